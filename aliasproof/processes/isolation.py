@@ -71,8 +71,8 @@ def memory_available() -> int:
     free = os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError):
         # Memory of the file cache is available, too.
-        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-        return int(found[1]) * 1024 if found else free
+        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        return int(match[1]) * 1024 if match else free
     return free
 
 
@@ -132,7 +132,7 @@ class Isolated:
             while self._pipe.poll():
                 message = self._pipe.recv()
                 if isinstance(message, Death):
-                    return self._buried(message)
+                    return self._bury(message)
                 if isinstance(message, range):
                     self._programs = message
                 elif isinstance(message, StepBegins):
@@ -161,9 +161,9 @@ class Isolated:
     def _death(self) -> Death:
         self._process.join(_DUMP_SECONDS)  # a process that closed its pipe may still live
         death = death_of(self._process.exitcode, self._step, self._frames())
-        return self._buried(death)
+        return self._bury(death)
 
-    def _buried(self, death: Death) -> Death:
+    def _bury(self, death: Death) -> Death:
         """End the process, and say what it was doing."""
         self.stop()
         return replace(death, step=self._step, programs=self._programs)
@@ -178,7 +178,7 @@ class Isolated:
         while not (stack := self._frames()) and time.monotonic() < deadline:
             time.sleep(_DUMP_SECONDS / 50)
         detail = f"no end after {self.limits.seconds:g} s"
-        return self._buried(Death("hangs", self._step, detail, stack))
+        return self._bury(Death("hangs", self._step, detail, stack))
 
     def _frames(self) -> tuple[Frame, ...]:
         """The stack that the process left."""
@@ -229,7 +229,7 @@ def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
                 function, arguments = pipe.recv()
             except (EOFError, OSError):
                 return
-            outcome = outcome_here(partial(_called, function, arguments))
+            outcome = outcome_here(partial(_call_by_name, function, arguments))
             # Nobody reads the pipe of a process that is being ended.
             with contextlib.suppress(BrokenPipeError):
                 pipe.send(outcome)
@@ -238,7 +238,7 @@ def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
                 return
 
 
-def _called(function: str, arguments: Sequence[object]) -> object:
+def _call_by_name(function: str, arguments: Sequence[object]) -> object:
     return pkgutil.resolve_name(function)(*arguments)
 
 

@@ -105,7 +105,7 @@ def death_of(status: int | None, step: str, stack: tuple[Frame, ...] = ()) -> De
 def outcome_here(call: Callable[[], object]) -> Outcome:
     """Make a call in this process. What would end the process is a `Death` without its step."""
     try:
-        return _returned(call)
+        return _run_call(call)
     except (UserError, Rejected, InternalError) as error:
         return Raised(error)
     except Exception as error:  # noqa: BLE001 - the parent reports it
@@ -123,7 +123,7 @@ def outcome_here(call: Callable[[], object]) -> Outcome:
         return Death(f"raises {type(error).__name__}", "", repr(error), status=1)
 
 
-def _returned(call: Callable[[], object]) -> Returned:
+def _run_call(call: Callable[[], object]) -> Returned:
     try:
         return Returned(call())
     except Exception as error:

@@ -78,7 +78,7 @@ class Pool:
         """Start the first process. Returns the outcome of its preparation."""
         started = time.monotonic()
         self._start()
-        while (ended := self._ended()) is None:
+        while (ended := self._next_outcome()) is None:
             self.wait()
         self.patience = max(self.patience, time.monotonic() - started)
         return ended[1]
@@ -102,7 +102,7 @@ class Pool:
 
     def outcomes(self) -> Iterator[tuple[Hashable, Outcome]]:
         """The outcomes that are there, each with the key of its call."""
-        while (ended := self._ended()) is not None:
+        while (ended := self._next_outcome()) is not None:
             call, outcome = ended
             if call is not None:
                 yield call.key, outcome
@@ -133,7 +133,7 @@ class Pool:
         process.call(self.preparation.function, *self.preparation.arguments)
         self._busy.append(_Member(process))
 
-    def _ended(self) -> tuple[RemoteCall | None, Outcome] | None:
+    def _next_outcome(self) -> tuple[RemoteCall | None, Outcome] | None:
         """A call that has an outcome, None for a preparation; None if there is none yet."""
         self._assign()
         for member in self._busy:

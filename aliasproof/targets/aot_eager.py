@@ -34,8 +34,8 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
         decompositions=tracing.table,
         keep_inference_input_mutations=True,
     )
-    found = dynamo.compiled(function, backend, tracing)
-    return Build(found, stages, replay=found.replay)
+    captured = dynamo.compiled(function, backend, tracing)
+    return Build(captured, stages, replay=captured.replay)
 
 
 def recipe(tracing: Tracing = PLAIN) -> str:

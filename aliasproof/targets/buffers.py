@@ -48,9 +48,9 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
     stages: list[Stage] = []
 
     def run(*tensors: torch.Tensor) -> object:
-        found = plain(WithBuffers(function, tensors[own:]), inputs[:own])
-        result = found.function(*tensors[:own])
-        stages[:] = found.stages
+        compiled = plain(WithBuffers(function, tensors[own:]), inputs[:own])
+        result = compiled.function(*tensors[:own])
+        stages[:] = compiled.stages
         return result
 
     return Build(run, stages, "the compiled module has the buffers of one run")

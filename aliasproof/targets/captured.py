@@ -65,9 +65,9 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
 
     def run(*tensors: torch.Tensor) -> object:
         captured = tensors[own:]
-        found = plain(lambda *rest: function(*rest, *captured), inputs[:own])
-        stages[:] = found.stages
-        return found.function(*tensors[:own])
+        compiled = plain(lambda *rest: function(*rest, *captured), inputs[:own])
+        stages[:] = compiled.stages
+        return compiled.function(*tensors[:own])
 
     return Build(run, stages, "the graph closes over the tensors of one run")
 

@@ -24,7 +24,7 @@ class CapturedGraph:
     def __init__(self, function: Any, backend: Compiler, **options: Any) -> None:
         self._backend = backend
         self._calls: list[tuple[Function, Sequence[object], object]] = []
-        self._found: Function | str = "the function was never called"
+        self._replay: Function | str = "the function was never called"
         self._whole = False
         self._compiled = torch.compile(function, backend=self._recorded, **options)
 
@@ -36,13 +36,13 @@ class CapturedGraph:
         compiled = tuple(now - then for now, then in zip(_frames_and_breaks(), before, strict=True))
         # One frame, all of it. A later call compiles nothing, and says nothing new.
         self._whole = self._whole if compiled == (0, 0) else compiled == (1, 0)
-        self._found = self._replayed(inputs, result)
+        self._replay = self._replay_of(inputs, result)
         self._calls.clear()  # what they keep alive is not needed any more
         return result
 
     def replay(self) -> Function | str:
         """The last call as a function without Dynamo; or why there is none."""
-        return self._found
+        return self._replay
 
     def _recorded(self, graph: torch.fx.GraphModule, inputs: Sequence[object]) -> Function:
         call = self._backend(graph, inputs)
@@ -54,7 +54,7 @@ class CapturedGraph:
 
         return run
 
-    def _replayed(self, inputs: Sequence[torch.Tensor], result: object) -> Function | str:
+    def _replay_of(self, inputs: Sequence[torch.Tensor], result: object) -> Function | str:
         if len(self._calls) != 1 or not self._whole:
             return "Dynamo runs a part of the function in Python, outside of a graph"
         call, args, outputs = self._calls[0]
@@ -68,8 +68,8 @@ class CapturedGraph:
 
         def replayed(*tensors: torch.Tensor) -> list[object]:
             given = [_at(place, tensors) for place in taken]
-            found = [*pytree.tree_leaves(call(*given)), *tensors]
-            return [_at(place, found) for place in returned]
+            available = [*pytree.tree_leaves(call(*given)), *tensors]
+            return [_at(place, available) for place in returned]
 
         return replayed
 

@@ -196,8 +196,8 @@ class Form:
     def build(self, plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
         """Compile the program with the operator."""
         written = self.source(Split.of(program_of(function), self))
-        found = plain(_defined(written, self), inputs)
-        return Build(found.function, found.stages, OPAQUE)
+        compiled = plain(_load_function(written, self), inputs)
+        return Build(compiled.function, compiled.stages, OPAQUE)
 
     @property
     def conditions(self) -> Conditions | None:
@@ -225,7 +225,7 @@ def program_of(function: Function) -> Program:
     raise Rejected("the variant is for programs; a function can call the operator itself")
 
 
-def _defined(written: str, form: Form) -> Function:
+def _load_function(written: str, form: Form) -> Function:
     """The function that a text defines. It has a code object that no other program has."""
     namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
     exec(f"{form.imports}\n{written}", namespace)  # noqa: S102 - a text that this module wrote

@@ -36,8 +36,8 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
         stages.append(Stage("captured graph", graph, functional=False, whole=False))
         return graph
 
-    found = compiled(function, backend, tracing)
-    return Build(found, stages, replay=found.replay)
+    captured = compiled(function, backend, tracing)
+    return Build(captured, stages, replay=captured.replay)
 
 
 def compiled(function: Function, backend: Any, tracing: Tracing = PLAIN) -> CapturedGraph:

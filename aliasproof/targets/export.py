@@ -111,8 +111,8 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     exported = export(FunctionModule(function), tuple(inputs))
     decomposed = exported.run_decompositions(core_aten())
     stages = [
-        Stage(name, found.graph_module, functional, False, _graph_inputs(found, given))
-        for name, found, functional in (
+        Stage(name, program.graph_module, functional, False, _graph_inputs(program, given))
+        for name, program, functional in (
             ("exported graph", exported, False),
             ("decomposed graph", decomposed, True),
         )

@@ -79,9 +79,9 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
 
         # Dynamo looks at the setting in the first call.
         with torch.no_grad(), config.patch(SETTING):
-            found = plain(module, inputs[:own])
-            stages[:] = found.stages
-            return found.function(*tensors[:own])
+            compiled = plain(module, inputs[:own])
+            stages[:] = compiled.stages
+            return compiled.function(*tensors[:own])
 
     return Build(run, stages, "the graph has constants of one run")
 

@@ -71,8 +71,8 @@ class WithGradients:
             numbers = [torch.arange(x.numel()).remainder(5).add(1).reshape(x.shape) for x in ends]
             given = [number.to(x) for number, x in zip(numbers, ends, strict=True)]
         if ends and leaves:
-            found = torch.autograd.grad(ends, leaves, given, materialize_grads=True)
-            outputs += [gradient.clone() for gradient in found]
+            gradients = torch.autograd.grad(ends, leaves, given, materialize_grads=True)
+            outputs += [gradient.clone() for gradient in gradients]
         return outputs
 
     def leaf(self, x: Any) -> Any:
@@ -101,10 +101,10 @@ def conditions(
                 "under a dispatch mode, torch gives wrong gradients of a `_foreach_` call that"
                 " writes a view, so eager cannot be observed"
             )
-        found = requiring_gradients(list(inputs()), kinds)
-        if not any(tensor.requires_grad for tensor in found):
+        tensors = requiring_gradients(list(inputs()), kinds)
+        if not any(tensor.requires_grad for tensor in tensors):
             raise Rejected("no input can require gradients")
-        return found
+        return tensors
 
     return WithGradients(function), made
 
@@ -129,8 +129,10 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
     """Compile the function within `WithGradients`; the backward pass starts outside of it."""
     assert isinstance(function, WithGradients)
     with torch.enable_grad():  # some targets compile at once
-        found = plain(function.function, inputs)
-    return Build(WithGradients(found.function), found.stages, "value hashes have no gradients")
+        compiled = plain(function.function, inputs)
+    return Build(
+        WithGradients(compiled.function), compiled.stages, "value hashes have no gradients"
+    )
 
 
 def recipe(plain: str) -> str:

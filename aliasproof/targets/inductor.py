@@ -55,8 +55,8 @@ def build(
     if any(tensor.is_cuda for tensor in inputs) and not has_triton_package():
         raise Rejected("generated code for CUDA needs Triton: install triton")
     with one_library():
-        found = inductor_fx.compiled(function, inputs, tracing)
-    return Build(found, [], OPAQUE)
+        captured = inductor_fx.compiled(function, inputs, tracing)
+    return Build(captured, [], OPAQUE)
 
 
 def recipe(tracing: Tracing = PLAIN) -> str:

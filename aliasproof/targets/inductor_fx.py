@@ -75,8 +75,12 @@ def build(
 ) -> Build:
     """Compile without code generation."""
     stages: list[Stage] = []
-    found = compiled(function, inputs, tracing, functools.partial(passes_only, stages))
-    return Build(found, stages, replay=found.replay if isinstance(found, CapturedGraph) else None)
+    compiled_function = compiled(function, inputs, tracing, functools.partial(passes_only, stages))
+    return Build(
+        compiled_function,
+        stages,
+        replay=compiled_function.replay if isinstance(compiled_function, CapturedGraph) else None,
+    )
 
 
 def compiled(
@@ -118,13 +122,13 @@ def _by_first_use(
     """
     used = [name for call in program.instructions for name in call.refs]
     used += program.outputs
-    names = [each.name for each in program.inputs]
+    names = [view.name for view in program.inputs]
     passed = [index for index, name in enumerate(names) if name in used]
     order = sorted(passed, key=lambda index: used.index(names[index]))
     ordered = replace(program, inputs=tuple(program.inputs[index] for index in order))
     graph = fx.GraphModule(torch.nn.Module(), as_graph(ordered))
-    found = backend(graph, [inputs[index] for index in order])
-    return lambda *given: found(*(given[index] for index in order))
+    run_graph = backend(graph, [inputs[index] for index in order])
+    return lambda *given: run_graph(*(given[index] for index in order))
 
 
 def passes_only(
@@ -184,7 +188,7 @@ TARGET = Target(
     has_settings=True,
     variants=(
         *VARIANTS,
-        *(replace(each, after=aot_eager.TARGET) for each in SECOND_CALLS_BY_DYNAMO),
+        *(replace(variant, after=aot_eager.TARGET) for variant in SECOND_CALLS_BY_DYNAMO),
         *variants.CONTROL_FLOW,
         variants.FREEZING,
     ),

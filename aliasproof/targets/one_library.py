@@ -59,9 +59,9 @@ class Library:
         """The C function of a kernel."""
         if self._loaded is None:
             self._loaded = _code_cache().load(self.source())
-        found = self._loaded[f"call_{number}"]
-        found.restype = ctypes.c_char_p
-        return found
+        c_function = self._loaded[f"call_{number}"]
+        c_function.restype = ctypes.c_char_p
+        return c_function
 
     def source(self) -> str:
         """The source of the library."""
@@ -72,7 +72,7 @@ class Library:
             parts += [line for line in lines if line.startswith("#include") and line not in parts]
             body = "\n".join(line for line in lines if not line.startswith("#include"))
             parts.append(f"namespace kernel_{number} {{\n{body}\n}}")
-            arguments = ", ".join(_argument(each, index) for index, each in enumerate(types))
+            arguments = ", ".join(_argument(kind, index) for index, kind in enumerate(types))
             parts.append(_BINDING.format(number=number, arguments=arguments))
         return "\n".join(parts)
 

@@ -137,11 +137,11 @@ def leading_views(program: Program) -> int:
 def part_between(program: Program, start: int, stop: int) -> Part:
     """The part with these bounds."""
     inside = program.instructions[start:stop]
-    made = {name for each in inside for name in each.results}
-    used = dict.fromkeys(name for each in inside for name in each.refs if name not in made)
+    made = {name for call in inside for name in call.results}
+    used = dict.fromkeys(name for call in inside for name in call.refs if name not in made)
     later = {name for instruction in program.instructions[stop:] for name in instruction.refs}
     later |= {*program.outputs}
-    results = [name for each in inside for name in each.results if name in later]
+    results = [name for call in inside for name in call.results if name in later]
     return Part(start, stop, tuple(used), tuple(results))
 
 
@@ -155,7 +155,7 @@ def _meets(part: Part, program: Program, seen: RunValues, demand: Demand) -> boo
         and len({*results}) == len(results)
         and not {*results} & {*operands}
         and not any(map(changes_metadata, inside))
-        and not any(seen.has_scattered_out(each) for each in inside)
+        and not any(seen.has_scattered_out(call) for call in inside)
         and ((written and not demand.apart) or len({*operands}) == len(operands))
         and (not demand.pure or (bool(results) and not written))
         and all(map(seen.contiguous if demand.carries else seen.dense, part.results))
@@ -172,18 +172,18 @@ def changes_metadata(instruction: Instruction) -> bool:
 def written_operands(part: Part, program: Program, seen: RunValues) -> list[str]:
     """The operands on a storage that the part writes."""
     inside = program.instructions[part.start : part.stop]
-    written = {seen.storages[name] for each in inside for name in each.written}
+    written = {seen.storages[name] for call in inside for name in call.written}
     return [name for name in part.operands if seen.storages[name] in written]
 
 
 def repeated(program: Program, part: Part) -> Program:
     """The program that runs the part twice. What follows uses the results of the second time."""
     inside = program.instructions[part.start : part.stop]
-    made = [name for each in inside for name in each.results]
+    made = [name for call in inside for name in call.results]
     first = {name: f"{name}_first" for name in made}
     instructions = (
         *program.instructions[: part.start],
-        *(rename_instruction(each, first) for each in inside),
+        *(rename_instruction(call, first) for call in inside),
         *program.instructions[part.start :],
     )
     return replace(program, instructions=instructions)

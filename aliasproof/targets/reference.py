@@ -83,16 +83,16 @@ def build(
         functional = functionalize(untraced(function), *inputs, views=views)
     # Each pass changes its argument, so it gets a copy, and the stage before is kept for oracles.
     plain = remove_noops(copy.deepcopy(functional))
-    found = staged(functional, plain, reinplace(copy.deepcopy(plain)))
-    return _within_guards(found, inputs) if tracing.symbolic else found
+    unguarded = staged(functional, plain, reinplace(copy.deepcopy(plain)))
+    return _within_guards(unguarded, inputs) if tracing.symbolic else unguarded
 
 
-def _within_guards(found: Build, inputs: Sequence[torch.Tensor]) -> Build:
+def _within_guards(build: Build, inputs: Sequence[torch.Tensor]) -> Build:
     """A build whose function raises `Rejected` for inputs that break the guards of its trace.
 
     These must hold for the inputs of the trace.
     """
-    graph_module = found.function
+    graph_module = build.function
     assert isinstance(graph_module, fx.GraphModule)
     hooks = graph_module._forward_pre_hooks.values()
     guards = [hook for hook in hooks if isinstance(hook, SizeGuards)]
@@ -105,7 +105,7 @@ def _within_guards(found: Build, inputs: Sequence[torch.Tensor]) -> Build:
                 raise Rejected(broken)
         return graph_module(*inputs)
 
-    return replace(found, function=checked)
+    return replace(build, function=checked)
 
 
 def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.GraphModule) -> Build:

@@ -98,7 +98,7 @@ def _not_taken(variant: Variant, target: Target) -> str | None:
 def taken_by(variant: Variant) -> list[str]:
     """The targets that have a variant; what a user's code makes is named by its kind."""
     takers = {name: target.variants for name, target in TARGETS.items()} | user_builds.KINDS
-    return [name for name, own in takers.items() if variant.name in {each.name for each in own}]
+    return [name for name, own in takers.items() if variant.name in {taken.name for taken in own}]
 
 
 def _parts(name: str) -> tuple[str, list[str]]:

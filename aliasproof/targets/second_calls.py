@@ -99,9 +99,9 @@ class Change:
             first = maker(list(inputs))
         shown = clone_inputs([x.detach() for x in first])
         with self._mode():
-            found = _called_before(plain, called, first)
+            compiled = _called_before(plain, called, first)
         opaque = "guards choose among the graphs of several compilations"
-        return Build(found.function, found.stages, opaque, shown)
+        return Build(compiled.function, compiled.stages, opaque, shown)
 
     def _mode(self) -> AbstractContextManager[object]:
         return torch.enable_grad() if self.gradients else contextlib.nullcontext()
@@ -156,8 +156,8 @@ def _called_before(plain: PlainBuild, function: Function, first: Sequence[torch.
     try:
         with Watch(eager):
             function(*eager)
-        found = plain(function, _clones(first))
-        found.function(*first)
+        compiled = plain(function, _clones(first))
+        compiled.function(*first)
     except Rejected as reason:
         raise Rejected(f"the first call is undefined in eager: {reason}") from reason
     except InternalError:
@@ -165,7 +165,7 @@ def _called_before(plain: PlainBuild, function: Function, first: Sequence[torch.
     # Only the second call is compared: the target without it shows what is wrong with one call.
     except Exception as error:
         raise Rejected(f"the first call raises {type(error).__name__}: {error}") from error
-    return found
+    return compiled
 
 
 def _clones(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -254,8 +254,8 @@ class CallPair:
         """Compile the function that is called twice."""
         assert isinstance(function, self.caller)
         twice = self.caller is CalledTwice
-        found = plain(function.function, inputs[: len(inputs) // 2] if twice else inputs)
-        return Build(self.caller(found.function), found.stages, OPAQUE)
+        compiled = plain(function.function, inputs[: len(inputs) // 2] if twice else inputs)
+        return Build(self.caller(compiled.function), compiled.stages, OPAQUE)
 
     def recipe(self, plain: str) -> str:
         """The source of `build` and `conditions`, from the recipe of the target with one call."""

@@ -183,7 +183,7 @@ class Target:
         """The target in these variants, which it takes together, in any order."""
         if not chosen:
             return self
-        own = self._ordered(chosen)
+        own = self._in_name_order(chosen)
         build, recipe = self._compiling(own)
         contract, summary = self.contract, self.summary
         for variant in own:
@@ -200,12 +200,12 @@ class Target:
             after=after and after._if_taken(own),
             layer=layer and layer._if_taken(own),
             varies=tuple(self.with_(*fewer) for fewer in self._fewer(own)),
-            conditions=next((each.conditions for each in own if each.conditions), None),
+            conditions=next((variant.conditions for variant in own if variant.conditions), None),
             group=1 if any(variant.alone for variant in own) else self.group,
             variants=(),
         )
 
-    def _ordered(self, chosen: Sequence[Variant]) -> list[Variant]:
+    def _in_name_order(self, chosen: Sequence[Variant]) -> list[Variant]:
         names = {variant.name for variant in chosen}
         settings = {variant.name: variant for variant in chosen if variant.tracing.config}
         own = [variant for variant in self.variants if variant.name in names]
@@ -222,8 +222,8 @@ class Target:
         fewer = [[other for other in chosen if other is not variant] for variant in chosen]
         for rest, variant in zip(tuple(fewer), chosen, strict=True):
             like = [own for own in self.variants if own.name == variant.like]
-            if like and self._ordered(rest + like) not in fewer:
-                fewer.append(self._ordered(rest + like))
+            if like and self._in_name_order(rest + like) not in fewer:
+                fewer.append(self._in_name_order(rest + like))
         return fewer
 
     def _compiling(self, chosen: Sequence[Variant]) -> tuple[PlainBuild, str]:
@@ -235,7 +235,7 @@ class Target:
             tracing = replace(tracing, called=bool(called))
             build, recipe = functools.partial(build, tracing=tracing), self.traced_recipe(tracing)
             if tracing.symbolic:
-                build = functools.partial(_guarded, build)
+                build = functools.partial(_guarded_build, build)
         for variant in called:
             assert variant.build is not None
             assert variant.recipe is not None
@@ -243,8 +243,8 @@ class Target:
         return build, recipe
 
 
-def _guarded(build: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    found = build(function, inputs)
-    if not found.stages:
-        return found
-    return replace(found, function=guarded(found.stages[0].graph, found.function))
+def _guarded_build(build: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    unguarded = build(function, inputs)
+    if not unguarded.stages:
+        return unguarded
+    return replace(unguarded, function=guarded(unguarded.stages[0].graph, unguarded.function))

@@ -62,12 +62,12 @@ def of_value(value: object) -> Target:
 
 
 def _of_value(value: object, code: CodeName, imported: Import) -> Target:
-    found = understood(value, code)
-    if isinstance(found, Target):
-        return replace(found, name=code.name, variants=(), has_settings=False)
-    if isinstance(found, UserPass):
-        return _of_pass(found, code, imported)
-    return _of_backend(found, code, imported)
+    user_code = understood(value, code)
+    if isinstance(user_code, Target):
+        return replace(user_code, name=code.name, variants=(), has_settings=False)
+    if isinstance(user_code, UserPass):
+        return _of_pass(user_code, code, imported)
+    return _of_backend(user_code, code, imported)
 
 
 def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> Target:

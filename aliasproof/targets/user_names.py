@@ -53,10 +53,10 @@ class CodeName:
 
 def parsed(name: str) -> CodeName | None:
     """What code a name stands for, its variants left out; None if it is not of that form."""
-    found = re.match(r"([^:]+\.py|[^:]+):([A-Za-z_][\w.]*)(?=:|$)", name)
-    if found is None:
+    match = re.match(r"([^:]+\.py|[^:]+):([A-Za-z_][\w.]*)(?=:|$)", name)
+    if match is None:
         return None
-    module, attribute = found.groups()
+    module, attribute = match.groups()
     if module.endswith(".py"):  # ./passes.py and passes.py are one file
         module = os.path.normpath(module)
     return CodeName(f"{module}:{attribute}", module, attribute)
@@ -115,12 +115,12 @@ def load(code: CodeName) -> object:
             frame = frame_of_user(error)
             at = "" if frame is None else f" ({frame})"
             raise UserError(
-                f"target '{code.name}': its import raises {_raised(error)}{at}"
+                f"target '{code.name}': its import raises {_error_line(error)}{at}"
             ) from error
     return value
 
 
-def _raised(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_MESSAGE]
 
 

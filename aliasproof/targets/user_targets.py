@@ -35,15 +35,15 @@ OTHER_INTERFACES = (
 
 def after_pass(graph: Any, returned: Any) -> Any:
     """The graph that a pass returned, or that it changed in place."""
-    found = getattr(returned, "graph_module", returned)  # of a `PassResult`
-    if found is None or isinstance(found, int):  # some passes say whether they changed anything
-        found = graph
-    if isinstance(found, torch.fx.Graph):
-        found = torch.fx.GraphModule(graph, found)
-    if not isinstance(found, torch.fx.GraphModule):
-        raise TypeError(f"the pass returned {type(found).__name__}, not a GraphModule or None")
-    found.recompile()
-    return found
+    result = getattr(returned, "graph_module", returned)  # of a `PassResult`
+    if result is None or isinstance(result, int):  # some passes say whether they changed anything
+        result = graph
+    if isinstance(result, torch.fx.Graph):
+        result = torch.fx.GraphModule(graph, result)
+    if not isinstance(result, torch.fx.GraphModule):
+        raise TypeError(f"the pass returned {type(result).__name__}, not a GraphModule or None")
+    result.recompile()
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,13 @@ def understood(value: object, code: CodeName) -> UserPass | UserBackend | Target
         return value
     value = instance(value, code)
     if any(kind.__name__ in OTHER_INTERFACES for kind in type(value).__mro__):
-        raise _refused(code, f"is a {type(value).__name__}, which works on no graph of ATen calls")
+        raise _refusal(code, f"is a {type(value).__name__}, which works on no graph of ATen calls")
     if not callable(value):
-        raise _refused(code, f"is of type {type(value).__name__}, not callable")
+        raise _refusal(code, f"is of type {type(value).__name__}, not callable")
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError) as error:
-        raise _refused(code, "has no signature that Python can read") from error
+        raise _refusal(code, "has no signature that Python can read") from error
     parameters = [*signature.parameters.values()]
     required = [parameter.name for parameter in parameters if _is_required(parameter)]
     positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
@@ -132,12 +132,12 @@ def understood(value: object, code: CodeName) -> UserPass | UserBackend | Target
     # Inductor says also whether there is a backward pass; these graphs are those of inference.
     if required == ["graph", "is_inference"]:
         return UserPass(_Inference(value), on_graph=True)
-    if len(required) == 2 and required == [each.name for each in positional[:2]]:
+    if len(required) == 2 and required == [parameter.name for parameter in positional[:2]]:
         return UserBackend(value)
     unclear = ""
     if not required and any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         unclear = " (if a decorator made it so, functools.wraps keeps the signature)"
-    raise _refused(code, f"takes {signature}{unclear}")
+    raise _refusal(code, f"takes {signature}{unclear}")
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -158,7 +158,7 @@ def instance(value: object, code: CodeName) -> object:
     try:
         return value()
     except Exception as error:
-        raise _refused(
+        raise _refusal(
             code,
             f"is a class, and {value.__name__}() raises {type(error).__name__}: {error}; give an"
             " instance of it a name",
@@ -179,5 +179,5 @@ def _takes_graph(value: Callable[..., object], name: str) -> bool:
     return annotation is fx.Graph or str(annotation).strip("'\"").split(".")[-1] == "Graph"
 
 
-def _refused(code: CodeName, what: str) -> UserError:
+def _refusal(code: CodeName, what: str) -> UserError:
     return UserError(f"target '{code.name}' {what}; expected {EXPECTED}")

@@ -79,7 +79,7 @@ FREEZING = Variant(
 )
 
 
-def _called(name: str) -> Variant:
+def _second_call_variant(name: str) -> Variant:
     """A variant with a second call."""
     called = second_calls.SECOND_CALLS[name]
     return Variant(
@@ -92,7 +92,7 @@ def _called(name: str) -> Variant:
     )
 
 
-def _controlled(name: str) -> Variant:
+def _control_flow_variant(name: str) -> Variant:
     """A variant with control flow."""
     form = control_flow.FORMS[name]
     carried = f"{{}} exclude each other: what {form.carried} has the sizes of the sample"
@@ -108,14 +108,14 @@ def _controlled(name: str) -> Variant:
     )
 
 
-SECOND_CALLS = tuple(map(_called, second_calls.SECOND_CALLS))
+SECOND_CALLS = tuple(map(_second_call_variant, second_calls.SECOND_CALLS))
 SECOND_CALL, SECOND_LAYOUT, SECOND_SIZE, SECOND_DTYPE, SECOND_GRAD, FEED_BACK, KEPT_OUTPUTS = (
     SECOND_CALLS
 )
-CONTROL_FLOW = tuple(map(_controlled, control_flow.FORMS))
+CONTROL_FLOW = tuple(map(_control_flow_variant, control_flow.FORMS))
 # `aot_function` makes no `ShapeEnv`, which the trace of a loop needs.
 WITHOUT_LOOP = tuple(
-    _controlled(name) for name, form in control_flow.FORMS.items() if not form.twice
+    _control_flow_variant(name) for name, form in control_flow.FORMS.items() if not form.twice
 )
 
 # For targets with Dynamo: its guards choose what runs for the inputs at hand, and it makes inputs

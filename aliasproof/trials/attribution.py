@@ -88,21 +88,21 @@ def _layer(
     same = earlier.conditions is target.conditions
     eager = EagerRun(trial.eager, trial.trace) if same else None
     try:
-        found, main = _main_violation(case, earlier, eager)
+        earlier_trial, main = _main_violation(case, earlier, eager)
     except Rejected:  # the earlier target is not for this case
         return None
     if main is not None:
-        candidates = [main] if other_interface else found.judgement.violations
+        candidates = [main] if other_interface else earlier_trial.judgement.violations
         if any(same_promise(candidate, violation) for candidate in candidates):
-            return _Wrong(found, main)
+            return _Wrong(earlier_trial, main)
         # A compilation that goes on after this layer cannot raise if this layer raises.
         if not other_interface and _raises(main) and _raises(violation):
-            return _Wrong(found, main)
+            return _Wrong(earlier_trial, main)
         if not main.silent:
             return None
     # A layer that promises nothing here is no reason to stop.
-    waived = (documented.difference for documented in found.judgement.documented)
-    return None if any(same_promise(each, violation) for each in waived) else _RIGHT
+    waived = (documented.difference for documented in earlier_trial.judgement.documented)
+    return None if any(same_promise(difference, violation) for difference in waived) else _RIGHT
 
 
 def _raises(violation: Violation) -> bool:
@@ -127,9 +127,9 @@ def grade(program: Program, target: Target, symptom: Symptom) -> int:
         first, main = _main_violation(case, target)
         if main is None:
             return 0
-        found = (main.oracle, main.kind)
-        kinds = [(each.oracle, each.kind) for each in graded(symptom)]
-        if found not in kinds:
+        shown = (main.oracle, main.kind)
+        kinds = [(wanted.oracle, wanted.kind) for wanted in graded(symptom)]
+        if shown not in kinds:
             return 0
         # Equal violations, not only equal symptoms: another place would be another failure.
         _, again = _main_violation(case, target)
@@ -137,7 +137,7 @@ def grade(program: Program, target: Target, symptom: Symptom) -> int:
         return 0
     if main != again or at_fault(case, target, first, main)[0].name != symptom.target:
         return 0
-    return kinds.index(found) + 1
+    return kinds.index(shown) + 1
 
 
 def graded(symptom: Symptom) -> tuple[Symptom, ...]:

@@ -94,16 +94,16 @@ class Choosable:
         first = [version for version in versions if version.part in _BEFORE_AOT]
         if not first and self.captured is not None:  # nothing was done with it
             first = [Version(*CAPTURE, self.captured)]
-        found = [_step(version, CAPTURED) for version in first]
-        found += self._before_wrappers
+        steps = [_step(version, CAPTURED) for version in first]
+        steps += self._before_wrappers
         if self.halves is not None:
-            found = [step for step in found if step.layer in self.switches]
-            return found + self._training_steps(self.halves)
+            steps = [step for step in steps if step.layer in self.switches]
+            return steps + self._training_steps(self.halves)
         traced = self._before_functionalization
         if traced is not None:
-            found.append(Step(RUNTIME_WRAPPER, GRAPH, _with_output_description(traced)))
-        found += [_in_wrapper(each) for each in versions if each.part not in _BEFORE_AOT]
-        return [step for step in found if step.layer in self.switches]
+            steps.append(Step(RUNTIME_WRAPPER, GRAPH, _with_output_description(traced)))
+        steps += [_in_wrapper(version) for version in versions if version.part not in _BEFORE_AOT]
+        return [step for step in steps if step.layer in self.switches]
 
     def _training_steps(self, halves: Sequence[fx.GraphModule]) -> list[Step]:
         """The steps of a compilation for training. The graphs run when they are compiled again."""
@@ -252,7 +252,7 @@ class Choosable:
     def _tracing(self, trace: Callable[..., Any]) -> Callable[..., Any]:
         def traced(*args: Any, aot_config: Any) -> Any:
             table = aot_config.decompositions or {}
-            kept = {op: each for op, each in table.items() if not self.undecomposed(op)}
+            kept = {op: rule for op, rule in table.items() if not self.undecomposed(op)}
             return trace(*args, aot_config=dataclasses.replace(aot_config, decompositions=kept))
 
         return traced

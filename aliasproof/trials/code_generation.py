@@ -146,7 +146,7 @@ def part_at_fault(case: Case, target: Target, violation: Violation, eager: Eager
             trial = run_trial(case, accused, eager=eager)
         # After another error, nothing is known.
         failed = trial.target.error is not None and violation.silent
-        return failed or any(same_promise(each, violation) for each in trial.judgement.violations)
+        return failed or any(same_promise(other, violation) for other in trial.judgement.violations)
 
     if not shows(_lowered_operators(operators)):
         return None
@@ -163,12 +163,12 @@ def _without_setting(target: Target, experiment: Experiment) -> Target:
     """The target without the setting of an experiment, if its name gives one."""
     # `inductor:memory_planning=True` sets what it names after the experiment did.
     given = [part for part in target.name.split(":") if part.split("=")[0] in experiment.settings]
-    fewer = [each for each in target.varies if not set(given) & set(each.name.split(":"))]
+    fewer = [other for other in target.varies if not set(given) & set(other.name.split(":"))]
     return fewer[0] if given and fewer else target
 
 
 @contextlib.contextmanager
-def _lowered_operators(found: dict[OpOverload, None]) -> Iterator[None]:
+def _lowered_operators(operators: dict[OpOverload, None]) -> Iterator[None]:
     """Note the operators that are lowered."""
     from torch._inductor.graph import GraphLowering  # noqa: PLC0415
 
@@ -176,7 +176,7 @@ def _lowered_operators(found: dict[OpOverload, None]) -> Iterator[None]:
 
     def call_function(lowering: Any, target: Any, args: Any, kwargs: Any) -> Any:
         if isinstance(target, OpOverload):
-            found[target] = None
+            operators[target] = None
         return lowered(lowering, target, args, kwargs)
 
     with mock.patch.object(GraphLowering, "call_function", call_function):

@@ -66,14 +66,14 @@ class Together:
 
     def run(self, target: Target, spent: Spent) -> Run:
         """The run through a target. Raises `Rejected` if the target is not for it."""
-        found = Run(*run_target(self.case, target, spent))
-        self._runs[target.name] = found
-        return found
+        run = Run(*run_target(self.case, target, spent))
+        self._runs[target.name] = run
+        return run
 
     def error(self, target: Target, spent: Spent) -> Exception | None:
         """What the target raises, if it raises."""
-        found = self._run_of(target, spent)
-        return None if found is None else found.observation.error
+        run = self._run_of(target, spent)
+        return None if run is None else run.observation.error
 
     def build_raises(self, target: Target, spent: Spent) -> bool:
         """Whether the build raises. Where code is generated, it is not compiled for this."""
@@ -92,22 +92,22 @@ class Together:
 
     def violations(self, target: Target, member: Member, spent: Spent) -> list[Violation]:
         """The violations of a member in the run through a target; none if the run raised."""
-        found = self._run_of(target, spent)
-        if found is None or found.observation.error is not None:
+        run = self._run_of(target, spent)
+        if run is None or run.observation.error is not None:
             return []
         eager, trace = member.eager
-        for each, observation in self.parts(found.observation):
-            if each is member:
+        for other, observation in self.parts(run.observation):
+            if other is member:
                 return judge(target.contract, eager, observation, trace).violations
         raise ValueError(f"program {member.index} is no member")
 
     def first_wrong(self, target: Target, spent: Spent) -> Target | None:
         """The first earlier target that raises, or lets members share bytes; None if none does."""
         for layer in target.earlier:
-            found = self._run_of(layer, spent)
-            if found is None:
+            run = self._run_of(layer, spent)
+            if run is None:
                 continue
-            if found.observation.error is not None or self.strangers(found.observation):
+            if run.observation.error is not None or self.strangers(run.observation):
                 return layer
         return None
 

@@ -46,12 +46,12 @@ class Examination:
     @property
     def violations(self) -> list[Violation]:
         """All violations, the main one first."""
-        return [found for report in self.reports.values() for found in report.violations]
+        return [violation for report in self.reports.values() for violation in report.violations]
 
     @property
     def documented(self) -> list[Documented]:
         """All differences from eager that the target documents, the main one first."""
-        return [found for report in self.reports.values() for found in report.documented]
+        return [difference for report in self.reports.values() for difference in report.documented]
 
     @property
     def failed(self) -> bool:
@@ -166,7 +166,7 @@ def _symptom(
     that target are stages of this one, so a violation in a graph already names the stage where it
     begins.
     """
-    main = next((found for report in reports.values() for found in report.violations), None)
+    main = next((violation for report in reports.values() for violation in report.violations), None)
     if main is None:
         return None
     guilty = target

@@ -67,7 +67,7 @@ def drivers() -> Mapping[CodeType, Driver]:
 
     from aliasproof.targets import inductor_fx, inductor_reinplace  # noqa: PLC0415
 
-    found = (
+    all_drivers = (
         Driver(pre_grad.pre_grad_passes, "pre_grad", "gm"),
         Driver(pre_grad.fuse_fx, "pre_grad", "gm"),
         Driver(graph_capture.aot_dispatch_base_graph, "AOTAutograd", "fw_module"),
@@ -82,7 +82,7 @@ def drivers() -> Mapping[CodeType, Driver]:
         Driver(inductor_reinplace.reinplacing, "post_grad", "graph"),
         Driver(post_grad.post_grad_passes, "post_grad", "gm"),
     )
-    return {driver.function.__code__: driver for driver in found}
+    return {driver.function.__code__: driver for driver in all_drivers}
 
 
 @dataclass(slots=True)

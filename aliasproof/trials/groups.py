@@ -88,7 +88,7 @@ class _Group:
     search: Budget | None
     announce: Announce
     spent: Spent = field(default_factory=Spent)
-    found: dict[int, Examination] = field(default_factory=dict)
+    examinations: dict[int, Examination] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     companions: set[int] = field(default_factory=set)
     company: list[CompanyFailure] = field(default_factory=list)
@@ -100,7 +100,7 @@ class _Group:
             try:
                 eager = returning(run_eager(case, self.spent))
             except Rejected as reason:
-                self.found[index] = rejection(case, self.target, reason, Spent())
+                self.examinations[index] = rejection(case, self.target, reason, Spent())
                 continue
             member = Member(index, case, eager)
             # A program that draws random numbers draws others after another program.
@@ -109,8 +109,8 @@ class _Group:
             else:
                 members.append(member)
         self._together(members)
-        found = [self.found[index] for index in range(len(cases))]
-        return GroupExamination(found, self.spent, self.companions, self.company)
+        examinations = [self.examinations[index] for index in range(len(cases))]
+        return GroupExamination(examinations, self.spent, self.companions, self.company)
 
     def _together(self, members: Sequence[Member]) -> bool:
         """Examine members by one run. Returns whether that raised, or a single member failed."""
@@ -142,7 +142,7 @@ class _Group:
             judgement = judge(self.target.contract, eager, observation, trace)
             trial = Trial(eager, trace, observation, judgement)
             reports = {**judgement.reports, **(on_graphs or {})}
-            self.found[member.index] = Examination(member.case, self.target, reports, trial)
+            self.examinations[member.index] = Examination(member.case, self.target, reports, trial)
             if judgement.violations:
                 differing.append((member, judgement.violations))
             elif on_graphs is None:
@@ -185,8 +185,8 @@ class _Group:
         """
         first, open_ = self.target.layers[0], []
         for member, violations in differing:
-            found = self.found[member.index] = self._at_first(member)
-            if not found.failed:
+            examination = self.examinations[member.index] = self._at_first(member)
+            if not examination.failed:
                 open_.append((member, violations))
         company = []
         for member, violations in open_:
@@ -211,7 +211,9 @@ class _Group:
         self.companions |= {member.index for member in companions}
         if symptom not in [failure.symptom for failure in self.company]:
             # Without those that fail alone, which would hide what the others do together.
-            right = [each for each in together.members if not self.found[each.index].failed]
+            right = [
+                member for member in together.members if not self.examinations[member.index].failed
+            ]
             program = Together.of(right).glued.program
             self.company.append(CompanyFailure(symptom, program))
 
@@ -262,14 +264,18 @@ class _Group:
 
     def _alone(self, member: Member) -> Examination:
         self.announce([member.index])
-        found = examine(member.case, self.target, eager=member.eager, search=self.search)
-        self.found[member.index] = found
-        return found
+        examination = examine(member.case, self.target, eager=member.eager, search=self.search)
+        self.examinations[member.index] = examination
+        return examination
 
 
-def _may_raise(found: Examination) -> bool:
+def _may_raise(examination: Examination) -> bool:
     """Whether a program alone explains why a group with it raises, or differs from eager."""
-    return found.trial is None or found.failed or found.trial.target.error is not None
+    return (
+        examination.trial is None
+        or examination.failed
+        or examination.trial.target.error is not None
+    )
 
 
 def _kinds(violations: Sequence[Violation]) -> set[tuple[str, str, str]]:

@@ -78,9 +78,9 @@ def first_wrong_pass(
     # Graphs come from the layer before, so code is generated only where an experiment needs it.
     base = target.name.split(":")[0]
     on_graphs = target.after if base in GENERATES_CODE and target.after else target
-    found = _StepSearch(case, on_graphs, violation, eager).pass_at_fault()
-    if found is not None or on_graphs is target:
-        return found
+    wrong_pass = _StepSearch(case, on_graphs, violation, eager).pass_at_fault()
+    if wrong_pass is not None or on_graphs is target:
+        return wrong_pass
     if not experiments:
         return PassAtFault(WHOLE_GENERATOR)
     part = part_at_fault(case, target, violation, eager)
@@ -109,12 +109,12 @@ class _StepSearch:
             and compiled.complete
         ):
             return PassAtFault(GUARDS)
-        found = self._first_wrong(compiled, function)
-        if found is not None and found.name == FUNCTIONALIZATION:
+        wrong_pass = self._first_wrong(compiled, function)
+        if wrong_pass is not None and wrong_pass.name == FUNCTIONALIZATION:
             operator = self._decomposition()
             if operator is not None:
-                return replace(found, name=f"AOTAutograd: decomposition of {operator}")
-        return found
+                return replace(wrong_pass, name=f"AOTAutograd: decomposition of {operator}")
+        return wrong_pass
 
     def _compile(self, compiled: Choosable) -> tuple[Callable[..., object], BaseException | None]:
         FakeTensorMode.cache_clear()  # as for each trial
@@ -138,7 +138,7 @@ class _StepSearch:
         if at_fault is None:
             return None
         around = (last_right, at_fault)
-        before, after = (each.graph.code if each and each.graph else "" for each in around)
+        before, after = (step.graph.code if step and step.graph else "" for step in around)
         return PassAtFault(at_fault.name, before, after)
 
     def _decomposition(self) -> OpOverload | None:
@@ -157,7 +157,9 @@ class _StepSearch:
         """The traced graph, if it is right when these operators are not decomposed."""
         compiled = Choosable(undecomposed=undecomposed)
         function, _ = self._compile(compiled)
-        step = next((each for each in compiled.steps if each.name == FUNCTIONALIZATION), None)
+        step = next(
+            (candidate for candidate in compiled.steps if candidate.name == FUNCTIONALIZATION), None
+        )
         if step is None or self._judge(compiled, function).wrong(step) is not False:
             return None
         return step.graph
@@ -181,15 +183,15 @@ class _StepJudge:
         """Whether a step shows the violation; None if this step cannot be judged."""
         self.compiled.chosen = step
         try:
-            found = self._violations(step)
+            violations = self._violations(step)
         except (Rejected, InternalError):  # an oracle cannot judge this graph
             return None
         finally:
             self.compiled.chosen = None
-        if any(same_promise(each, self.violation) for each in found):
+        if any(same_promise(other, self.violation) for other in violations):
             return True
         # In the middle of a compilation, a graph may hold what only a compiler can run.
-        failed = any(not each.silent for each in found)
+        failed = any(not other.silent for other in violations)
         return None if failed else False
 
     def _violations(self, step: Step) -> list[Violation]:
@@ -231,7 +233,9 @@ class _StepJudge:
         runs = [run_stage(stage, clone_inputs(inputs))]
         # A clobber is judged against the functional graph that the passes began with.
         first = next(
-            each.graph for each in self.compiled.steps if each.graph and each.layer == GRAPH
+            earlier.graph
+            for earlier in self.compiled.steps
+            if earlier.graph and earlier.layer == GRAPH
         )
         if oracle == clobbers.ORACLE.name and first is not step.graph:
             before = Stage("functional graph", first, functional=True, whole=False)

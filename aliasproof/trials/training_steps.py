@@ -36,8 +36,8 @@ def replaced_by(versions: Sequence[Version], halves: Sequence[list[str]]) -> Ite
             yield next(
                 (
                     half
-                    for half, each in zip((FORWARD, BACKWARD), halves, strict=False)
-                    if each == names
+                    for half, its_names in zip((FORWARD, BACKWARD), halves, strict=False)
+                    if its_names == names
                 ),
                 JOINT,
             )

@@ -128,10 +128,10 @@ def search_values(
             continue
         # A build may be made for the values that it traced with, so another one decides.
         try:
-            found = run_trial(other, target).judgement.violations
+            violations = run_trial(other, target).judgement.violations
         except Rejected:
             continue
-        shown = tuple(each for each in found if each.oracle in ON_VALUES)
+        shown = tuple(violation for violation in violations if violation.oracle in ON_VALUES)
         if shown:
             return ShownValues(data, shown, runs)
     return None
@@ -148,30 +148,30 @@ def _differs(case: Case, target: Target, build: Build) -> bool:
         actual = observe(build.function, case.fresh_inputs())
     except Rejected:
         return False
-    found = judge(target.contract, expected, actual, trace).violations
-    return any(each.oracle in ON_VALUES for each in found)
+    violations = judge(target.contract, expected, actual, trace).violations
+    return any(violation.oracle in ON_VALUES for violation in violations)
 
 
 # --- which data is tried --------------------------------------------------------------------------
 
 
-def attempted_data(case: Case, found: Sequence[Number]) -> Iterator[InputData]:
-    """Data for the inputs, without end. `found` are the constants of the program."""
+def attempted_data(case: Case, known: Sequence[Number]) -> Iterator[InputData]:
+    """Data for the inputs, without end. `known` are the constants of the program."""
     storages = input_storages((case.plain or case).fresh_inputs())
     if not storages:
         return
     # With one value everywhere in a storage, a reader sees what matters.
     for changed in range(len(storages)):
-        for number in _numbers(storages[changed], found):
+        for number in _numbers(storages[changed], known):
             data: list[torch.Tensor | None] = [None] * len(storages)
             data[changed] = _repetition(storages[changed], [number])
             yield InputData(tuple(data))
     draw = random.Random(SEED)
     while True:
-        yield InputData(tuple(_mixture(storage, found, draw) for storage in storages))
+        yield InputData(tuple(_mixture(storage, known, draw) for storage in storages))
 
 
-def _numbers(tensor: torch.Tensor, found: Sequence[Number]) -> list[Number]:
+def _numbers(tensor: torch.Tensor, known: Sequence[Number]) -> list[Number]:
     """The numbers to try in a storage that this tensor views, the most telling ones first."""
     dtype = tensor.dtype
     if dtype == torch.bool:
@@ -179,11 +179,13 @@ def _numbers(tensor: torch.Tensor, found: Sequence[Number]) -> list[Number]:
     if dtype not in ELEMENT_DTYPES:  # no numbers can be stored as this
         return []
     special = special_parts(dtype)
-    near = [number + step for number in found for step in (0, 1, -1)]
+    near = [number + step for number in known for step in (0, 1, -1)]
     numbers = [*special[:1], *SMALL[:2], *near, *special[1:], *SMALL[2:]]
     # By their text: 0 equals -0.0.
     return [
-        number for number in {str(each): each for each in numbers}.values() if _fits(number, dtype)
+        number
+        for number in {str(candidate): candidate for candidate in numbers}.values()
+        if _fits(number, dtype)
     ]
 
 
@@ -195,13 +197,13 @@ def _fits(number: Number, dtype: torch.dtype) -> bool:
 
 
 def _mixture(
-    tensor: torch.Tensor, found: Sequence[Number], draw: random.Random
+    tensor: torch.Tensor, known: Sequence[Number], draw: random.Random
 ) -> torch.Tensor | None:
     """Data for a storage: as it is, small numbers, or all kinds of numbers."""
     style = draw.choice(("as it is", "small", "small", "all", "all"))
     if style == "as it is":
         return None
-    numbers = _numbers(tensor, found)
+    numbers = _numbers(tensor, known)
     if not numbers:
         return None
     if style == "small" and tensor.dtype != torch.bool:
@@ -255,25 +257,25 @@ def told_by_values(report: Report, case: Case, shown: ShownValues | None, budget
     """
     if shown is None:
         told: dict[str, object] = {"values that show it": f"none in {budget.runs} runs: latent"}
-        found = tuple(
+        violations = tuple(
             replace(violation, evidence={**violation.evidence, **told})
             for violation in report.violations
         )
-        return replace(report, violations=found)
+        return replace(report, violations=violations)
     first = shown.violations[0]
     told = {
         "values that show it": inputs_text(case, shown.data),
         "eager then": f"{first.place}: {first.evidence.get('eager')}",
         "target then": f"{first.place}: {first.evidence.get('target')}",
     }
-    found = tuple(
+    violations = tuple(
         replace(violation, evidence={**violation.evidence, **told})
         for violation in report.violations
     )
-    if not found:
+    if not violations:
         kind = "wrong for other values"
-        found = (Violation(equivalence.ORACLE.name, kind, first.place, told),)
-    return with_differences(found, report.documented, report.notes)
+        violations = (Violation(equivalence.ORACLE.name, kind, first.place, told),)
+    return with_differences(violations, report.documented, report.notes)
 
 
 def inputs_text(case: Case, data: InputData) -> str:

@@ -49,7 +49,7 @@ def _by_storage(program: Program) -> tuple[list[tuple[str, str]], list[tuple[str
         if known.kind is Kind.VIEW and operands:
             views.append((operands[0], _kind_of_view(call.op)))
         kind = _kind_of_write(known)
-        writes += [(storage_of[name], kind) for name in _written(call, known)]
+        writes += [(storage_of[name], kind) for name in _written_operands(call, known)]
         # A result of an op that makes no alias is a storage of its own.
         aliasing = known.kind in {Kind.VIEW, Kind.IN_PLACE} and bool(operands)
         for result in call.results:
@@ -61,7 +61,7 @@ def _operands(call: Instruction) -> Iterator[str]:
     yield from names_in((call.args, tuple(value for _, value in call.kwargs)))
 
 
-def _written(call: Instruction, known: Facts) -> Iterator[str]:
+def _written_operands(call: Instruction, known: Facts) -> Iterator[str]:
     arguments = known.op._schema.arguments
     given = dict(call.kwargs)
     for index in known.writes:

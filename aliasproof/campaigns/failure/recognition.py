@@ -47,15 +47,15 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     eager = run_eager(case)
     time_limit.begin(2)
     with mended(KNOWN_BUGS.values()):
-        found = examine(case, target, eager=eager)
-    if _is_right(found.trial):
+        examination = examine(case, target, eager=eager)
+    if _is_right(examination.trial):
         mendable = [bug for bug in KNOWN_BUGS.values() if bug.mended is not None]
         likely = [bug for bug in plausible_bugs(program, symptom.target) if bug in mendable]
         # What is plausible only saves time. If that is not the reason, all are asked.
         bug = _which(case, target, eager, likely) or _which(case, target, eager, mendable)
         if bug is not None:
             return Recognition(bug.identifier, exact=True, left=None)
-    left = found.symptom if found.failed else None
+    left = examination.symptom if examination.failed else None
     marked = by_mark(program, left or symptom, reduced=reduced)
     return Recognition(marked, exact=False, left=left)
 
@@ -86,23 +86,23 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
     None if the program is right without any mend, since what does not fail is no bug; and if all of
     these bugs together are not the reason.
     """
-    main = _main(_tried(case, target, eager, []))
+    main = _main(_run_mended(case, target, eager, []))
     if main is None:
         return None
     for bug in bugs:
-        if _is_right(_tried(case, target, eager, [bug])):
+        if _is_right(_run_mended(case, target, eager, [bug])):
             return bug
-    if len(bugs) < 2 or not _is_right(_tried(case, target, eager, bugs)):
+    if len(bugs) < 2 or not _is_right(_run_mended(case, target, eager, bugs)):
         return None
     # Several at once. The one in question is wrong in the same way if all others are mended.
     for bug in bugs:
         others = [other for other in bugs if other is not bug]
-        if _main(_tried(case, target, eager, others)) == main:
+        if _main(_run_mended(case, target, eager, others)) == main:
             return bug
     return bugs[0]
 
 
-def _tried(case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]) -> Trial:
+def _run_mended(case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]) -> Trial:
     # Each is a compile, so that many of them take longer than a program may.
     time_limit.begin()
     with mended(bugs):

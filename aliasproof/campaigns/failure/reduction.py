@@ -123,16 +123,16 @@ def reduce_failure(failure: Failure, runner: Runner = HERE) -> ReducedFailure | 
     """
     symptom, every = failure.symptom, KNOWN_BUGS.values()
     if failure.ends_process:  # with the mends, if it does so past them
-        return _reduced(failure, runner, every) or _reduced(failure, runner)
+        return _reduce(failure, runner, every) or _reduce(failure, runner)
     if symptom.latent:
-        return _reduced(failure, runner, plausible_bugs(failure.program, symptom.target))
+        return _reduce(failure, runner, plausible_bugs(failure.program, symptom.target))
     if failure.company:
         single = runner.call(_as_of_one, failure)
         return None if single is None else reduce_failure(single, runner)
     if failure.known is None:
-        return _reduced(failure, runner, every)
+        return _reduce(failure, runner, every)
     minimal = runner.call(_minimal, failure, KNOWN_BUGS[failure.known])
-    return minimal or _reduced(failure, runner)
+    return minimal or _reduce(failure, runner)
 
 
 def _as_of_one(failure: Failure) -> Failure | None:
@@ -159,12 +159,12 @@ def _symptom(program: Program, target: str) -> Symptom | None:
     return examination.symptom if examination.failed else None
 
 
-def _reduced(
+def _reduce(
     failure: Failure, runner: Runner, bugs: Iterable[KnownBug] = ()
 ) -> ReducedFailure | None:
     """Reduce a failure with these known bugs mended."""
     with mended(bugs):
-        kept = _kept(failure, runner)
+        kept = _what_to_keep(failure, runner)
         if kept is None:
             return None
         # Those that raise cannot be compiled with others, and those that end processes neither.
@@ -177,7 +177,7 @@ def _reduced(
             best_grade=len(kept.grades),
         )
         smallest = reducer.run()
-        reduced = _shown(failure, kept.grades[reducer.grade - 1], smallest, runner)
+        reduced = _failure_shown(failure, kept.grades[reducer.grade - 1], smallest, runner)
         if isinstance(reduced, Failure):
             return reduce_failure(reduced, runner)
     return reduced and replace(
@@ -185,7 +185,7 @@ def _reduced(
     )
 
 
-def _kept(failure: Failure, runner: Runner) -> Kept | None:
+def _what_to_keep(failure: Failure, runner: Runner) -> Kept | None:
     """What to keep of a failure; None if its program does not fail again.
 
     It may have depended on what ran before it in its worker. Then it is not a finding.
@@ -210,7 +210,7 @@ def _death(program: Program, symptom: Symptom, runner: Runner) -> Death | None:
 # --- what the reduced program shows ---------------------------------------------------------------
 
 
-def _shown(
+def _failure_shown(
     failure: Failure, symptom: Symptom, program: Program, runner: Runner
 ) -> ReducedFailure | Failure | None:
     """What a reduced program with this symptom shows; the failure that it shows instead, if any."""

@@ -121,14 +121,14 @@ def innermost_frame(error: BaseException) -> str | None:
 
     None if the error comes from C++ by way of the dispatcher alone, or from other code.
     """
-    traceback, found = error.__traceback__, None
+    traceback, innermost = error.__traceback__, None
     while traceback is not None:
-        found = _telling(traceback.tb_frame, found)
+        innermost = _telling_frame(traceback.tb_frame, innermost)
         traceback = traceback.tb_next
-    return found
+    return innermost
 
 
-def _telling(frame: FrameType, before: str | None) -> str | None:
+def _telling_frame(frame: FrameType, before: str | None) -> str | None:
     path = Path(frame.f_code.co_filename)
     name = frame.f_code.co_name
     if not path.is_relative_to(_TORCH):

@@ -203,7 +203,7 @@ def serve() -> None:
             *lines, unread = (unread + block).split(b"\n")
             running += [_begin(json.loads(line)) for line in lines]
         for script in list(running):
-            answer = _ended(script)
+            answer = _answer(script)
             if answer is not None:
                 running.remove(script)
                 answer["seconds"] += time.process_time() - counted
@@ -259,7 +259,7 @@ def _die_with_the_server() -> None:
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
-def _ended(script: _Script) -> dict[str, Any] | None:
+def _answer(script: _Script) -> dict[str, Any] | None:
     """The answer for a script, if it has ended. Kill it if its time is up."""
     pid, status, usage = os.wait4(script.pid, os.WNOHANG)
     if pid == 0:

@@ -57,11 +57,11 @@ def issue_text(finding: Finding, shown: Reproduced) -> str:
             "",
             _first_sentence(finding),
             "",
-            _fenced(shown.script, "python"),
+            _code_block(shown.script, "python"),
             "",
             "Expected and actual, as the script prints them:",
             "",
-            _fenced(output),
+            _code_block(output),
             "",
             _analysis(finding),
             *_graph(finding),
@@ -76,7 +76,7 @@ def issue_text(finding: Finding, shown: Reproduced) -> str:
             "",
             "### Versions",
             "",
-            _fenced(_versions(finding)),
+            _code_block(_versions(finding)),
             "",
         )
     )
@@ -151,15 +151,15 @@ def _message(finding: Finding) -> str:
 
 def _difference(finding: Finding) -> str:
     """The numbers of the evidence, as the end of a sentence."""
-    found = finding.evidence
-    if "eager" not in found or "target" not in found:
+    evidence = finding.evidence
+    if "eager" not in evidence or "target" not in evidence:
         return ""
     where = finding.place
-    if found.get("first wrong index"):  # empty for a tensor without dimensions
-        where += f" at index {found['first wrong index']}"
-    values = f"eager has {found['eager']} in {where}, the compiled function {found['target']}"
-    if "wrong elements" in found:
-        values += f" ({found['wrong elements']} of {found['elements']} elements differ)"
+    if evidence.get("first wrong index"):  # empty for a tensor without dimensions
+        where += f" at index {evidence['first wrong index']}"
+    values = f"eager has {evidence['eager']} in {where}, the compiled function {evidence['target']}"
+    if "wrong elements" in evidence:
+        values += f" ({evidence['wrong elements']} of {evidence['elements']} elements differ)"
     return f": {values}"
 
 
@@ -167,7 +167,8 @@ def _graph(finding: Finding) -> list[str]:
     lines = finding.graph.strip().splitlines()
     if not lines or len(lines) > LONGEST_GRAPH:
         return []
-    return ["", "The graph:", "", _fenced("\n".join(line.rstrip("; ") for line in lines), "python")]
+    code = "\n".join(line.rstrip("; ") for line in lines)
+    return ["", "The graph:", "", _code_block(code, "python")]
 
 
 def _ablation(finding: Finding) -> list[str]:
@@ -211,7 +212,7 @@ def _split_log(finding: Finding, output: str) -> tuple[str, str]:
     log = printed[begin:-1]
     more = [f"(and {len(log) - LONGEST_LOG} more lines)"] if len(log) > LONGEST_LOG else []
     short = [*printed[: begin + 1], *printed[-1:]]
-    return _fenced("\n".join((*log[:LONGEST_LOG], *more))), "\n".join(short)
+    return _code_block("\n".join((*log[:LONGEST_LOG], *more))), "\n".join(short)
 
 
 def _versions(finding: Finding) -> str:
@@ -235,5 +236,5 @@ def _gpu(device: str) -> list[str]:
     return [] if device == CPU else [f"GPU: {full_name(device)}"]
 
 
-def _fenced(text: str, language: str = "") -> str:
+def _code_block(text: str, language: str = "") -> str:
     return f"```{language}\n{text.strip()}\n```"

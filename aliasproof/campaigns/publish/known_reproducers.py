@@ -26,9 +26,9 @@ def is_said_to_be_fixed(bug: KnownBug, version: str) -> bool:
     It is, if the bug was not seen in a version that was examined, which is later than all that have
     the bug, and not later than this one. Development versions count as the release.
     """
-    examined = {_number(each) for other in KNOWN_BUGS.values() for each in other.versions}
+    examined = {_number(release) for other in KNOWN_BUGS.values() for release in other.versions}
     last = max(map(_number, bug.versions))
-    later = [each for each in examined if each > last]
+    later = [number for number in examined if number > last]
     return bool(later) and _number(version) >= min(later)
 
 

@@ -107,14 +107,12 @@ def known_bugs() -> Iterator[list[Replayable]]:
     """The known bugs of torch, whose files say in which versions they were seen."""
     shown = shown_differences()
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
-        found = []
+        bugs = []
         for identifier, bug in KNOWN_BUGS.items():
             text = known_reproducer(bug, shown[identifier])
             fixed = functools.partial(is_said_to_be_fixed, bug)
-            found.append(
-                Replayable(identifier, _write(Path(temporary) / identifier, [text]), fixed)
-            )
-        yield found
+            bugs.append(Replayable(identifier, _write(Path(temporary) / identifier, [text]), fixed))
+        yield bugs
 
 
 def replay(bugs: Sequence[Replayable], interpreters: Sequence[Path]) -> Iterator[Replayed]:
@@ -127,11 +125,11 @@ def replay(bugs: Sequence[Replayable], interpreters: Sequence[Path]) -> Iterator
     versions = {python.absolute(): _torch_of(python) for python in interpreters}
     with ThreadPoolExecutor(os.cpu_count()) as executor:
         for python, version in versions.items():
-            run = functools.partial(_replayed, python=python, version=version)
+            run = functools.partial(_replay, python=python, version=version)
             yield from executor.map(run, bugs)
 
 
-def _replayed(bug: Replayable, python: Path, version: str) -> Replayed:
+def _replay(bug: Replayable, python: Path, version: str) -> Replayed:
     endings = []
     for script in bug.scripts:
         confirmation = confirm(script, interpreter=python)

@@ -115,7 +115,7 @@ def script_for(
     head += ["aten = torch.ops.aten"] if "aten." in written + recipe else []
     head += [_LIMIT] if exhausts else []
     if dies:
-        rest = [_awaited(_CHILD.replace("CALL", compiler.call), program)]
+        rest = [_for_device(_CHILD.replace("CALL", compiler.call), program)]
     else:
         rest = _comparison(program, compiler, violation, exact=exact)
     if literal:
@@ -221,8 +221,8 @@ def _comparison(
     if violation.oracle == "errors":
         # A compiler may raise when it compiles, not when it runs.
         call = f"lambda *args: {compiler.call}(*args)"
-        run_error = _awaited(_RUN_ERROR.strip(), program)
-        return [_seeded(program, run_error), _main(call, _NO_ERROR)]
+        run_error = _for_device(_RUN_ERROR.strip(), program)
+        return [_with_seed(program, run_error), _main(call, _NO_ERROR)]
     check = _CHECKS[violation.oracle].of_kind(violation.kind)
     dtypes = _result_dtypes(program)
     tolerance = "rtol=0, atol=0" if exact else _tolerance(dtypes)
@@ -243,7 +243,7 @@ def _comparison(
         lines.append(f"outputs = {returned}" if "outputs" in facts else "function(*args)")
         lines.append(f"return {facts}")
     helpers = [check.helper] if check.helper else []
-    function = _seeded(program, "\n    ".join(lines))
+    function = _with_seed(program, "\n    ".join(lines))
     return [*helpers, function, _main(compiler.call, equal)]
 
 
@@ -264,7 +264,7 @@ def _at_fault(text: str, place: str) -> str:
     return text
 
 
-def _seeded(program: Program, function: str) -> str:
+def _with_seed(program: Program, function: str) -> str:
     """The function with a fixed seed, if the program draws random numbers."""
     if not any(facts(resolve(call.op)).random for call in program.instructions):
         return function
@@ -273,7 +273,7 @@ def _seeded(program: Program, function: str) -> str:
     return "\n".join((first, second, "    torch.manual_seed(0)", *rest))
 
 
-def _awaited(text: str, program: Program) -> str:
+def _for_device(text: str, program: Program) -> str:
     """The text for the device of a program: only on CUDA, errors arrive after the call."""
     if program.device != CPU:
         return text

@@ -211,7 +211,8 @@ def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:
     """The suspicions, the most frequent first. Folders are numbered in this order."""
     store = RunFolder(campaign.folder)
     # Equally frequent ones are ordered by name, so that the numbers do not depend on timing.
-    found = sorted(campaign.suspicions.found.items(), key=lambda item: (-item[1][0], str(item[0])))
+    suspicions = campaign.suspicions.found.items()
+    by_frequency = sorted(suspicions, key=lambda item: (-item[1][0], str(item[0])))
     return [
         Suspicion(
             store.suspicion_folder(f"{folder_name(symptom.target)}-{symptom.oracle}-{number}"),
@@ -219,5 +220,5 @@ def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:
             count,
             program,
         )
-        for number, (symptom, (count, program)) in enumerate(found, 1)
+        for number, (symptom, (count, program)) in enumerate(by_frequency, 1)
     ]

@@ -119,14 +119,14 @@ class ClusterWorkers:
         """Ask nodes that joined for their versions."""
         self._looked = time.monotonic()
         used = {node.id for node in self._nodes} | self._joining.keys() | self._refused.keys()
-        for found in ray.nodes():
-            name, resources = found["NodeID"], found["Resources"]
+        for ray_node in ray.nodes():
+            name, resources = ray_node["NodeID"], ray_node["Resources"]
             cpus, gpus = (int(resources.get(kind, 0)) for kind in ("CPU", "GPU"))
             # A head often has no CPU to lend.
-            if not found["Alive"] or name in used or not cpus or not (gpus or self._on_cpu):
+            if not ray_node["Alive"] or name in used or not cpus or not (gpus or self._on_cpu):
                 continue
             ask = ray.remote(looking()).options(num_cpus=0, scheduling_strategy=_on(name))
-            self._joining[name] = _Joining(found["NodeManagerAddress"], cpus, gpus, ask.remote())
+            self._joining[name] = _Joining(ray_node["NodeManagerAddress"], cpus, gpus, ask.remote())
 
     @property
     def _on_cpu(self) -> bool:
@@ -141,7 +141,7 @@ class ClusterWorkers:
             try:
                 wrong = difference(node.name, ray.get(node.versions), self.here)
             except RayError as error:  # a node that is lost looks alive for some seconds
-                self._count_loss(key, f"node {node.name} does not answer: {_said(error)}")
+                self._count_loss(key, f"node {node.name} does not answer: {_error_line(error)}")
                 continue
             if wrong is None:
                 self._start_actors(key, node)
@@ -178,7 +178,7 @@ class ClusterWorkers:
         for number, work in node.tasks.items():
             self._waiting.put(number, work)
         again = f" (tasks to run again: {len(node.tasks)})"
-        reason = f"node {node.name} is lost: {_said(error)}"
+        reason = f"node {node.name} is lost: {_error_line(error)}"
         self._count_loss(node.id, reason)
         if isinstance(error, UserError):  # the next actor would say the same
             self._refused[node.id] = reason
@@ -228,7 +228,7 @@ def _on(node: str) -> Any:
     return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
-def _said(error: RayError) -> str:
+def _error_line(error: RayError) -> str:
     """An error of Ray in a line. If a task raised, its last line says what."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[-1 if isinstance(error, RayTaskError) else 0] if lines else ""

@@ -73,10 +73,10 @@ def _require_answer(address: str) -> None:
     given = os.environ.get("RAY_ADDRESS", AUTO) if address == AUTO else address
     if given == AUTO:
         return
-    found = re.fullmatch(r"(ray://)?\[?([\w.:-]+?)\]?(?::(\d+))?", given)
-    if found is None:
+    match = re.fullmatch(r"(ray://)?\[?([\w.:-]+?)\]?(?::(\d+))?", given)
+    if match is None:
         raise UserError(f"--cluster {given}: give auto, HOST:PORT or ray://HOST:PORT")
-    scheme, host, port = found[1] or "", found[2], found[3]
+    scheme, host, port = match[1] or "", match[2], match[3]
     try:
         socket.create_connection((host, int(port or PORTS[scheme])), SECONDS).close()
     except (OSError, OverflowError) as error:

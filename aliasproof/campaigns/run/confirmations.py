@@ -57,13 +57,13 @@ class Confirmations:
         """Whether there are reproducers whose results were not taken."""
         return bool(self._pending or self._compiled)
 
-    def add(self, found: FoundFailure) -> None:
+    def add(self, reduced: FoundFailure) -> None:
         """Count a reduced failure. The first with its signature goes to be confirmed."""
-        finding, name = found.finding, found.finding.identifier
+        finding, name = reduced.finding, reduced.finding.identifier
         self._counts[name] += 1
-        self.store.keep_occurrence(name, found.failure)
-        if found.number < self._numbers.get(name, found.number + 1):
-            self._numbers[name] = found.number
+        self.store.keep_occurrence(name, reduced.failure)
+        if reduced.number < self._numbers.get(name, reduced.number + 1):
+            self._numbers[name] = reduced.number
             self._withdraw(finding)
             if not finding.latent:
                 self._submit(finding)
@@ -170,11 +170,11 @@ class Confirmations:
         while self._compiled and self._compiled[0][1].done():
             finding, task = self._compiled.popleft()
             level, name = task.result(), finding.identifier
-            found = replace(self.campaign.findings[name], user_level=level.answers)
-            self.campaign.findings[name] = found
-            script, issue = level.reproduced.script, _issue(found, level.reproduced)
-            self.store.keep_torch_compile(found, dict(level.answers), script, issue)
-            self.folder.write_confirmed(found, script, issue)
+            answered = replace(self.campaign.findings[name], user_level=level.answers)
+            self.campaign.findings[name] = answered
+            script, issue = level.reproduced.script, _issue(answered, level.reproduced)
+            self.store.keep_torch_compile(answered, dict(level.answers), script, issue)
+            self.folder.write_confirmed(answered, script, issue)
 
     def stop(self) -> None:
         """Start no more reproducers, and do not wait for those that run."""

@@ -91,11 +91,11 @@ class DrawnPrograms:
             ],
             "scenarios": {name: counts.scenarios[name] for name in played},
             "inputs": self.inputs,
-            "dtypes": _counted(self.dtypes, [*map(_name, DTYPES)]),
-            "layouts": _counted(self.layouts, LAYOUT_NAMES),
-            "ranks": _counted(self.ranks, RANKS),
-            "sizes": _counted(self.sizes, SIZES),
-            "contents": _counted(self.contents, CONTENTS),
+            "dtypes": _with_zeros(self.dtypes, [*map(_name, DTYPES)]),
+            "layouts": _with_zeros(self.layouts, LAYOUT_NAMES),
+            "ranks": _with_zeros(self.ranks, RANKS),
+            "sizes": _with_zeros(self.sizes, SIZES),
+            "contents": _with_zeros(self.contents, CONTENTS),
         }
 
     def _ops_by_group(self) -> dict[str, tuple[dict[str, int], int]]:
@@ -114,7 +114,7 @@ def _name(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _counted(counts: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
+def _with_zeros(counts: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
     """The counts of these names, also those of 0, and then all others."""
     return {name: counts.get(name, 0) for name in (*names, *counts)}
 

@@ -73,12 +73,12 @@ def fuzz(
         lock = RunLock.take(folder)
         try:
             stale = lock.stale
-            return _locked(plan, files, listener, interrupts, stale, started, make_executor)
+            return _run_locked(plan, files, listener, interrupts, stale, started, make_executor)
         finally:
             lock.release()
 
 
-def _locked(
+def _run_locked(
     plan: Plan,
     files: RunFolder,
     listener: Listener,

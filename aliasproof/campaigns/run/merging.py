@@ -47,7 +47,7 @@ def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
     Raises `UserError` if a run is in use or was made with another torch.
     """
     with contextlib.ExitStack() as stack:
-        plans = [stack.enter_context(_locked(run)) for run in runs]
+        plans = [stack.enter_context(_locked_plan(run)) for run in runs]
         stack.enter_context(explained(folder))
         files = RunFolder.create(folder)
         stack.callback(RunLock.take(folder).release)
@@ -58,7 +58,7 @@ def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
         for run in runs:
             store.copy(run / NAME, _COPY)
         try:
-            campaign = _outcome(store, _joined(plans), folder)
+            campaign = _outcome(store, _joint_plan(plans), folder)
         except DAMAGE as reason:
             error = f"{type(reason).__name__}: {reason}"
             raise UserError(f"one of the runs has a damaged store: {error}") from reason
@@ -67,7 +67,7 @@ def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
 
 
 @contextlib.contextmanager
-def _locked(run: Path) -> Iterator[Plan]:
+def _locked_plan(run: Path) -> Iterator[Plan]:
     """The plan of a run, which no campaign may change meanwhile."""
     if not (run / NAME).is_file():
         raise UserError(f"{run} has no {NAME}; name folders of runs")
@@ -134,7 +134,7 @@ def _add_reductions(campaign: Campaign, store: Store) -> None:
         campaign.not_reproduced += stored["reduced"] is None
 
 
-def _joined(plans: Sequence[Plan]) -> Plan:
+def _joint_plan(plans: Sequence[Plan]) -> Plan:
     """One plan for the outcome: what all plans say, and the targets of all."""
     targets = tuple(dict.fromkeys(name for plan in plans for name in plan.targets))
     alike = {"past_known": all(plan.past_known for plan in plans), "share": (1, 1)}

@@ -160,10 +160,10 @@ class Scheduler:
         self.tasks.settle()
         if self._can_take_shard:
             waiting = len(self._queue)
-            found = self._take_shard(self._queue.popleft())
+            failure = self._take_shard(self._queue.popleft())
             if len(self._queue) < waiting:  # no further attempt
                 self._frequent.take()
-            return found
+            return failure
         for asked in self._reductions:
             if asked.ticket.outcome is not None:
                 self._reductions.remove(asked)
@@ -214,7 +214,7 @@ class Scheduler:
         ends.append(end)
         alone = len(blamed) == 1
         enough = TRIES_IF_FROM_OUTSIDE if end.outside or not blamed else TRIES if alone else 1
-        if sum(each.outside == end.outside for each in ends) < enough:  # the same again
+        if sum(earlier.outside == end.outside for earlier in ends) < enough:  # the same again
             self._queue.appendleft(self._attempt(shard, attempt.number + 1))
             return None
         if not blamed:
@@ -250,7 +250,7 @@ class Scheduler:
         kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
         if not self.tasks.isolating:
             reason = f"each candidate could end its process on {program.device}"
-            return _unreduced(kept, reason, next(self._numbers))
+            return _unreduced_failure(kept, reason, next(self._numbers))
         self._reduce(kept)
         return None
 
@@ -287,7 +287,9 @@ class Scheduler:
         assert isinstance(result, FinishedReduction)
         self.campaign.spent.reducing += result.seconds
         if result.finding is None and failure.ends_process:
-            return _unreduced(kept, "it does not end a new process in this way", asked.number)
+            return _unreduced_failure(
+                kept, "it does not end a new process in this way", asked.number
+            )
         if result.finding is None:
             self.campaign.not_reproduced += 1
             return None
@@ -307,12 +309,12 @@ class Scheduler:
             self._reductions.append(_Asked(number, self.tasks.reduce(kept)))
             self.campaign.reducing = len(self._reductions)
             return None
-        found = _unreduced(kept, f"each worker that reduced it {kept.deaths[-1]}", number)
-        self.tasks.give_up(kept, found.finding)
-        return found
+        failure = _unreduced_failure(kept, f"each worker that reduced it {kept.deaths[-1]}", number)
+        self.tasks.give_up(kept, failure.finding)
+        return failure
 
 
-def _unreduced(kept: KeptFailure, reason: str, number: int) -> FoundFailure:
+def _unreduced_failure(kept: KeptFailure, reason: str, number: int) -> FoundFailure:
     """A failure as it was drawn, and why it was not reduced."""
     return FoundFailure(Finding.of(ReducedFailure.unreduced(kept.failure, reason)), kept, number)
 

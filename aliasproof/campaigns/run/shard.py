@@ -80,47 +80,47 @@ def _run_group(programs: dict[int, Program], result: ShardResult, announce: Anno
     def announce_members(members: Sequence[int]) -> None:
         announce([indices[member] for member in members])
 
-    found = examine_group(
+    group = examine_group(
         [Case.of(program) for program in programs.values()],
         target_named(result.shard.target),
         search=CAMPAIGN_BUDGET,
         announce=announce_members,
     )
-    for program, examination in zip(programs.values(), found.examinations, strict=True):
+    for program, examination in zip(programs.values(), group.examinations, strict=True):
         _add(program, examination, result)
-    result.statistics.spent.add(found.spent)
-    result.statistics.companions += len(found.companions)
-    result.company += found.company
+    result.statistics.spent.add(group.spent)
+    result.statistics.companions += len(group.companions)
+    result.company += group.company
 
 
-def _add(program: Program, found: Examination, result: ShardResult) -> None:
+def _add(program: Program, examination: Examination, result: ShardResult) -> None:
     """Add what one program shows to the result."""
     shard = result.shard
-    if found.shown is not None:  # with these values, it is a failure like any other
-        program = found.shown.as_program(program)
-        found = examine(Case.of(program), target_named(shard.target))
-    for ended in (found.rejected, found.mistake):
+    if examination.shown is not None:  # with these values, it is a failure like any other
+        program = examination.shown.as_program(program)
+        examination = examine(Case.of(program), target_named(shard.target))
+    for ended in (examination.rejected, examination.mistake):
         if ended is not None:  # it may quote an error after which no program runs in this process
             require_sound_process(ended)
-    result.statistics.count(found)
+    result.statistics.count(examination)
     # After an error of ours no verdict of this shard is to be trusted.
-    if found.mistake is not None:
-        raise found.mistake
-    if found.symptom is None:
+    if examination.mistake is not None:
+        raise examination.mistake
+    if examination.symptom is None:
         return
     start = processor_seconds()
-    if not found.suspicious:
+    if not examination.suspicious:
         failure = Failure.of(
-            found.symptom,
+            examination.symptom,
             program,
             shard.seed,
             past_known=shard.past_known,
-            violation=next(iter(found.violations), None),
+            violation=next(iter(examination.violations), None),
         )
         result.failures.append(failure)
     else:
-        result.suspicions.add(found.symptom, program)
-        if found.symptom.latent:
-            latent = Failure.latent(found.symptom, program, shard.seed)
+        result.suspicions.add(examination.symptom, program)
+        if examination.symptom.latent:
+            latent = Failure.latent(examination.symptom, program, shard.seed)
             result.failures += [] if latent is None else [latent]
     result.recognizing += processor_seconds() - start

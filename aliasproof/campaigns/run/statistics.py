@@ -33,14 +33,14 @@ class Statistics:
     instructions: Counts = field(default_factory=Counts)
     spent: Spent = field(default_factory=Spent)
 
-    def count(self, found: Examination) -> None:
+    def count(self, examination: Examination) -> None:
         """Count one program."""
         self.programs += 1
-        self.discarded += found.rejected is not None
-        self.violating += found.failed
-        self.documented += bool(found.documented) and not found.failed
-        self.suspicious += found.suspicious
-        self.spent.add(found.spent)
+        self.discarded += examination.rejected is not None
+        self.violating += examination.failed
+        self.documented += bool(examination.documented) and not examination.failed
+        self.suspicious += examination.suspicious
+        self.spent.add(examination.spent)
 
     def add(self, other: Statistics) -> None:
         """Add the counts of other programs to these."""

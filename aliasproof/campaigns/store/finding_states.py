@@ -63,8 +63,8 @@ class History:
         replays: defaultdict[str, list[Replay]] = defaultdict(list)
         for finding, torch, shown in store.all("SELECT finding, torch, shown FROM replays"):
             replays[finding].append(Replay(torch, bool(shown)))
-        for found in replays.values():
-            found.sort(key=lambda replay: _version(replay.torch))
+        for its_replays in replays.values():
+            its_replays.sort(key=lambda replay: _version(replay.torch))
         said = store.all("SELECT finding FROM triage WHERE state = 'fixed'")
         return cls(frozenset(finding for (finding,) in said), replays)
 
@@ -102,13 +102,13 @@ def triaged(store: Store) -> list[Triaged]:
         " coalesce(t.note, '') FROM findings f LEFT JOIN triage t ON t.finding = f.identifier"
         " ORDER BY f.rowid"
     )
-    found = []
+    findings = []
     for finding, said, link, note in rows:
         state, seen = history.state(finding, said, made_with)
         notes = "; ".join(filter(None, (note, seen)))
         name, state, link, notes = (printable(str(x)) for x in (finding, state, link, notes))
-        found.append(Triaged(name, state, link, notes, times.get(finding, 0)))
-    return found
+        findings.append(Triaged(name, state, link, notes, times.get(finding, 0)))
+    return findings
 
 
 def keep_replay(store: Store, finding: str, torch: str, ending: str, *, shown: bool) -> None:
@@ -123,7 +123,7 @@ def keep_replay(store: Store, finding: str, torch: str, ending: str, *, shown: b
 
 def set_state(store: Store, finding: str, state: str, link: str, note: str) -> None:
     """Keep what a person says of a finding. Raises `UserError` for unknown names."""
-    names = [each.finding for each in triaged(store)]
+    names = [seen.finding for seen in triaged(store)]
     if finding not in names:
         raise UserError(f"no finding '{finding}' in {store.file}{did_you_mean(finding, names)}")
     if state not in STATES:

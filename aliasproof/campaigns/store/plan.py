@@ -70,8 +70,8 @@ class Shard:
         """The indices of the programs that run together. Groups have about equal sizes."""
         size = self.group if can_glue(target_named(self.target)) else 1
         number = -(-self.count // size)
-        for each in range(number):
-            yield range(each * self.count // number, (each + 1) * self.count // number)
+        for index in range(number):
+            yield range(index * self.count // number, (index + 1) * self.count // number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,9 @@ class Plan:
             here, there = getattr(self, name), getattr(stored, name)
             if here != there:
                 raise UserError(
-                    f"run folder {folder} has a run with {name.replace('_', ' ')} {_shown(there)},"
-                    f" not {_shown(here)}; give the same, or name a new folder with --run"
+                    f"run folder {folder} has a run with {name.replace('_', ' ')}"
+                    f" {_as_text(there)}, not {_as_text(here)}; give the same, or name a new folder"
+                    " with --run"
                 )
 
     def shards(self) -> Iterator[Shard]:
@@ -154,5 +155,5 @@ class Plan:
             yield (turn + 0.5) * target.cost, shard
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -37,9 +37,9 @@ class RunFolder:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             run_lock.require_own_files(folder)
-            found = {path.name for path in folder.iterdir()}
+            names = {path.name for path in folder.iterdir()}
             # A campaign that was killed in its first moment leaves these two.
-            if store_schema.NAME not in found and found - {run_lock.NAME, event_log.NAME}:
+            if store_schema.NAME not in names and names - {run_lock.NAME, event_log.NAME}:
                 raise UserError(
                     f"run folder {folder} is not empty, and no campaign to go on with; name a new"
                     " one, so that nothing in it is lost"

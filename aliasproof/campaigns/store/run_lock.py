@@ -64,11 +64,11 @@ def holder_of(folder: Path) -> str:
         holder = (folder / NAME).read_text(errors="replace").strip()
     except OSError:
         return ""
-    found = re.fullmatch(r"pid (\d+) on (.*)", holder)
-    if found is None or found[2] != socket.gethostname():
+    match = re.fullmatch(r"pid (\d+) on (.*)", holder)
+    if match is None or match[2] != socket.gethostname():
         return holder
     try:
-        os.kill(int(found[1]), 0)
+        os.kill(int(match[1]), 0)
     except ProcessLookupError:  # it was killed
         return ""
     except PermissionError:

@@ -81,10 +81,10 @@ class RunView:
     @property
     def states(self) -> dict[str, Counter[str]]:
         """By target, how many findings are in each state."""
-        found: dict[str, Counter[str]] = {name: Counter() for name in self.programs}
+        counts: dict[str, Counter[str]] = {name: Counter() for name in self.programs}
         for finding in self.findings:
-            found.setdefault(finding.target, Counter())[finding.state] += 1
-        return found
+            counts.setdefault(finding.target, Counter())[finding.state] += 1
+        return counts
 
     def rates(self, parts: int) -> list[float]:
         """Programs per second in so many parts of the run, of equal length."""
@@ -164,7 +164,7 @@ class RunReader:
             limit,
             {name: self._programs[name] + deadly[name] for name in names},
             {name: self._violating[name] + deadly[name] for name in names},
-            [_found(*row) for row in self._all(_FINDINGS)],
+            [_finding_so_far(*row) for row in self._all(_FINDINGS)],
             [
                 Moment(*row)
                 for row in self._all(
@@ -185,6 +185,6 @@ class RunReader:
         return self._connection.execute(statement, values).fetchall()
 
 
-def _found(identifier: str, target: str, state: str, kind: str, times: int) -> FoundSoFar:
+def _finding_so_far(identifier: str, target: str, state: str, kind: str, times: int) -> FoundSoFar:
     name, accused, now, what = (printable(str(text)) for text in (identifier, target, state, kind))
     return FoundSoFar(name, accused, now, what, int(times))

@@ -57,8 +57,8 @@ def require_tables(connection: sqlite3.Connection, file: Path) -> None:
     """Raises `UserError` if a store has what runs as code: a view or a trigger."""
     statement = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index')"
     try:
-        found = connection.execute(statement).fetchone()
+        row = connection.execute(statement).fetchone()
     except UnicodeDecodeError as error:  # SQLite's message quotes the file
         raise UserError(f"{file} is damaged: its tables have no names in UTF-8") from error
-    if found is not None:
-        raise UserError(f"{file} is no store: it has the view or trigger {shown(found[0])}")
+    if row is not None:
+        raise UserError(f"{file} is no store: it has the view or trigger {shown(row[0])}")
