@@ -8,8 +8,8 @@ the run, by its own run in eager and its own trace. What counts is what a member
   finds the same, whatever the size of its groups.
 - If the compiled program raises, the members that raise alone leave the group, and the rest is
   compiled again.
-- What no member shows alone is the fault of their *company*: buffers that are reused across
-  members, kernels fused across them. It is a failure of the glued program, which is one program
+- What no member shows alone is the fault of the *group*: buffers that are reused across members,
+  kernels fused across them. It is a failure of the glued program, which is one program
   like any other.
 
 A violation that a member shows only alone is missed. docs/targets.md says how often.
@@ -27,8 +27,8 @@ from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.programs.program import Program
 from aliasproof.targets.target import Target
 from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.company import Member, Run, Together
 from aliasproof.trials.examination import Examination, examine, rejection, returning
+from aliasproof.trials.glued_case import GluedCase, Member, Run
 from aliasproof.trials.graphs import examine_graphs
 from aliasproof.trials.trial import Case, Spent, Trial, run_eager, run_trial
 from aliasproof.trials.value_search import Budget
@@ -40,7 +40,7 @@ _SILENT = (Verdict.HOLDS, Verdict.NOT_APPLICABLE)
 
 
 @dataclass(frozen=True, slots=True)
-class CompanyFailure:
+class GroupFailure:
     """A glued program whose members are right alone, and the symptom that they have together."""
 
     symptom: Symptom
@@ -49,16 +49,16 @@ class CompanyFailure:
 
 @dataclass(slots=True)
 class GroupExamination:
-    """The examination of each case, in order; and the failures of their company.
+    """The examination of each case, in order; and the failures of the group.
 
     `spent` has the seconds that the members share. `companions` are the cases, by index, that
-    differ from eager in company and not alone.
+    differ from eager in the group and not alone.
     """
 
     examinations: list[Examination]
     spent: Spent
     companions: set[int]
-    company: list[CompanyFailure]
+    failures: list[GroupFailure]
 
 
 def can_glue(target: Target) -> bool:
@@ -91,7 +91,7 @@ class _Group:
     examinations: dict[int, Examination] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     companions: set[int] = field(default_factory=set)
-    company: list[CompanyFailure] = field(default_factory=list)
+    failures: list[GroupFailure] = field(default_factory=list)
 
     def examine(self, cases: Sequence[Case]) -> GroupExamination:
         members = []
@@ -110,7 +110,7 @@ class _Group:
                 members.append(member)
         self._together(members)
         examinations = [self.examinations[index] for index in range(len(cases))]
-        return GroupExamination(examinations, self.spent, self.companions, self.company)
+        return GroupExamination(examinations, self.spent, self.companions, self.failures)
 
     def _together(self, members: Sequence[Member]) -> bool:
         """Examine members by one run. Returns whether that raised, or a single member failed."""
@@ -118,26 +118,26 @@ class _Group:
             alone = [self._alone(member) for member in members]
             return any(map(_may_raise, alone))
         self.announce([member.index for member in members])
-        together = Together.of(members)
+        glued_case = GluedCase.of(members)
         try:
-            run = together.run(self.target, self.spent)
+            run = glued_case.run(self.target, self.spent)
         except Rejected:  # some member is not for the target
             for member in members:
                 self._alone(member)
             return True
         if run.observation.error is not None:
-            self._examine_alone(together)
+            self._examine_alone(glued_case)
             return True
-        self._judge(together, run)
+        self._judge(glued_case, run)
         return False
 
     # --- a run that returned ---
 
-    def _judge(self, together: Together, run: Run) -> None:
+    def _judge(self, glued_case: GluedCase, run: Run) -> None:
         """Judge each member. Those that differ from eager are examined alone."""
-        on_graphs = self._on_graphs(together, run)
+        on_graphs = self._on_graphs(glued_case, run)
         differing: list[tuple[Member, list[Violation]]] = []
-        for member, observation in together.parts(run.observation):
+        for member, observation in glued_case.parts(run.observation):
             eager, trace = member.eager
             judgement = judge(self.target.contract, eager, observation, trace)
             trial = Trial(eager, trace, observation, judgement)
@@ -148,15 +148,15 @@ class _Group:
             elif on_graphs is None:
                 self._alone(member)
         # All of them first: then it is known who fails alone.
-        for symptom, member in self._explain(together, differing):
-            self._note_company(symptom, together, [member])
-        strangers = together.strangers(run.observation)
+        for symptom, member in self._explain(glued_case, differing):
+            self._note_failure(symptom, glued_case, [member])
+        strangers = glued_case.strangers(run.observation)
         if strangers:
             violation = Violation("aliasing", "new alias between programs", "outputs")
-            layer = together.first_wrong(self.target, self.spent) or self.target
-            self._note_company(_symptom(layer, violation), together, strangers)
+            layer = glued_case.first_wrong(self.target, self.spent) or self.target
+            self._note_failure(_symptom(layer, violation), glued_case, strangers)
 
-    def _on_graphs(self, together: Together, run: Run) -> dict[str, Report] | None:
+    def _on_graphs(self, glued_case: GluedCase, run: Run) -> dict[str, Report] | None:
         """The reports of the oracles on graphs if they are silent; None if they are not.
 
         The graph of a group does not tell the members apart, so what it shows is looked for alone.
@@ -165,22 +165,22 @@ class _Group:
         if run.build.opaque is not None:
             return dict(all_not_applicable(run.build.opaque, ON_GRAPHS).reports)
         trial = Trial(
-            *run_eager(together.case, self.spent), run.observation, Judgement({}), run.build
+            *run_eager(glued_case.case, self.spent), run.observation, Judgement({}), run.build
         )
         try:
-            reports = examine_graphs(together.case, self.target, trial).reports
+            reports = examine_graphs(glued_case.case, self.target, trial).reports
         except (Rejected, InternalError):  # alone, each member is judged or has its own error
             return None
         silent = all(report.verdict in _SILENT for report in reports.values())
         return dict(reports) if silent else None
 
     def _explain(
-        self, together: Together, differing: Sequence[tuple[Member, Sequence[Violation]]]
+        self, glued_case: GluedCase, differing: Sequence[tuple[Member, Sequence[Violation]]]
     ) -> list[tuple[Symptom, Member]]:
-        """Examine members that differ from eager in company.
+        """Examine members that differ from eager in the group.
 
-        Returns those that are right alone, with the symptom of the company. The first target of the
-        layers tells both for less: who is wrong there fails, and who differs there in company in
+        Returns those that are right alone, with the symptom of the group. The first target of the
+        layers tells both for less: who is wrong there fails, and who differs there in the group in
         the same way is right, since the later targets add nothing.
         """
         first, open_ = self.target.layers[0], []
@@ -188,15 +188,15 @@ class _Group:
             examination = self.examinations[member.index] = self._at_first(member)
             if not examination.failed:
                 open_.append((member, violations))
-        company = []
+        right_alone = []
         for member, violations in open_:
             # For one member, a run of all would cost more than that of the member.
-            there = together.violations(first, member, self.spent) if len(open_) > 1 else []
+            there = glued_case.violations(first, member, self.spent) if len(open_) > 1 else []
             if there and _kinds(there) == _kinds(violations):
-                company.append((_symptom(first, there[0]), member))
+                right_alone.append((_symptom(first, there[0]), member))
             elif not _may_raise(self._alone(member)):
-                company.append((_symptom(self.target, violations[0]), member))
-        return company
+                right_alone.append((_symptom(self.target, violations[0]), member))
+        return right_alone
 
     def _at_first(self, member: Member) -> Examination:
         """Examine a member alone through the first target of the layers."""
@@ -205,24 +205,23 @@ class _Group:
             return self._alone(member)
         return examine(member.case, first, eager=member.eager, without_graphs="not asked")
 
-    def _note_company(
-        self, symptom: Symptom, together: Together, companions: Sequence[Member]
+    def _note_failure(
+        self, symptom: Symptom, glued_case: GluedCase, companions: Sequence[Member]
     ) -> None:
         self.companions |= {member.index for member in companions}
-        if symptom not in [failure.symptom for failure in self.company]:
+        if symptom not in [failure.symptom for failure in self.failures]:
             # Without those that fail alone, which would hide what the others do together.
-            right = [
-                member for member in together.members if not self.examinations[member.index].failed
-            ]
-            program = Together.of(right).glued.program
-            self.company.append(CompanyFailure(symptom, program))
+            members = glued_case.members
+            right = [it for it in members if not self.examinations[it.index].failed]
+            program = GluedCase.of(right).glued.program
+            self.failures.append(GroupFailure(symptom, program))
 
     # --- a run that raised ---
 
-    def _examine_alone(self, together: Together) -> None:
+    def _examine_alone(self, glued_case: GluedCase) -> None:
         """Examine members that raise together. Those that raise alone leave the others."""
-        members = together.members
-        raising = self._raising_at_first(members) or self._raising_in_build(together)
+        members = glued_case.members
+        raising = self._raising_at_first(members) or self._raising_in_build(glued_case)
         if raising:
             for member in raising:
                 self._alone(member)
@@ -231,11 +230,11 @@ class _Group:
         middle = len(members) // 2
         raised = [self._together(half) for half in (members[:middle], members[middle:])]
         if not any(raised):
-            # Each half returns, so what raises is the company.
-            layer = together.first_wrong(self.target, self.spent) or self.target
-            error = together.error(layer, self.spent)
+            # Each half returns, so what raises is the group.
+            layer = glued_case.first_wrong(self.target, self.spent) or self.target
+            error = glued_case.error(layer, self.spent)
             violation = Violation("errors", f"raises {type(error).__name__}", "call")
-            self._note_company(_symptom(layer, violation), together, members)
+            self._note_failure(_symptom(layer, violation), glued_case, members)
 
     def _raising_at_first(self, members: Sequence[Member]) -> list[Member]:
         """The members that raise in the first target: most do it there, where to ask is cheap."""
@@ -251,15 +250,15 @@ class _Group:
                     raising.append(member)
         return raising
 
-    def _raising_in_build(self, together: Together) -> list[Member]:
+    def _raising_in_build(self, glued_case: GluedCase) -> list[Member]:
         """The members whose build raises, by halves."""
-        members = together.members
-        if not together.build_raises(self.target, self.spent):
+        members = glued_case.members
+        if not glued_case.build_raises(self.target, self.spent):
             return []
         if len(members) == 1:
             return list(members)
         middle = len(members) // 2
-        halves = Together.of(members[:middle]), Together.of(members[middle:])
+        halves = GluedCase.of(members[:middle]), GluedCase.of(members[middle:])
         return [member for half in halves for member in self._raising_in_build(half)]
 
     def _alone(self, member: Member) -> Examination:

@@ -66,7 +66,7 @@ def test_the_result_is_that_of_single_questions(failing: Program) -> None:
     assert reducer.accepted > 0
 
 
-def test_candidates_that_are_right_in_company_are_not_asked_about(
+def test_candidates_that_are_right_in_a_group_are_not_asked_about(
     program: Callable[..., Program],
 ) -> None:
     right = program("v0 = aten.neg.default(x0)\nreturn (v0,)", (4,))

@@ -199,14 +199,14 @@ def test_who_is_killed_from_outside_is_not_at_fault(tmp_path: Path, status: int)
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_after_a_death_in_company_programs_run_one_by_one(tmp_path: Path, alone: bool) -> None:
+def test_after_a_death_in_a_group_programs_run_one_by_one(tmp_path: Path, alone: bool) -> None:
     subject, pool = scheduler(tmp_path, 4)
     subject.fill()
     [shard] = pool.scheduled
     assert dies(subject, pool, [1, 2, 3]) is None
     again = pool.scheduled[-1]
     assert (again.group, again.skip) == (1, frozenset())
-    if alone:  # one of them dies alone, so the company is not at fault
+    if alone:  # one of them dies alone, so the group is not at fault
         assert dies(subject, pool, [2]) is None
         found = dies(subject, pool, [2])
         assert found is not None

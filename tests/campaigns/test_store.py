@@ -26,7 +26,7 @@ from aliasproof.generators.scene import Counts
 from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.errors import UserError
 from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.groups import CompanyFailure
+from aliasproof.trials.groups import GroupFailure
 from aliasproof.trials.trial import Spent
 
 PROGRAM = KNOWN_BUGS["expand-inverse"].program
@@ -55,15 +55,20 @@ def test_a_shard_comes_back_as_it_was() -> None:
     suspicions.add(SYMPTOM, PROGRAM, 3)
     drawn = Counts(9, 1, 2, 3, Counter({("aten.add.Tensor", "raises"): 2}), Counter({"swap": 1}))
     statistics = Statistics(25, 1, 2, 3, 4, 5, drawn, Spent(1.0, 2.0))
-    company = [CompanyFailure(SYMPTOM, PROGRAM)]
-    result = ShardResult(shard, statistics, [FAILURE], company, suspicions, 1.5, 0.5)
-    failures = [FAILURE, Failure(SYMPTOM, PROGRAM, 7, company=True)]
+    of_group = [GroupFailure(SYMPTOM, PROGRAM)]
+    result = ShardResult(shard, statistics, [FAILURE], of_group, suspicions, 1.5, 0.5)
+    failures = [FAILURE, Failure(SYMPTOM, PROGRAM, 7, of_group=True)]
     data = json.loads(json.dumps(outcome_to_json(result)))
     assert outcome_from_json(data, shard, failures) == result
 
 
+def test_a_failure_has_the_keys_of_runs_of_before() -> None:
+    data = encoded(Failure(SYMPTOM, PROGRAM, 7, of_group=True))
+    assert data["company"] is True
+
+
 def test_the_name_of_a_task_is_that_of_runs_of_before() -> None:
-    shard = Shard(7, "aot", skip=frozenset({3, 1}), company=range(2, 5))
+    shard = Shard(7, "aot", skip=frozenset({3, 1}), suspects=range(2, 5))
     name = (
         '{"seed": 7, "target": "aot", "count": 25, "skip": [1, 3], "past_known": false,'
         ' "device": "cpu", "group": 1, "company": [2, 5], "attempt": 2}'

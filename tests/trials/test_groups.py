@@ -1,4 +1,4 @@
-"""Programs that run as one are judged one by one; what they do together is their company's."""
+"""Programs that run as one are judged one by one; what they do together is the group's."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_right_members_run_once(members: list[Program]) -> None:
     found = group(members, changing(lambda outputs: runs.append(len(outputs))))
     assert runs == [3]
     assert symptoms(found) == [None] * 3
-    assert not found.company
+    assert not found.failures
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_each_member_shows_what_it_shows_alone(members: list[Program], subject: 
         assert each.symptom == alone.symptom
         assert each.violations == alone.violations
         assert each.documented == alone.documented
-    assert not found.company
+    assert not found.failures
 
 
 def test_members_that_eager_rejects_leave_the_group(
@@ -139,20 +139,20 @@ def test_members_that_eager_rejects_leave_the_group(
         ),
     ],
 )
-def test_what_no_member_shows_alone_is_a_failure_of_their_company(
+def test_what_no_member_shows_alone_is_a_failure_of_their_group(
     members: list[Program], subject: Target, symptom: Symptom
 ) -> None:
     found = group(members, subject)
     assert symptoms(found) == [None] * 3
     assert not any(each.failed for each in found.examinations)
-    [company] = found.company
-    assert company.symptom == symptom
+    [failure] = found.failures
+    assert failure.symptom == symptom
     assert found.companions
     # It is a program like any other, and shows it.
-    assert examine(Case.of(company.program), subject).failed
+    assert examine(Case.of(failure.program), subject).failed
 
 
-def test_the_company_of_those_that_are_right_is_reported(members: list[Program]) -> None:
+def test_the_group_of_those_that_are_right_is_reported(members: list[Program]) -> None:
     def change(outputs: list[Tensor]) -> None:
         increase(outputs, 3)
         if len(outputs) > 1:
@@ -161,10 +161,10 @@ def test_the_company_of_those_that_are_right_is_reported(members: list[Program])
     found = group(members, changing(change))
     assert symptoms(found) == [None, WRONG, None]
     assert found.companions == {0, 2}
-    assert [len(each.program.inputs) for each in found.company] == [2]
+    assert [len(each.program.inputs) for each in found.failures] == [2]
 
 
-def test_an_earlier_target_that_differs_in_the_same_company_is_named(
+def test_an_earlier_target_that_differs_in_the_same_group_is_named(
     members: list[Program],
 ) -> None:
     earlier = replace(
@@ -172,7 +172,7 @@ def test_an_earlier_target_that_differs_in_the_same_company_is_named(
     )
     later = replace(earlier, name="later", after=earlier)
     found = group(members, later)
-    assert [each.symptom.target for each in found.company] == ["earlier"]
+    assert [each.symptom.target for each in found.failures] == ["earlier"]
     assert symptoms(found) == [None] * 3
     assert not any(each.failed for each in found.examinations)
 

@@ -24,9 +24,9 @@ class Failure:
 
     `known` is the identifier of the known bug that it is, or None. `suspected` is a known bug whose
     mark it has, if that mark says something of reduced programs alone. Without `known`, the symptom
-    is that of torch with all known bugs mended. With `company`, the program is made of several that
-    are right alone, and whether a known bug is behind it is not asked yet. `violation` is what the
-    target that ran showed, if it ran to its end.
+    is that of torch with all known bugs mended. With `of_group`, the program is made of several
+    that are right alone, and whether a known bug is behind it is not asked yet. `violation` is what
+    the target that ran showed, if it ran to its end.
     """
 
     symptom: Symptom
@@ -34,8 +34,8 @@ class Failure:
     seed: int
     known: str | None = None
     suspected: str | None = None
-    company: bool = False
-    # The same failure can be seen alone and in company, at another location.
+    of_group: bool = False
+    # The same failure can be seen alone and in a group, at another location.
     violation: Violation | None = field(default=None, compare=False)
 
     @classmethod

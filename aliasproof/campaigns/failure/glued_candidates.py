@@ -1,8 +1,8 @@
 """`in_groups`: asks a predicate about the candidates of a reduction, several by one compile.
 
 Most candidates do not fail. A group of them, compiled as one program, tells which could: only those
-that differ from eager in company are asked about alone. A candidate that fails only alone is passed
-over, so a result may be larger, and it is sound as without groups.
+that differ from eager in the group are asked about alone. A candidate that fails only alone is
+passed over, so a result may be larger, and it is sound as without groups.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from aliasproof.programs.errors import Rejected
 from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Evaluate, Predicate
 from aliasproof.targets.target import Target
-from aliasproof.trials.company import Member, Together
 from aliasproof.trials.examination import returning
+from aliasproof.trials.glued_case import GluedCase, Member
 from aliasproof.trials.trial import Case, Spent, run_eager
 
 MOST = 16  # candidates that are compiled as one
@@ -42,7 +42,7 @@ def in_groups(target: Target, most: int = MOST) -> Evaluate:
 
 
 def _doubtful(candidates: Sequence[Program], target: Target) -> set[int]:
-    """The candidates, by index, that may fail: all that do not pass in company."""
+    """The candidates, by index, that may fail: all that do not pass in the group."""
     members = []
     for index, candidate in enumerate(candidates):
         case = Case.of(candidate)
@@ -53,16 +53,16 @@ def _doubtful(candidates: Sequence[Program], target: Target) -> set[int]:
     everyone = {member.index for member in members}
     if len(members) < 2 or any(member.eager.trace.random for member in members):
         return everyone
-    together = Together.of(members)
+    glued_case = GluedCase.of(members)
     try:
-        run = together.run(target, Spent())
+        run = glued_case.run(target, Spent())
     except Rejected:
         return everyone
     if run.observation.error is not None:
         return everyone
     return {
         member.index
-        for member, observation in together.parts(run.observation)
+        for member, observation in glued_case.parts(run.observation)
         if judge(
             target.contract, member.eager.observation, observation, member.eager.trace
         ).violations

@@ -126,7 +126,7 @@ def reduce_failure(failure: Failure, runner: Runner = HERE) -> ReducedFailure | 
         return _reduce(failure, runner, every) or _reduce(failure, runner)
     if symptom.latent:
         return _reduce(failure, runner, plausible_bugs(failure.program, symptom.target))
-    if failure.company:
+    if failure.of_group:
         single = runner.call(_as_of_one, failure)
         return None if single is None else reduce_failure(single, runner)
     if failure.known is None:

@@ -77,7 +77,7 @@ class Scheduler:
     A worker that dies or hangs costs one program. The scheduler attributes the death to the program
     that the worker was running, once it has ended workers twice, and runs the shard again without
     that program. If several ran together, it runs them one by one. If none of them dies alone,
-    their company is at fault. `before` are the seconds of the campaign until it was ended and
+    the group is at fault. `before` are the seconds of the campaign until it was ended and
     started again. `others_wait` says that findings wait to be confirmed.
     """
 
@@ -204,7 +204,7 @@ class Scheduler:
                 self.campaign.known[kept.failure.known] += 1
                 self._frequent.hit([kept.failure.known])
             self._reduce(kept)
-        return self._died_in_company(attempt)
+        return self._died_together(attempt)
 
     def _handle_end(self, attempt: _Attempt, end: WorkerEnd) -> FoundFailure | None:
         """Run the rest of a shard whose worker died or hung. The program at fault is a failure."""
@@ -223,7 +223,7 @@ class Scheduler:
         if alone:
             rest = replace(shard, skip=shard.skip | {*blamed})
         else:  # one by one, to see which of them it was
-            rest = replace(shard, group=1, company=blamed)
+            rest = replace(shard, group=1, suspects=blamed)
         self._queue.appendleft(self._attempt(rest))  # first, so that the order stays
         if not alone:
             return None
@@ -231,22 +231,22 @@ class Scheduler:
         self.campaign.add_deadly(shard.target)
         return self._death(attempt, end, shard.program(blamed[0]))
 
-    def _died_in_company(self, attempt: _Attempt) -> FoundFailure | None:
+    def _died_together(self, attempt: _Attempt) -> FoundFailure | None:
         """The failure of programs that ended a worker together, and of which none does alone."""
         shard = attempt.shard
-        if not shard.company or shard.skip & {*shard.company}:
+        if not shard.suspects or shard.skip & {*shard.suspects}:
             return None
-        together = _Blamed(shard.target, shard.seed, shard.company)
-        program = shard.together(shard.company)
-        return self._death(attempt, self._ends[together][-1], program, company=True)
+        together = _Blamed(shard.target, shard.seed, shard.suspects)
+        program = shard.together(shard.suspects)
+        return self._death(attempt, self._ends[together][-1], program, of_group=True)
 
     def _death(
-        self, attempt: _Attempt, end: WorkerEnd, program: Program, *, company: bool = False
+        self, attempt: _Attempt, end: WorkerEnd, program: Program, *, of_group: bool = False
     ) -> FoundFailure | None:
         shard = attempt.shard
         violation = Violation("errors", end.kind, "call", {"worker": end.text})
         symptom = Symptom(shard.target, "errors", end.kind)
-        failure = Failure(symptom, program, shard.seed, company=company, violation=violation)
+        failure = Failure(symptom, program, shard.seed, of_group=of_group, violation=violation)
         kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
         if not self.tasks.isolating:
             reason = f"each candidate could end its process on {program.device}"
@@ -262,8 +262,8 @@ class Scheduler:
         if failure.known is not None and self.campaign.plan.past_known:
             return
         alike: Hashable = failure.known or failure.suspected or failure.symptom
-        if failure.company:
-            alike = "company", failure.symptom
+        if failure.of_group:
+            alike = "group", failure.symptom
         self._violations[alike] += 1
         if not worth_reducing(failure, self._violations[alike]):
             # A known bug is counted as such, and needs no more than one program as evidence.
@@ -331,7 +331,7 @@ def worth_reducing(failure: Failure, number: int) -> bool:
     """
     if failure.known is not None:
         return number == 1
-    if failure.company:
+    if failure.of_group:
         return number <= 2 or number % 8 == 0
     if failure.suspected is not None:
         return number <= 2 or number % 8 == 0

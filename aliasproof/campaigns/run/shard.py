@@ -17,7 +17,7 @@ from aliasproof.programs.errors import require_sound_process
 from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.groups import Announce, CompanyFailure, examine_group
+from aliasproof.trials.groups import Announce, GroupFailure, examine_group
 from aliasproof.trials.trial import Case
 from aliasproof.trials.value_search import CAMPAIGN_BUDGET
 from aliasproof.trials.worker import processor_seconds
@@ -28,13 +28,13 @@ class ShardResult:
     """What a shard found, and the seconds of processor time that it took.
 
     `recognizing` are the seconds spent on whether failures are known bugs, `searching` all others.
-    `company` are the failures of programs that are right alone.
+    `group_failures` are those of programs that are right alone.
     """
 
     shard: Shard
     statistics: Statistics = field(default_factory=Statistics)
     failures: list[Failure] = field(default_factory=list)
-    company: list[CompanyFailure] = field(default_factory=list)
+    group_failures: list[GroupFailure] = field(default_factory=list)
     suspicions: Suspicions = field(default_factory=Suspicions)
     searching: float = 0.0
     recognizing: float = 0.0
@@ -90,7 +90,7 @@ def _run_group(programs: dict[int, Program], result: ShardResult, announce: Anno
         _add(program, examination, result)
     result.statistics.spent.add(group.spent)
     result.statistics.companions += len(group.companions)
-    result.company += group.company
+    result.group_failures += group.failures
 
 
 def _add(program: Program, examination: Examination, result: ShardResult) -> None:

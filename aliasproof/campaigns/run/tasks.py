@@ -32,7 +32,7 @@ from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import KeptFailure, Store
 from aliasproof.programs.program import Program
 from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.groups import CompanyFailure
+from aliasproof.trials.groups import GroupFailure
 
 
 class FinishedReduction(NamedTuple):
@@ -81,7 +81,7 @@ def outcome_to_json(outcome: ShardOutcome) -> dict[str, object]:
 
 
 def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ()) -> ShardOutcome:
-    """The outcome that `outcome_to_json` gave, with its failures, those of companies included."""
+    """The outcome that `outcome_to_json` gave, with its failures, those of groups included."""
     if "mistake" in data:
         return Mistake(str(data["mistake"]))
     if "end" in data:
@@ -93,8 +93,8 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ())
     return ShardResult(
         shard,
         decoded(Statistics, data["statistics"]),
-        [failure for failure in failures if not failure.company],
-        [CompanyFailure(it.symptom, it.program) for it in failures if it.company],
+        [failure for failure in failures if not failure.of_group],
+        [GroupFailure(it.symptom, it.program) for it in failures if it.of_group],
         suspicions,
         float(data["searching"]),
         float(data["recognizing"]),
@@ -213,10 +213,12 @@ class Tasks:
 
 
 def _failures(result: ShardResult) -> list[Failure]:
-    """The failures of a shard, those of companies included."""
+    """The failures of a shard, those of groups included."""
     seed = result.shard.seed
-    company = (Failure(it.symptom, it.program, seed, company=True) for it in result.company)
-    return [*result.failures, *company]
+    of_groups = (
+        Failure(it.symptom, it.program, seed, of_group=True) for it in result.group_failures
+    )
+    return [*result.failures, *of_groups]
 
 
 def _is_deadly(kept: KeptFailure) -> bool:

@@ -36,7 +36,7 @@ class Shard:
 
     The programs with the indices in `skip` do not run: a worker died or hung on them before. With
     `past_known`, torch runs with the known bugs mended. The programs are on `device`. `group` of
-    them are compiled as one. A worker died or hung while those with the indices `company` ran
+    them are compiled as one. A worker died or hung while those with the indices `suspects` ran
     together. The known bugs `mended` were frequent before.
     """
 
@@ -47,7 +47,7 @@ class Shard:
     past_known: bool = False
     device: str = "cpu"
     group: int = 1
-    company: range = range(0)
+    suspects: range = range(0)
     mended: tuple[str, ...] = ()
 
     def mends(self) -> Iterable[KnownBug]:

@@ -1,4 +1,4 @@
-"""`Together`: programs as one case, what its runs leave, and the part of each program in them."""
+"""`GluedCase`: programs as one case, what its runs leave, and the part of each program in them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class GluedCase:
     """Members as one case. A target runs it once."""
 
     members: Sequence[Member]
@@ -53,7 +53,7 @@ class Together:
     _runs: dict[str, Run | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, members: Sequence[Member]) -> Together:
+    def of(cls, members: Sequence[Member]) -> GluedCase:
         """Glue the programs of the members."""
         glued = glue([member.program for member in members])
         cases = [member.case for member in members]
