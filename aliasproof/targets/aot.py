@@ -140,14 +140,14 @@ def _compile_graph(
     # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
     functional = Stage(name, graph, functional=True, whole=False)
     if further is None:
-        return recorded(stages, functional)
+        return record_stage(stages, functional)
     functional.graph = copy.deepcopy(graph)
     last = Stage(f"{name} after {further.__name__}", further(graph), functional=False, whole=False)
     stages.append(functional)
-    return recorded(stages, last)
+    return record_stage(stages, last)
 
 
-def recorded(stages: list[Stage], stage: Stage) -> Callable[..., object]:
+def record_stage(stages: list[Stage], stage: Stage) -> Callable[..., object]:
     """The graph of a stage as AOTAutograd expects it from a compiler. It is added to the stages.
 
     The inputs of the first real run are kept, before it mutates them: oracles run the stage on

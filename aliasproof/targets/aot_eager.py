@@ -27,7 +27,8 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
     stages: list[Stage] = []
 
     def recorded(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
-        return aot.recorded(stages, Stage("inference graph", graph, functional=True, whole=False))
+        stage = Stage("inference graph", graph, functional=True, whole=False)
+        return aot.record_stage(stages, stage)
 
     backend: Any = aot_autograd(
         fw_compiler=recorded,

@@ -146,7 +146,7 @@ def passes_only(
     with V.set_fake_mode(mode):
         compile_fx._recursive_post_grad_passes(graph, options.get("is_inference", False))
     inductor_reinplace.give_foreach_results(graph)
-    return aot.recorded(stages, Stage("post-grad graph", graph, functional=False, whole=False))
+    return aot.record_stage(stages, Stage("post-grad graph", graph, functional=False, whole=False))
 
 
 def recipe(tracing: Tracing = PLAIN) -> str:

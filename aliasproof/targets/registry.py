@@ -73,7 +73,7 @@ def plain_target(base: str) -> Target:
 
 
 def _variant(text: str, base: str) -> Variant:
-    variant = variants.named(text)
+    variant = variants.by_name(text)
     if variant is None:
         hint = did_you_mean(text, VARIANTS, otherwise=f"variants: {', '.join(VARIANTS)}")
         raise UserError(f"unknown variant '{text}' of target '{base}'{hint}")
@@ -124,7 +124,7 @@ def _parts(name: str) -> tuple[str, list[str]]:
 
 def user_code(name: str) -> CodeName | None:
     """The code that a name stands for; None if it is a registered target or an entry point."""
-    code, (base, *rest) = user_names.parsed(name), name.split(":")
+    code, (base, *rest) = user_names.code_name(name), name.split(":")
     # The first is asked for each program of a campaign.
     if code is None or code.name in OWN:
         return code

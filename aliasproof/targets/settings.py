@@ -31,7 +31,7 @@ WAIVED: Mapping[tuple[str, object], tuple[Waiver, ...]] = {
 }
 
 
-def parsed(text: str) -> tuple[str, object]:
+def setting_and_value(text: str) -> tuple[str, object]:
     """The setting and its value. Raises `UserError` if Inductor has no such setting or value."""
     # Imported here: most names have no settings.
     from torch._inductor import config  # noqa: PLC0415
@@ -53,7 +53,7 @@ def parsed(text: str) -> tuple[str, object]:
 
 def variant(text: str) -> Variant:
     """The variant with a setting. Raises `UserError` if Inductor has no such setting or value."""
-    name, value = parsed(text)
+    name, value = setting_and_value(text)
 
     def promises(contract: Contract) -> Contract:
         made = MADE.get((name, value))

@@ -18,7 +18,7 @@ from aliasproof.targets import aot, aot_eager, dynamo, variants
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.user_names import CodeName, folder_of, load
-from aliasproof.targets.user_targets import UserBackend, UserPass, after_pass, understood
+from aliasproof.targets.user_targets import UserBackend, UserPass, after_pass, classify
 
 # How messages call targets that a user's code makes, and the variants of these.
 PASS_VARIANTS = (variants.DECOMPOSE, variants.SYMBOLIC, variants.GRAD, variants.KEPT_OUTPUTS)
@@ -62,7 +62,7 @@ def of_value(value: object) -> Target:
 
 
 def _of_value(value: object, code: CodeName, imported: Import) -> Target:
-    user_code = understood(value, code)
+    user_code = classify(value, code)
     if isinstance(user_code, Target):
         return replace(user_code, name=code.name, variants=(), has_settings=False)
     if isinstance(user_code, UserPass):

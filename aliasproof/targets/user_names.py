@@ -51,7 +51,7 @@ class CodeName:
         return self.module.endswith(".py")
 
 
-def parsed(name: str) -> CodeName | None:
+def code_name(name: str) -> CodeName | None:
     """What code a name stands for, its variants left out; None if it is not of that form."""
     match = re.match(r"([^:]+\.py|[^:]+):([A-Za-z_][\w.]*)(?=:|$)", name)
     if match is None:
@@ -64,7 +64,7 @@ def parsed(name: str) -> CodeName | None:
 
 def grant(names: Iterable[str]) -> None:
     """Let this process import the code that these names stand for."""
-    _granted.update(code.name for code in map(parsed, names) if code is not None)
+    _granted.update(code.name for code in map(code_name, names) if code is not None)
 
 
 def is_granted(code: CodeName) -> bool:

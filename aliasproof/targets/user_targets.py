@@ -110,7 +110,7 @@ def _note_frame(error: Exception) -> None:
 # --- what it is -----------------------------------------------------------------------------------
 
 
-def understood(value: object, code: CodeName) -> UserPass | UserBackend | Target:
+def classify(value: object, code: CodeName) -> UserPass | UserBackend | Target:
     """What a user's target is. Raises `UserError` for anything that is none of these."""
     if isinstance(value, Target):
         return value

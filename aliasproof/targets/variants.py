@@ -148,7 +148,7 @@ def by_dynamo(variant: Variant) -> Variant:
     return variant.after_plain(change)
 
 
-def named(text: str) -> Variant | None:
+def by_name(text: str) -> Variant | None:
     """The variant of that name, or that setting of Inductor; None if there is none.
 
     Raises `UserError` if Inductor has no such setting or value.

@@ -119,7 +119,7 @@ def shows(program: Program, target: Target, symptom: Symptom) -> bool:
 
 
 def grade(program: Program, target: Target, symptom: Symptom) -> int:
-    """Which of `graded(symptom)` the program shows, counted from 1; 0 if it shows none."""
+    """Which of `grades_of(symptom)` the program shows, counted from 1; 0 if it shows none."""
     case = Case.of(program)
     if symptom.latent:
         return int(_shows_latent(case, target, symptom))
@@ -128,7 +128,7 @@ def grade(program: Program, target: Target, symptom: Symptom) -> int:
         if main is None:
             return 0
         shown = (main.oracle, main.kind)
-        kinds = [(wanted.oracle, wanted.kind) for wanted in graded(symptom)]
+        kinds = [(wanted.oracle, wanted.kind) for wanted in grades_of(symptom)]
         if shown not in kinds:
             return 0
         # Equal violations, not only equal symptoms: another place would be another failure.
@@ -140,7 +140,7 @@ def grade(program: Program, target: Target, symptom: Symptom) -> int:
     return kinds.index(shown) + 1
 
 
-def graded(symptom: Symptom) -> tuple[Symptom, ...]:
+def grades_of(symptom: Symptom) -> tuple[Symptom, ...]:
     """A symptom, and the better ones that a program near it may have, the best last.
 
     A wrong value says more than a wrong layout or alias that may lead to one.

@@ -122,7 +122,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 )
 
 
-def generated(part: str) -> bool:
+def in_code_generator(part: str) -> bool:
     """Whether a blamed part is one of the code generator, so that all graphs are right."""
     return part == WHOLE_GENERATOR or bool(without(part))
 

@@ -8,7 +8,7 @@ from types import FrameType
 import torch
 from torch._ops import OpOverload
 
-from aliasproof.trials.graph_versions import drivers, named
+from aliasproof.trials.graph_versions import drivers, part_and_pass
 
 _TORCH = Path(torch.__file__).parent
 
@@ -32,7 +32,7 @@ def where_raised(error: BaseException) -> str | None:
     frames = _innermost_first(error)
     for index, frame in enumerate(frames):
         if frame.f_code in drivers() and index > 0:
-            return ": ".join(named(frames[index - 1 :]))
+            return ": ".join(part_and_pass(frames[index - 1 :]))
         operator = _lowered_operator(frame)
         if operator is not None:
             return f"lowering of {operator}"

@@ -136,7 +136,7 @@ class PassWatch:
         if told and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
             values = (returned, variable)
             root = next((value for value in values if isinstance(value, fx.GraphModule)), None)
-            part, name = named(_with_callers(frame)) if event == "return" else CAPTURE
+            part, name = part_and_pass(_with_callers(frame)) if event == "return" else CAPTURE
             # Torch can write code for a graph that Python does not read. Such a graph cannot run:
             # the first version after it that can is asked.
             with contextlib.suppress(SyntaxError):
@@ -144,7 +144,7 @@ class PassWatch:
         self._last[names] = text
 
 
-def named(frames: Iterable[FrameType]) -> tuple[str, str]:
+def part_and_pass(frames: Iterable[FrameType]) -> tuple[str, str]:
     """The part of the compiler and the name of the pass that runs in a frame that a driver called.
 
     `frames` are this one and its callers. The pass has the name of its function, unless an observer

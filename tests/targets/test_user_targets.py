@@ -22,8 +22,8 @@ from aliasproof.targets import registry, user_names
 from aliasproof.targets.identity import build
 from aliasproof.targets.registry import is_importable, target
 from aliasproof.targets.target import Target
-from aliasproof.targets.user_names import CodeName, grant, parsed
-from aliasproof.targets.user_targets import UserBackend, UserPass, understood
+from aliasproof.targets.user_names import CodeName, code_name, grant
+from aliasproof.targets.user_targets import UserBackend, UserPass, classify
 from aliasproof.trials.examination import Examination, examine
 from aliasproof.trials.trial import Case
 
@@ -232,7 +232,7 @@ def decorated(*args, **kwargs): ...
     ],
 )
 def test_the_signature_says_what_it_is(value: Any, expected: tuple[bool, bool] | None) -> None:
-    found = understood(value, CodeName("n", "m", "a"))
+    found = classify(value, CodeName("n", "m", "a"))
     if expected is None:
         assert isinstance(found, UserBackend)
     else:
@@ -252,10 +252,10 @@ def test_the_signature_says_what_it_is(value: Any, expected: tuple[bool, bool] |
 )
 def test_anything_else_is_refused(value: object, message: str) -> None:
     if isinstance(value, torch.nn.Identity):
-        assert isinstance(understood(value.forward, CodeName("n", "m", "a")), UserPass)
+        assert isinstance(classify(value.forward, CodeName("n", "m", "a")), UserPass)
         return
     with pytest.raises(UserError, match=message):
-        understood(value, CodeName("n", "m", "a"))
+        classify(value, CodeName("n", "m", "a"))
 
 
 def test_inductors_interfaces(here: Path) -> None:
@@ -271,18 +271,18 @@ def test_inductors_interfaces(here: Path) -> None:
 
         def uuid(self) -> None: ...
 
-    found = understood(Graphs(), CodeName("n", "m", "a"))
+    found = classify(Graphs(), CodeName("n", "m", "a"))
     assert isinstance(found, UserPass)
     assert found.on_graph
     with pytest.raises(UserError, match="is a Nodes, which works on no graph of ATen calls"):
-        understood(Nodes(), CodeName("n", "m", "a"))
+        classify(Nodes(), CodeName("n", "m", "a"))
 
 
 def test_a_target_of_a_user_keeps_all_but_its_name(here: Path) -> None:
     own = Target("theirs", "what they say", Contract(), build, "a recipe")
     (here / "passes.py").write_text("own = None\n")
     grant(["passes.py:own"])
-    user_names.load(parsed("passes.py:own") or CodeName("", "", ""))
+    user_names.load(code_name("passes.py:own") or CodeName("", "", ""))
     sys.modules["aliasproof_target_passes"].own = own  # type: ignore[attr-defined]
     found = target("passes.py:own")
     assert (found.name, found.summary, found.recipe) == ("passes.py:own", own.summary, own.recipe)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from aliasproof.targets.registry import target
-from aliasproof.trials.code_generation import EXPERIMENTS, generated, without
+from aliasproof.trials.code_generation import EXPERIMENTS, in_code_generator, without
 from aliasproof.trials.passes import first_wrong_pass
 from aliasproof.trials.trial import Case, run_trial
 
@@ -95,5 +95,5 @@ def test_each_part_says_without_what_the_code_is_right() -> None:
     parts = [experiment.part for experiment in EXPERIMENTS]
     assert len(set(parts)) == len(parts)
     assert all(map(without, parts))
-    assert all(map(generated, [*parts, "code generation", "lowering of aten.add.Tensor"]))
-    assert not generated("post_grad: remove_noop_ops")
+    assert all(map(in_code_generator, [*parts, "code generation", "lowering of aten.add.Tensor"]))
+    assert not in_code_generator("post_grad: remove_noop_ops")

@@ -16,7 +16,7 @@ from aliasproof.programs.errors import Rejected, require_sound_process
 from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
-from aliasproof.trials.attribution import Symptom, grade, graded
+from aliasproof.trials.attribution import Symptom, grade, grades_of
 from aliasproof.trials.code_generation import GENERATES_CODE
 from aliasproof.trials.examination import examine
 from aliasproof.trials.passes import first_wrong_pass
@@ -43,7 +43,7 @@ class Kept:
     @property
     def grades(self) -> tuple[Symptom, ...]:
         """The symptoms that a candidate may have, the best last."""
-        return graded(self.symptom) if self.exact else (self.symptom,)
+        return grades_of(self.symptom) if self.exact else (self.symptom,)
 
     @property
     def target(self) -> Target:

@@ -18,7 +18,7 @@ from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.processes.outcome import DEATHS
 from aliasproof.programs.devices import CPU, full_name
 from aliasproof.programs.ordinary_syntax import with_short_names
-from aliasproof.trials.code_generation import GENERATES_CODE, generated, without
+from aliasproof.trials.code_generation import GENERATES_CODE, in_code_generator, without
 from aliasproof.trials.passes import FUNCTIONALIZATION
 
 LONGEST_LOG = 30  # lines
@@ -133,7 +133,7 @@ def _what_happens(finding: Finding) -> str:
 def _after_pass(finding: Finding) -> str:
     """What is right before and wrong after a pass, or in the code generator."""
     details = _difference(finding)
-    if finding.blamed and not generated(finding.blamed):
+    if finding.blamed and not in_code_generator(finding.blamed):
         words = pass_in_words(finding.blamed)
         return (
             f"It is right before {words} and wrong after it, so no generated code is"

@@ -66,7 +66,7 @@ class Compiler:
     def of_backend(cls, backend: str, target: str, *, near: bool) -> Compiler:
         """`torch.compile` with that backend, called as the variants of a target say."""
         names = target.split(":")[1:]
-        chosen = [variant for variant in map(variants.named, names) if variant is not None]
+        chosen = [variant for variant in map(variants.by_name, names) if variant is not None]
         tracing = functools.reduce(Tracing.__or__, (choice.tracing for choice in chosen), PLAIN)
         name = f"torch.compile(backend='{backend}')"
         options = tracing.options if backend == "inductor" else ""
