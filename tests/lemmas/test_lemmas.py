@@ -5,8 +5,11 @@ from functools import partial
 
 import pytest
 
-from aliasproof.lemmas import overlap_lemmas
-from aliasproof.lemmas.lemma import (
+from aliasproof.programs import regions
+from aliasproof.programs.errors import InternalError
+from aliasproof.programs.regions import Region
+from tests.lemmas import overlap_lemmas
+from tests.lemmas.lemma import (
     Lemma,
     LemmaCase,
     Proved,
@@ -17,7 +20,7 @@ from aliasproof.lemmas.lemma import (
     is_counterexample,
     prove_lemma,
 )
-from aliasproof.lemmas.lemma_formulas import (
+from tests.lemmas.lemma_formulas import (
     Formula,
     Scope,
     SymbolicView,
@@ -29,12 +32,9 @@ from aliasproof.lemmas.lemma_formulas import (
     overlaps_itself,
     view,
 )
-from aliasproof.lemmas.region_lemmas import REGION_LEMMAS
-from aliasproof.lemmas.torch_disjoint_lemmas import Branch, is_contiguous, last, sound
-from aliasproof.lemmas.torch_lemmas import TORCH_LEMMAS
-from aliasproof.programs import regions
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.regions import Region
+from tests.lemmas.region_lemmas import REGION_LEMMAS
+from tests.lemmas.torch_disjoint_lemmas import Branch, is_contiguous, last, sound
+from tests.lemmas.torch_lemmas import TORCH_LEMMAS
 
 LEMMAS = {lemma.name: lemma for lemma in TORCH_LEMMAS + REGION_LEMMAS}
 NOT_PROVED = {
@@ -115,7 +115,7 @@ def test_one_case_decides_for_all() -> None:
 
 def test_a_wrong_answer_of_z3_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "aliasproof.lemmas.lemma._Unknowns.ask", lambda self, *_: dict.fromkeys(self.by_name, 0)
+        "tests.lemmas.lemma._Unknowns.ask", lambda self, *_: dict.fromkeys(self.by_name, 0)
     )
     with pytest.raises(InternalError, match="wrong counterexample"):
         prove_lemma(LEMMAS["rows: between"])

@@ -14,16 +14,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.campaigns.publish.reproducer import confirm, render
 from aliasproof.checking import check
-from aliasproof.lemmas.lemma import Refuted, prove_lemma
-from aliasproof.lemmas.lemma_formulas import SymbolicView
-from aliasproof.lemmas.lemma_programs import DTYPES, tensors, write_one_read_other
-from aliasproof.lemmas.torch_disjoint_lemmas import SAYS_DISJOINT, is_contiguous
-from aliasproof.lemmas.torch_lemmas import TORCH_LEMMAS, says_no, says_yes
 from aliasproof.oracles import smt
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs import regions
 from aliasproof.programs.regions import Region
 from aliasproof.targets.registry import TARGETS
+from tests.lemmas.lemma import Refuted, prove_lemma
+from tests.lemmas.lemma_formulas import SymbolicView
+from tests.lemmas.lemma_programs import DTYPES, tensors, write_one_read_other
+from tests.lemmas.torch_disjoint_lemmas import SAYS_DISJOINT, is_contiguous
+from tests.lemmas.torch_lemmas import TORCH_LEMMAS, says_no, says_yes
 
 LEMMAS = {lemma.name: lemma for lemma in TORCH_LEMMAS}
 # Later layers of `torch.compile` inherit what AOTAutograd does wrong.

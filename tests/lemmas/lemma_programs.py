@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from aliasproof.lemmas.lemma_formulas import SymbolicView
 from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from tests.lemmas.lemma_formulas import SymbolicView
 
 # By item size in bytes. Integers: every bit pattern is a value, so no comparison fails on a NaN.
 DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

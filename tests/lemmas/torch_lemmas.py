@@ -1,6 +1,6 @@
 """Lemmas about the overlap predicates that torch ships, restated from torch 2.13.
 
-`aliasproof/lemmas/torch_disjoint_lemmas.py` has the predicate for two disjoint tensors. Here are
+`tests/lemmas/torch_disjoint_lemmas.py` has the predicate for two disjoint tensors. Here are
 those of aten/src/ATen/MemoryOverlap.cpp:
 
 - `has_internal_overlap`, behind `_debug_has_internal_overlap`. Eager refuses to write where it says
@@ -17,8 +17,8 @@ from itertools import product
 
 import torch
 
-from aliasproof.lemmas.lemma import Lemma, LemmaCase, Statement
-from aliasproof.lemmas.lemma_formulas import (
+from tests.lemmas.lemma import Lemma, LemmaCase, Statement
+from tests.lemmas.lemma_formulas import (
     Formula,
     Number,
     Scope,
@@ -31,8 +31,8 @@ from aliasproof.lemmas.lemma_formulas import (
     share_a_byte,
     view,
 )
-from aliasproof.lemmas.lemma_programs import invert_windows
-from aliasproof.lemmas.torch_disjoint_lemmas import DISJOINT_LEMMAS, is_contiguous, strided
+from tests.lemmas.lemma_programs import invert_windows
+from tests.lemmas.torch_disjoint_lemmas import DISJOINT_LEMMAS, is_contiguous, strided
 
 INTERNAL = "aten/src/ATen/MemoryOverlap.cpp: has_internal_overlap"
 STATUS = "aten/src/ATen/MemoryOverlap.cpp: get_overlap_status"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from aliasproof.lemmas.lemma import Lemma, LemmaCase, Statement
-from aliasproof.lemmas.lemma_formulas import (
+from tests.lemmas.lemma import Lemma, LemmaCase, Statement
+from tests.lemmas.lemma_formulas import (
     Formula,
     Number,
     Scope,

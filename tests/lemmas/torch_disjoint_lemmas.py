@@ -20,8 +20,8 @@ from typing import TypeAlias
 import torch
 from torch._C._dynamo.guards import compute_overlapping_tensors
 
-from aliasproof.lemmas.lemma import Lemma, LemmaCase, Statement
-from aliasproof.lemmas.lemma_formulas import (
+from tests.lemmas.lemma import Lemma, LemmaCase, Statement
+from tests.lemmas.lemma_formulas import (
     Formula,
     Number,
     Scope,
@@ -34,7 +34,7 @@ from aliasproof.lemmas.lemma_formulas import (
     share_a_byte,
     view,
 )
-from aliasproof.lemmas.lemma_programs import write_one_read_other
+from tests.lemmas.lemma_programs import write_one_read_other
 
 # The conditions under which the predicate takes one branch.
 Branch: TypeAlias = Callable[[SymbolicView, SymbolicView], list[Formula]]

@@ -23,9 +23,9 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 import z3
 
-from aliasproof.lemmas.lemma_formulas import Formula, Scope, SymbolicView
 from aliasproof.programs.errors import InternalError
 from aliasproof.programs.program import Program
+from tests.lemmas.lemma_formulas import Formula, Scope, SymbolicView
 
 # Milliseconds for each search for a smaller counterexample. The first one is as right as a smaller
 # one, which is only easier to read.

@@ -1,15 +1,15 @@
 """Lemmas about our own shortcuts for regions, of the harness and of the reference pass.
 
-`aliasproof/lemmas/overlap_lemmas.py` has those about the overlap of two regions. Here are those
+`tests/lemmas/overlap_lemmas.py` has those about the overlap of two regions. Here are those
 about the overlap of a region with itself, and those that only the reference pass needs. As there,
 the steps are restated, not called.
 """
 
 from __future__ import annotations
 
-from aliasproof.lemmas.lemma import Lemma, LemmaCase, Statement
-from aliasproof.lemmas.lemma_formulas import Scope, differ, either, every, no
-from aliasproof.lemmas.overlap_lemmas import OVERLAP_LEMMAS, SOURCE, own_lemma
+from tests.lemmas.lemma import Lemma, LemmaCase, Statement
+from tests.lemmas.lemma_formulas import Scope, differ, either, every, no
+from tests.lemmas.overlap_lemmas import OVERLAP_LEMMAS, SOURCE, own_lemma
 
 REFERENCE_SOURCE = "reference_pass/regions.py"
 
