@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 LARGE, SMALL = 3072, 4  # inputs are square float32 matrices
 # 40 new tensors: each would cost one byte per byte of the input if anything kept them.
 CODE = """
@@ -44,7 +42,6 @@ def peak(folder: Path, size: int) -> int:
     return most if sys.platform == "darwin" else 1024 * most
 
 
-@pytest.mark.slow
 def test_a_check_takes_a_few_bytes_per_byte_of_its_input(tmp_path: Path) -> None:
     per_byte = (peak(tmp_path, LARGE) - peak(tmp_path, SMALL)) / (4 * LARGE**2)
     assert 3 < per_byte < 12

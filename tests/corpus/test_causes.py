@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-import pytest
 import torch
 
 from aliasproof.campaigns.failure.recognition import recognised
@@ -50,7 +49,6 @@ def signatures_per_cause(violations: list[Violation], name: str) -> float:
     return sum(map(len, signatures.values())) / len(signatures)
 
 
-@pytest.mark.slow
 def test_a_cause_has_few_signatures_and_shares_none() -> None:
     candidates = map(violation_of, failing_programs())
     violations = [violation for violation in candidates if violation is not None]
