@@ -20,7 +20,7 @@ from aliasproof.programs.execution import as_graph
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
 from aliasproof.reference_pass.alias_analysis import Analysis, Geometry, analyse, written_tensors
-from aliasproof.reference_pass.capture import capture
+from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.conditions import CONDITIONS
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views, functionalize

@@ -18,8 +18,9 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.eager.operand_access import SCATTERS
+from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.liveness import Liveness, stored_over
-from aliasproof.reference_pass.operand_access import SCATTERS
 from aliasproof.reference_pass.operator_forms import (
     aten,
     bind,
@@ -33,7 +34,6 @@ from aliasproof.reference_pass.operator_forms import (
     unbind,
     writes,
 )
-from aliasproof.reference_pass.prims import called_in_eager
 
 
 class How(Enum):

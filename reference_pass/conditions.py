@@ -20,16 +20,13 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import encoding, same_view, storage_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
-from aliasproof.reference_pass.emission import has_partial_element
-from aliasproof.reference_pass.layout_uses import (
+from aliasproof.reference_pass.eager.layout_uses import (
     at_same_offset,
     run_with,
     stride_use,
     use_of_unknown_strides,
 )
-from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operand_access import (
+from aliasproof.reference_pass.eager.operand_access import (
     COPIES_STORAGE,
     SCATTERS,
     depends_on_location,
@@ -38,6 +35,9 @@ from aliasproof.reference_pass.operand_access import (
     shows_layout,
     unread,
 )
+from aliasproof.reference_pass.emission import has_partial_element
+from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_pointwise
 from aliasproof.reference_pass.regions import (
     Region,

@@ -19,8 +19,9 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect, operand_storages, written_tensors
-from aliasproof.reference_pass.control_flow_calls import HIGHER_ORDER
-from aliasproof.reference_pass.copied_operands import Layout
+from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
+from aliasproof.reference_pass.eager.copied_operands import Layout
+from aliasproof.reference_pass.eager.strided_calls import copy_by_geometry, scatter_by_geometry
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
@@ -38,7 +39,6 @@ from aliasproof.reference_pass.operator_forms import (
     unbind,
 )
 from aliasproof.reference_pass.regions import contiguous_strides, known, overlap, same_strides
-from aliasproof.reference_pass.strided_calls import copy_by_geometry, scatter_by_geometry
 
 # --- calls that write nothing ---------------------------------------------------------------------
 #

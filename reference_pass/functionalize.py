@@ -56,13 +56,22 @@ from torch.utils._pytree import tree_leaves
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse
 from aliasproof.reference_pass.backtracking import footprint
 from aliasproof.reference_pass.bases import BaseKind, is_base, storage_uses
-from aliasproof.reference_pass.capture import SizeMode, capture, is_symbolic
-from aliasproof.reference_pass.control_flow_calls import PRINT, functional_branches
+from aliasproof.reference_pass.capture.control_flow_calls import PRINT, functional_branches
+from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
+from aliasproof.reference_pass.capture.locations import depends_on_location
+from aliasproof.reference_pass.capture.size_guards import LOCATED, guard_sizes
+from aliasproof.reference_pass.eager.fake_execution import (
+    attribute,
+    fake_inputs,
+    fake_value,
+    on_fakes,
+)
+from aliasproof.reference_pass.eager.operand_access import overwrites
+from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.emission import Emitter
 from aliasproof.reference_pass.environment import Environment, is_plain, result_strides
 from aliasproof.reference_pass.epilogue import finish
 from aliasproof.reference_pass.exceptions import Refused, refusals
-from aliasproof.reference_pass.fake_execution import attribute, fake_inputs, fake_value, on_fakes
 from aliasproof.reference_pass.flattening import as_strided_offset, resize, view_of_geometry
 from aliasproof.reference_pass.functional_already import unchanged
 from aliasproof.reference_pass.functional_calls import call_with_writes, call_without_writes
@@ -74,14 +83,10 @@ from aliasproof.reference_pass.functional_storage import (
     must_apply,
 )
 from aliasproof.reference_pass.graph_copies import with_graph
-from aliasproof.reference_pass.input_layouts import depends_on_location
 from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operand_access import overwrites
 from aliasproof.reference_pass.operator_forms import aten, facts, on_copies, view_form
 from aliasproof.reference_pass.regions import overlaps_itself
 from aliasproof.reference_pass.rules import Rules
-from aliasproof.reference_pass.size_guards import LOCATED, guard_sizes
-from aliasproof.reference_pass.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS, ViewCall, ViewStep, view_steps
 
 Views = Literal["alias", "copy"]

@@ -20,8 +20,8 @@ from aliasproof.reference_pass.alias_analysis import (
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.aten_graphs import is_aten
-from aliasproof.reference_pass.fake_execution import fake_mode, on_fakes
+from aliasproof.reference_pass.capture.aten_graphs import is_aten
+from aliasproof.reference_pass.eager.fake_execution import fake_mode, on_fakes
 from aliasproof.reference_pass.metadata import run
 from aliasproof.reference_pass.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, writes

@@ -28,9 +28,7 @@ from aliasproof.reference_pass.alias_analysis import (
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.metadata import can_keep, dependencies, set_value
-from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
-from aliasproof.reference_pass.operand_access import (
+from aliasproof.reference_pass.eager.operand_access import (
     COPIES_STORAGE,
     SCATTERS,
     depends_on_location,
@@ -39,6 +37,8 @@ from aliasproof.reference_pass.operand_access import (
     stores_through,
     unread,
 )
+from aliasproof.reference_pass.metadata import can_keep, dependencies, set_value
+from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, writes
 from aliasproof.reference_pass.regions import Region, contains, overlap
 

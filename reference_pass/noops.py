@@ -24,17 +24,17 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import encoding, same_view
-from aliasproof.reference_pass.aten_graphs import require_aten
+from aliasproof.reference_pass.capture.aten_graphs import require_aten
+from aliasproof.reference_pass.capture.size_guards import guard_sizes
+from aliasproof.reference_pass.eager.fake_execution import fake_mode, on_fakes
+from aliasproof.reference_pass.eager.layout_uses import at_same_offset, location_use
+from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE, SCATTERS
 from aliasproof.reference_pass.emission import has_partial_element
-from aliasproof.reference_pass.fake_execution import fake_mode, on_fakes
 from aliasproof.reference_pass.functionalize import has_effect
-from aliasproof.reference_pass.layout_uses import at_same_offset, location_use
 from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
 from aliasproof.reference_pass.metadata import update_metadata
-from aliasproof.reference_pass.operand_access import COPIES_STORAGE, SCATTERS
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind
 from aliasproof.reference_pass.regions import Region, equal, known, overlap
-from aliasproof.reference_pass.size_guards import guard_sizes
 
 # --- which operand a node duplicates --------------------------------------------------------------
 

@@ -22,9 +22,9 @@ from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx.node import map_aggregate
 
-from aliasproof.reference_pass.copied_operands import Layout, copy_with_strides, laid_out
+from aliasproof.reference_pass.eager.copied_operands import Layout, copy_with_strides, laid_out
+from aliasproof.reference_pass.eager.prims import aten_of_prim, called_in_eager
 from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.prims import aten_of_prim, called_in_eager
 
 aten = torch.ops.aten
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from aliasproof.reference_pass.capture import SizeMode, capture
+from aliasproof.reference_pass.capture.function_trace import SizeMode, capture
 from aliasproof.reference_pass.conditions import CONDITIONS, Condition
 from aliasproof.reference_pass.exceptions import Broken
 from aliasproof.reference_pass.functionalize import Views, functionalize

@@ -32,19 +32,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from aliasproof.reference_pass.alias_analysis import same_view
-from aliasproof.reference_pass.aten_graphs import require_aten
 from aliasproof.reference_pass.backtracking import BacktrackPoints, Walk, best_walk
 from aliasproof.reference_pass.candidates import Candidate, How, candidates
+from aliasproof.reference_pass.capture.aten_graphs import require_aten
+from aliasproof.reference_pass.capture.size_guards import guard_sizes
 from aliasproof.reference_pass.conditions import CONDITIONS, Condition, no_later_use, no_new_alias
+from aliasproof.reference_pass.eager.fake_execution import fake_mode, on_fakes
+from aliasproof.reference_pass.eager.operand_access import stores_through
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_execution import fake_mode, on_fakes
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.metadata import note_value, set_value, update_metadata
-from aliasproof.reference_pass.operand_access import stores_through
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, on_copies, writes
 from aliasproof.reference_pass.output_storage import larger_output_storage
-from aliasproof.reference_pass.size_guards import guard_sizes
 
 
 @dataclass(frozen=True, slots=True)

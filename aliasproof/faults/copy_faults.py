@@ -16,6 +16,7 @@ from aliasproof.faults.fault import (
     weaker_noop_rule,
 )
 from aliasproof.reference_pass.alias_analysis import encoding, same_view, storage_of
+from aliasproof.reference_pass.eager.operand_access import SCATTERS
 from aliasproof.reference_pass.liveness import is_view, stored_over
 from aliasproof.reference_pass.noops import (
     SOURCES,
@@ -25,7 +26,6 @@ from aliasproof.reference_pass.noops import (
     original_is_not_overwritten,
     same_metadata,
 )
-from aliasproof.reference_pass.operand_access import SCATTERS
 from aliasproof.reference_pass.operator_forms import facts
 from aliasproof.reference_pass.regions import Region, overlap
 

@@ -8,9 +8,9 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.faults.fault import Fault, after_functionalize, by_rule, instead_of
-from aliasproof.reference_pass import operand_access
+from aliasproof.reference_pass.eager import operand_access
+from aliasproof.reference_pass.eager.operand_access import SCATTERS
 from aliasproof.reference_pass.functionalize import RULES
-from aliasproof.reference_pass.operand_access import SCATTERS
 from aliasproof.reference_pass.operator_forms import aten
 
 

@@ -19,10 +19,10 @@ from aliasproof.oracles.stage import Stage
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.programs.trace import Trace
+from aliasproof.reference_pass.capture.size_guards import SizeGuards
 from aliasproof.reference_pass.functionalize import Views, functionalize
 from aliasproof.reference_pass.noops import remove_noops
 from aliasproof.reference_pass.reinplace import reinplace
-from aliasproof.reference_pass.size_guards import SizeGuards
 from aliasproof.targets import aot, dynamo, variants
 from aliasproof.targets.clauses import DATA_OF_A_TRACER, OTHER_DECOMPOSITION
 from aliasproof.targets.target import Build, Function, Target, Variant
@@ -168,7 +168,7 @@ def _build_by_backend(function: Function, inputs: Sequence[torch.Tensor], views:
     A program goes to the backend as its graph, without Dynamo.
     """
     # Imported here: it imports Dynamo, which takes two seconds, and the plain targets need it not.
-    from aliasproof.reference_pass.backend import aliasproof  # noqa: PLC0415
+    from aliasproof.reference_pass.backend.compiled import aliasproof  # noqa: PLC0415
 
     backend = functools.partial(aliasproof, views=views)
     if isinstance(function, ProgramFunction):
@@ -184,7 +184,7 @@ def _recipe_by_backend(views: Views) -> str:
     return f"""
 import functools
 
-from aliasproof.reference_pass.backend import aliasproof  # of aliasproof
+from aliasproof.reference_pass.backend.compiled import aliasproof  # of aliasproof
 
 
 def compiled(program, inputs):

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.reference_pass import backend
-from aliasproof.reference_pass.backend import Compiled, aliasproof, boxed
+from aliasproof.reference_pass.backend import compiled as backend
+from aliasproof.reference_pass.backend.compiled import Compiled, aliasproof, boxed
 from aliasproof.reference_pass.pipeline import pipeline
 
 Run = Callable[[Callable[..., Any]], Any]

@@ -14,8 +14,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from aliasproof.reference_pass import Refused, reinplace, remove_noops
-from aliasproof.reference_pass.backend import aliasproof
-from aliasproof.reference_pass.capture import capture
+from aliasproof.reference_pass.backend.compiled import aliasproof
+from aliasproof.reference_pass.capture.function_trace import capture
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_a_graph_with_a_custom_operator_is_captured_once(monkeypatch):
         captured.append(args)
         return capture(*args)
 
-    monkeypatch.setattr("aliasproof.reference_pass.backend.capture", noted)
+    monkeypatch.setattr("aliasproof.reference_pass.backend.compiled.capture", noted)
     x = torch.ones(3)
     scale_packet = torch.ops.reference_pass_tests.scale
     compiled = torch.compile(lambda x: scale_packet(x, x + 1), backend=aliasproof)

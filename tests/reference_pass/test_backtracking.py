@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.backend import Compiled
+from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.backtracking import (
     MOST_RETRIES,
     Footprint,
@@ -15,7 +15,7 @@ from aliasproof.reference_pass.backtracking import (
     footprint,
 )
 from aliasproof.reference_pass.candidates import How
-from aliasproof.reference_pass.capture import capture
+from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.metadata import update_metadata
 from aliasproof.reference_pass.pipeline import pipeline
 

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._pytree import tree_map, tree_map_only
 
-from aliasproof.reference_pass.fake_corrections import fake_result, true_result
+from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
 
 aten = torch.ops.aten
 GRID = torch.arange(12.0).view(3, 4)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.backend.compiled import aliasproof
 from aliasproof.reference_pass.pipeline import pipeline
 
 SIZES = (4, 6), (5, 7), (8, 3), (3, 9), (5, 7)
@@ -20,7 +20,9 @@ ROWS = (4, 6), (5, 6), (9, 6)
 def built():
     """Counts the pipelines that are built."""
     torch._dynamo.reset()
-    with mock.patch("aliasproof.reference_pass.backend.pipeline", wraps=pipeline) as pipelines:
+    with mock.patch(
+        "aliasproof.reference_pass.backend.compiled.pipeline", wraps=pipeline
+    ) as pipelines:
         yield lambda: pipelines.call_count
     torch._dynamo.reset()
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-from aliasproof.reference_pass.backend import Compiled, aliasproof
+from aliasproof.reference_pass.backend.compiled import Compiled, aliasproof
 from aliasproof.reference_pass.pipeline import pipeline
 
 
@@ -18,7 +18,9 @@ from aliasproof.reference_pass.pipeline import pipeline
 def built():
     """Counts the pipelines that are built."""
     torch._dynamo.reset()
-    with mock.patch("aliasproof.reference_pass.backend.pipeline", wraps=pipeline) as pipelines:
+    with mock.patch(
+        "aliasproof.reference_pass.backend.compiled.pipeline", wraps=pipeline
+    ) as pipelines:
         yield lambda: pipelines.call_count
     torch._dynamo.reset()
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.reference_pass.aten_graphs import is_aten
+from aliasproof.reference_pass.capture.aten_graphs import is_aten
 from aliasproof.reference_pass.pipeline import pipeline
 
 FLOATS = (torch.arange(1.0, 5), torch.arange(4.0))

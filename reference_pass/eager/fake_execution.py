@@ -25,12 +25,12 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
+from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
+from aliasproof.reference_pass.eager.out_layouts import out_layouts
+from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_corrections import fake_result, true_result
 from aliasproof.reference_pass.nested import on_values, tensors_in
 from aliasproof.reference_pass.operator_forms import aten, bind, copied_view, facts, unbind
-from aliasproof.reference_pass.out_layouts import out_layouts
-from aliasproof.reference_pass.prims import called_in_eager
 from aliasproof.reference_pass.regions import Size, known
 
 # --- fake inputs ----------------------------------------------------------------------------------

@@ -24,9 +24,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from aliasproof.reference_pass.alias_analysis import storage_of
-from aliasproof.reference_pass.control_flow_calls import HIGHER_ORDER
-from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_corrections import (
+from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
+from aliasproof.reference_pass.eager.fake_corrections import (
     copies_to_itself,
     correction_of,
     fake_result,
@@ -34,11 +33,12 @@ from aliasproof.reference_pass.fake_corrections import (
     may_be_corrected,
     true_result,
 )
-from aliasproof.reference_pass.fake_execution import refuse_without_regions
+from aliasproof.reference_pass.eager.fake_execution import refuse_without_regions
+from aliasproof.reference_pass.eager.out_layouts import OutLayout, out_layouts
+from aliasproof.reference_pass.eager.prims import aten_of_prim
+from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.nested import leaves_in, tensors_in
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
-from aliasproof.reference_pass.out_layouts import OutLayout, out_layouts
-from aliasproof.reference_pass.prims import aten_of_prim
 from aliasproof.reference_pass.regions import contiguous_strides, known, same_strides
 
 

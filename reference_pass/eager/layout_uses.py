@@ -14,10 +14,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.fake_execution import run_call
-from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
-from aliasproof.reference_pass.operand_access import (
+from aliasproof.reference_pass.eager.fake_execution import run_call
+from aliasproof.reference_pass.eager.operand_access import (
     COPIES_STORAGE,
     SCATTERS,
     depends_on_location,
@@ -26,6 +24,8 @@ from aliasproof.reference_pass.operand_access import (
     rounds_by_strides,
     shows_layout,
 )
+from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
 from aliasproof.reference_pass.operator_forms import aten, facts
 from aliasproof.reference_pass.regions import Size, equal, is_contiguous, known, same_strides
 

@@ -15,9 +15,9 @@ from torch import fx
 from torch._dynamo.source import LocalSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
+from aliasproof.reference_pass.backend.input_layouts import InputLayout, OffsetInStorage
+from aliasproof.reference_pass.capture.size_guards import SizeGuards
 from aliasproof.reference_pass.graph_copies import copied
-from aliasproof.reference_pass.input_layouts import InputLayout, OffsetInStorage
-from aliasproof.reference_pass.size_guards import SizeGuards
 
 # The symbolic types of torch have no common base but `object`.
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)

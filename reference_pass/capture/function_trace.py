@@ -17,17 +17,17 @@ from torch._functorch import eager_transforms
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.reference_pass.aten_graphs import (
+from aliasproof.reference_pass.capture.aten_graphs import (
     DECOMPOSITIONS,
     composites_of_eager,
     is_aten,
     normalised,
 )
+from aliasproof.reference_pass.capture.trace_modes import PythonGuard, Seeds, TraceGuard
+from aliasproof.reference_pass.eager.fake_execution import another_fake, refuse_without_regions
+from aliasproof.reference_pass.eager.real_runs import current
 from aliasproof.reference_pass.exceptions import DataDependent, Refused, refusals
-from aliasproof.reference_pass.fake_execution import another_fake, refuse_without_regions
 from aliasproof.reference_pass.operator_forms import aten
-from aliasproof.reference_pass.real_runs import current
-from aliasproof.reference_pass.trace_modes import PythonGuard, Seeds, TraceGuard
 
 SizeMode = Literal["fixed", "symbolic"]
 

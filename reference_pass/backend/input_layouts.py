@@ -5,7 +5,7 @@ key, so they see nothing of the inputs that is not in it.
 
 Where an input is in its storage seldom matters. So a key names the offset of an input, and the size
 of its storage, only if several inputs share that storage, or if the graph depends on locations
-(`depends_on_location`). For any other input the fakes have an unlikely offset, in a larger storage,
+(`capture.locations`). For any other input the fakes have an unlikely offset, in a larger storage,
 and what the passes make of them is right for all offsets: 15 slices of a data set are one key.
 """
 
@@ -15,16 +15,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import fx
-from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.autograd import forward_ad
 
-from aliasproof.reference_pass import operand_access
-from aliasproof.reference_pass.control_flow_calls import CONTROL_FLOW
-from aliasproof.reference_pass.copied_operands import view_in
-from aliasproof.reference_pass.fake_execution import refuse_without_regions, without_record_of_views
-from aliasproof.reference_pass.operator_forms import aten, is_opaque, on_copies
+from aliasproof.reference_pass.eager.copied_operands import view_in
+from aliasproof.reference_pass.eager.fake_execution import (
+    refuse_without_regions,
+    without_record_of_views,
+)
 
 
 class OffsetInStorage(NamedTuple):
@@ -160,41 +158,6 @@ def _elements(layout: InputLayout) -> int:
     if 0 in layout.sizes:
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(layout.sizes, layout.strides, strict=True))
-
-
-# --- what depends on locations --------------------------------------------------------------------
-
-
-def depends_on_location(graph_module: fx.GraphModule) -> bool:
-    """True if a graph may compute something else where an input is elsewhere in its storage."""
-    return any(_depends(node, node.target) for node in graph_module.graph.nodes)
-
-
-def _depends(node: fx.Node, target: Any) -> bool:
-    if node.op in ("call_module", "call_method"):
-        return node.op == "call_module" or target in _ASKS_LOCATION
-    if node.op != "call_function":
-        return False
-    # In a graph of Python calls. A custom operator has one overload.
-    if isinstance(target, OpOverloadPacket):
-        return all(_depends(node, getattr(target, name)) for name in target.overloads())
-    if target is on_copies:
-        return is_opaque(node.args[0]) or "layouts" in node.kwargs
-    if target in CONTROL_FLOW or is_opaque(target):
-        return True
-    return isinstance(target, OpOverload) and (
-        operand_access.depends_on_location(target)
-        or target in operand_access.NEEDS_ALIGNMENT
-        or target.overloadpacket in _OTHERS
-    )
-
-
-# Methods of a tensor, in a graph of Python calls. The trace replaces them by what they return.
-_ASKS_LOCATION = {"storage_offset", "untyped_storage", "storage", "data_ptr"}
-_OTHERS = {
-    *(aten.as_strided_, aten.set_, aten.resize_, aten.resize_as_, aten.is_set_to),
-    *(aten.storage_offset, aten.sym_storage_offset),
-}
 
 
 # --- transformed inputs ---------------------------------------------------------------------------

@@ -31,12 +31,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 
-from aliasproof.reference_pass.aten_graphs import differentiable_lstm, is_aten, normalised
-from aliasproof.reference_pass.backtracking import footprint, has_higher_peak
-from aliasproof.reference_pass.capture import capture
-from aliasproof.reference_pass.exceptions import DataDependent, Refused
-from aliasproof.reference_pass.functionalize import Views
-from aliasproof.reference_pass.general_graphs import (
+from aliasproof.reference_pass.backend.general_graphs import (
     General,
     Template,
     has_symbols,
@@ -45,17 +40,22 @@ from aliasproof.reference_pass.general_graphs import (
     with_dynamo_symbols,
     with_floats,
 )
-from aliasproof.reference_pass.graph_copies import copied
-from aliasproof.reference_pass.input_layouts import (
+from aliasproof.reference_pass.backend.input_layouts import (
     InputLayout,
     are_transformed,
-    depends_on_location,
     fakes_of,
     input_layouts,
 )
-from aliasproof.reference_pass.list_inputs import with_flat_inputs
-from aliasproof.reference_pass.output_views import detach_new_outputs
-from aliasproof.reference_pass.partitioning import donate_nothing, needs_autograd, partition
+from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
+from aliasproof.reference_pass.backend.output_views import detach_new_outputs
+from aliasproof.reference_pass.backend.partitioning import donate_nothing, needs_autograd, partition
+from aliasproof.reference_pass.backtracking import footprint, has_higher_peak
+from aliasproof.reference_pass.capture.aten_graphs import differentiable_lstm, is_aten, normalised
+from aliasproof.reference_pass.capture.function_trace import capture
+from aliasproof.reference_pass.capture.locations import depends_on_location
+from aliasproof.reference_pass.exceptions import DataDependent, Refused
+from aliasproof.reference_pass.functionalize import Views
+from aliasproof.reference_pass.graph_copies import copied
 from aliasproof.reference_pass.pipeline import pipeline
 
 

@@ -1,0 +1,1 @@
+"""What torch does otherwise than its schemas say, as tables and functions of one call."""
