@@ -29,7 +29,7 @@ from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import SEED
 from aliasproof.programs.trace import Trace
 from aliasproof.programs.values import clone_inputs
-from aliasproof.reference_pass.backend.compiled import aliasproof
+from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import pipeline
 from aliasproof.targets import gradients

@@ -49,7 +49,7 @@ class Geometry:
 
     `sizes`, `strides` and `offset` count elements. Two geometries with the same `key` show the same
     data in the same way. All strides count for it, also those of dimensions of size one: a view as
-    another dtype depends on them.
+    another dtype depends on them. `detached` says that the tensor was detached, if that matters.
     """
 
     storage: int
@@ -61,6 +61,7 @@ class Geometry:
     neg: bool
     region: Region
     key: tuple[object, ...]
+    detached: bool = False
 
     def same(self, other: Geometry) -> bool:
         """True if both are known to show the same data in the same way."""
@@ -86,7 +87,7 @@ class Storages:
     def __len__(self) -> int:
         return len(self.by_number)
 
-    def geometry(self, tensor: torch.Tensor) -> Geometry:
+    def geometry(self, tensor: torch.Tensor, detached: bool = False) -> Geometry:
         """The geometry that a tensor has now."""
         number, reads_as = self.number(tensor), encoding(tensor)
         sizes, strides, offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
@@ -96,9 +97,12 @@ class Storages:
             tuple(map(_comparable, sizes)),
             tuple(map(_comparable, strides)),
             _comparable(offset),
+            detached,
         )
         dtype, conj, neg = reads_as
-        return Geometry(number, dtype, sizes, strides, offset, conj, neg, Region.of(tensor), key)
+        return Geometry(
+            number, dtype, sizes, strides, offset, conj, neg, Region.of(tensor), key, detached
+        )
 
 
 def _comparable(size: Size) -> object:
@@ -167,11 +171,13 @@ class Analysis:
 
     `seen` has for each storage all geometries in which the program sees it, the first one first,
     and `nbytes` its size in bytes at that time. `written` are the storages that are written,
-    `resized` those that are resized. `notes` are the values that need no run.
+    `resized` those that are resized. `notes` are the values that need no run. `detached` are the
+    detached tensors, by the identity of the objects; None if that does not matter.
     """
 
     mode: FakeTensorMode
     notes: NotedValues | None = None
+    detached: set[int] | None = None
     effects: dict[fx.Node, Effect] = field(default_factory=dict)
     storages: Storages = field(default_factory=Storages)
     seen: list[list[Geometry]] = field(default_factory=list)
@@ -182,7 +188,8 @@ class Analysis:
     def see(self, tensor: torch.Tensor) -> Geometry:
         """Note the geometry that a tensor has now."""
         refuse_without_regions(tensor)
-        geometry = self.storages.geometry(tensor)
+        is_detached = self.detached is not None and id(tensor) in self.detached
+        geometry = self.storages.geometry(tensor, is_detached)
         # The geometry may be on a storage that has just got its number.
         while len(self.seen) < len(self.storages):
             self.seen.append([])
@@ -194,17 +201,35 @@ class Analysis:
         """The value of a node that has run."""
         return self.effects[node].value
 
+    def note_detached(self, node: fx.Node, value: Any) -> None:
+        """Note which results of a node are detached: those of `detach`, and views of these."""
+        if self.detached is None or not isinstance(node.target, OpOverload):
+            return
+        operands = tensors_in([self.value(operand) for operand in node.all_input_nodes])
+        given = {id(tensor) for tensor in operands}
+        storages = {storage_of(tensor) for tensor in operands if id(tensor) in self.detached}
+        for tensor in tensors_in(value):
+            is_view = id(tensor) not in given and storage_of(tensor) in storages
+            if is_view or node.target is aten.detach.default:
+                self.detached.add(id(tensor))
+
 
 def analyse(
-    graph_module: fx.GraphModule, sample_args: Sequence[object], *, noted: bool = False
+    graph_module: fx.GraphModule,
+    sample_args: Sequence[object],
+    *,
+    noted: bool = False,
+    detaches: bool = False,
 ) -> Analysis:
     """Run a graph of ATen calls on fake tensors and note what it does with storage.
 
-    With `noted`, the metadata of the graph are those of such a run (`noted_values`). Raises
-    `Refused` for a node that is not an ATen call, and for data-dependent shapes.
+    With `noted`, the metadata of the graph are those of such a run (`noted_values`). With
+    `detaches`, a detached tensor has another geometry. Raises `Refused` for a node that is not an
+    ATen call, and for data-dependent shapes.
     """
     mode = fake_mode(graph_module, sample_args)
-    analysis = Analysis(mode, NotedValues(mode) if noted else None)
+    notes = NotedValues(mode) if noted else None
+    analysis = Analysis(mode, notes, set() if detaches else None)
     # Fakes of the sample arguments: the run must not change the metadata of the caller's tensors.
     inputs = iter(fake_inputs(mode, sample_args))
     of_inputs: set[int] = set()
@@ -216,6 +241,7 @@ def analyse(
                 continue
             else:
                 effect = _run(node, analysis)
+            analysis.note_detached(node, effect.value)
             # Noted now: a later node may change the metadata of these objects.
             effect.shows = {id(tensor): analysis.see(tensor) for tensor in tensors_in(effect.value)}
             analysis.effects[node] = effect

@@ -65,6 +65,8 @@ def view_of_geometry(
         view = view.through(aten._conj.default)
     if geometry.neg != neg:
         view = view.through(aten._neg_view.default)
+    if geometry.detached:
+        view = view.through(aten.detach.default)
     view.geometry = geometry
     return view
 

@@ -32,7 +32,6 @@ from aliasproof.reference_pass.operator_forms import (
     bind,
     facts,
     functional_call,
-    functional_form,
     is_opaque,
     on_copies,
     rounds_its_scalar,
@@ -126,7 +125,7 @@ def _functional(
     views: list[FunctionalView],
 ) -> fx.Node:
     """The call of the functional form. `passed` are the arguments in the captured graph."""
-    exact, form = facts(op).random, functional_form(op)
+    exact, form = facts(op).random, env.rules.functional_form(op)
     if exact and not all(map(_is_contiguous, views)):
         # Random numbers come in the order of memory, and the functional form has another layout.
         form = None

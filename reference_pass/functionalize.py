@@ -83,8 +83,15 @@ from aliasproof.reference_pass.functional_storage import (
     must_apply,
 )
 from aliasproof.reference_pass.graph_copies import with_graph
+from aliasproof.reference_pass.history import refuse_lost_history
 from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import aten, facts, on_copies, view_form
+from aliasproof.reference_pass.operator_forms import (
+    aten,
+    facts,
+    functional_form,
+    on_copies,
+    view_form,
+)
 from aliasproof.reference_pass.regions import overlaps_itself
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS, ViewCall, ViewStep, view_steps
@@ -95,6 +102,7 @@ Views = Literal["alias", "copy"]
 RULES = Rules(
     view_steps=VIEW_STEPS,
     inverses=INVERSES,
+    functional_form=functional_form,
     overwrites=overwrites,
     is_base=is_base,
     is_current=is_current,
@@ -151,8 +159,10 @@ def functionalize_by(
     by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
     captured = functional_branches(captured, by_rules)
     with refusals(symbolic=any(map(is_symbolic, inputs))):
-        analysis = analyse(captured, inputs, noted=noted)
+        analysis = analyse(captured, inputs, noted=noted, detaches=rules.detaches)
         _refuse_mutated_twice(captured, analysis, sample_args)
+        if rules.detaches:
+            refuse_lost_history(captured, analysis)
         if strict:
             refuse_undefined(analysis)
         with on_fakes(analysis.mode):

@@ -345,6 +345,12 @@ def on_copies(
             if isinstance(value, (list, tuple))
             else copy_with_strides(value, located=is_opaque(op))
         )
+    return returned_and_written(op, given)
+
+
+def returned_and_written(op: OpOverload, given: dict[str, Any]) -> tuple[Any, ...]:
+    """The fresh returns of a call with these arguments, then each argument that it writes."""
+    known = facts(op)
     args, kwargs = unbind(op, given)
     returned = op(*args, **kwargs)
     returns = (

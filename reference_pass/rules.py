@@ -35,6 +35,9 @@ class Rules:
     # (`views.INVERSES`).
     inverses: Mapping[OpOverload, Inverse]
 
+    # The functional form of a mutating op, or None (`operator_forms.functional_form`).
+    functional_form: Callable[[OpOverload], OpOverload | None]
+
     # True if a functional op ignores the contents of its first operand
     # (`operand_access.overwrites`).
     overwrites: Callable[[OpOverload], bool]
@@ -61,3 +64,6 @@ class Rules:
 
     # The strides that a new tensor must have (`environment.result_strides`).
     result_strides: Callable[[Geometry], Sequence[Size]]
+
+    # Whether `x.detach()` is another view than `x`, as it is to autograd (`history`).
+    detaches: bool = False

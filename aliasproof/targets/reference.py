@@ -168,7 +168,7 @@ def _build_by_backend(function: Function, inputs: Sequence[torch.Tensor], views:
     A program goes to the backend as its graph, without Dynamo.
     """
     # Imported here: it imports Dynamo, which takes two seconds, and the plain targets need it not.
-    from aliasproof.reference_pass.backend.compiled import aliasproof  # noqa: PLC0415
+    from aliasproof.reference_pass.backend import aliasproof  # noqa: PLC0415
 
     backend = functools.partial(aliasproof, views=views)
     if isinstance(function, ProgramFunction):
@@ -184,7 +184,7 @@ def _recipe_by_backend(views: Views) -> str:
     return f"""
 import functools
 
-from aliasproof.reference_pass.backend.compiled import aliasproof  # of aliasproof
+from aliasproof.reference_pass.backend import aliasproof  # of aliasproof
 
 
 def compiled(program, inputs):

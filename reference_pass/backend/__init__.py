@@ -1,5 +1,5 @@
 """The backend of `torch.compile`: Dynamo's graphs, per layout of their inputs, with gradients."""
 
-from aliasproof.reference_pass.backend.compiled import aliasproof
+from aliasproof.reference_pass.backend.dynamo_backend import aliasproof
 
 __all__ = ["aliasproof"]

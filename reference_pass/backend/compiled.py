@@ -1,13 +1,10 @@
-"""`torch.compile(model, backend="aliasproof")`: Dynamo, the passes, and the graph run in eager.
+"""A graph of Dynamo, compiled once per layout of its inputs.
 
 Dynamo guards the sizes and strides of inputs, but not how they share storage. What the passes
 decide depends on both. So the graph is compiled once per layout of its inputs (`input_layouts`):
 for the example inputs at once, so that Dynamo can fall back to eager where the passes refuse, and
 for any other layout at the first call with it. If an int among the inputs changes, the graph is
 compiled with symbols for the ints.
-
-If an input or a parameter requires a gradient, AOTAutograd makes the forward and the backward
-graph, and the passes compile each of them.
 """
 
 from __future__ import annotations
@@ -15,16 +12,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import fx
-from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.convert_frame import compile_lock
+from torch._functorch._aot_autograd.descriptors import AOTInput
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
     FakeTensorMode,
     unset_fake_temporarily,
 )
@@ -46,99 +43,23 @@ from aliasproof.reference_pass.backend.input_layouts import (
     fakes_of,
     input_layouts,
 )
-from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
 from aliasproof.reference_pass.backend.output_views import detach_new_outputs
-from aliasproof.reference_pass.backend.partitioning import donate_nothing, needs_autograd, partition
+from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
+from aliasproof.reference_pass.backend.training import (
+    TRAINING,
+    Runnable,
+    Trained,
+    is_traced_whole,
+    split,
+)
 from aliasproof.reference_pass.backtracking import footprint, has_higher_peak
-from aliasproof.reference_pass.capture.aten_graphs import differentiable_lstm, is_aten, normalised
+from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalised
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
-from aliasproof.reference_pass.exceptions import DataDependent, Refused
-from aliasproof.reference_pass.functionalize import Views
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.functionalize import Views, functionalize_by
 from aliasproof.reference_pass.graph_copies import copied
 from aliasproof.reference_pass.pipeline import pipeline
-
-
-def aliasproof(
-    graph_module: fx.GraphModule,
-    example_inputs: Sequence[Any],
-    *,
-    views: Views = "alias",
-    strict: bool = False,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Callable[..., Any]:
-    """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs.
-
-    `views` and `strict` are those of `functionalize`. `mode` and `options` are those of
-    `torch.compile`; they are for Inductor, and do nothing here. Raises `Refused` for a graph that
-    cannot be compiled correctly.
-    """
-    if any(isinstance(each, list) for each in example_inputs):
-        compiler = functools.partial(aliasproof, views=views, strict=strict)
-        return with_flat_inputs(graph_module, example_inputs, compiler)
-    try:
-        return _compile(graph_module, example_inputs, views, strict)
-    except DataDependent as error:
-        raise _BreaksGraph(str(error)) from error
-
-
-class _BreaksGraph(DataDependent, DataDependentOutputException):
-    """What one graph cannot do, and two can. Dynamo breaks the graph where it sees this class."""
-
-    def __init__(self, reason: str) -> None:
-        Exception.__init__(self, reason)
-
-
-def _compile(
-    graph_module: fx.GraphModule, example_inputs: Sequence[Any], views: Views, strict: bool
-) -> Callable[..., Any]:
-    if not needs_autograd(graph_module, example_inputs):
-        return Compiled(graph_module, example_inputs, views, strict)
-    if strict:
-        # The graphs of AOTAutograd do not show any more what the program writes.
-        Compiled(graph_module, example_inputs, views, strict)
-    compile_both = _with_backward(functools.partial(boxed, views, strict))
-    (output,) = graph_module.graph.find_nodes(op="output")
-    is_tuple = isinstance(output.args[0], (tuple, list))
-    if not is_tuple:
-        # AOTAutograd takes graphs that return a tuple, as those of Dynamo do.
-        graph = fx.Graph()
-        graph.output((graph.graph_copy(graph_module.graph, {}),))
-        graph_module = fx.GraphModule(graph_module, graph)
-    # The backward graph is compiled now, so that what is refused in it is refused now.
-    with (
-        torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
-        differentiable_lstm(),
-    ):
-        compiled = compile_both(graph_module, example_inputs)
-    return compiled if is_tuple else lambda *inputs: compiled(*inputs)[0]
-
-
-def _with_backward(compiler: Callable[..., Any]) -> Callable[..., Any]:
-    """AOTAutograd with a compiler for the forward and the backward graph."""
-    return aot_autograd(
-        fw_compiler=compiler,
-        bw_compiler=compiler,
-        partition_fn=partition,
-        # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
-        # under autograd, and the input would lose its gradient.
-        keep_inference_input_mutations=True,
-    )
-
-
-def boxed(
-    views: Views, strict: bool, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
-) -> Callable[[list[Any]], Any]:
-    """The same as AOTAutograd calls it: with a list that is cleared, so that inputs are freed."""
-    compiled = Compiled(graph_module, example_inputs, views, strict, noted=True)
-    donate_nothing()
-
-    def run(inputs: list[Any]) -> Any:
-        return compiled.run(inputs)
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
 
 
 @contextlib.contextmanager
@@ -150,6 +71,10 @@ def _compiling() -> Iterator[None]:
     """
     with compile_lock, mock.patch.object(torch.compiler, "_is_compiling_flag", True):
         yield
+
+
+# AOTAutograd on a graph without mutation, its inputs, and those inputs that the caller overwrites.
+Differentiate = Callable[[fx.GraphModule, Sequence[Any], frozenset[AOTInput]], Callable[..., Any]]
 
 
 class Compiled:
@@ -170,14 +95,16 @@ class Compiled:
         strict: bool = False,
         *,
         noted: bool = False,
+        differentiate: Differentiate | None = None,
     ) -> None:
         self.graph_module, self.views, self.strict = graph_module, views, strict
+        self.differentiate = differentiate  # AOTAutograd, for each graph without mutation
         self.noted = noted  # whether the graph has the metadata of a run on fakes
         self.attributes = [*graph_module.parameters(), *graph_module.buffers()]
-        self.graphs: dict[Any, fx.GraphModule] = {}
+        self.graphs: dict[Any, Runnable] = {}
         self.general: dict[Any, General | None] = {}
         # The same graphs by the layouts and values that have met their guards before.
-        self.accepted: dict[Any, fx.GraphModule] = {}
+        self.accepted: dict[Any, Runnable] = {}
         # Inputs that are Python floats in the program. Dynamo notes that only while it compiles.
         self.floats = [
             index
@@ -189,7 +116,7 @@ class Compiled:
         self.by_location = depends_on_location(graph_module)
         self.located: dict[Any, bool] = {}
         self.template: Template | None = None
-        self.is_aten = is_aten(graph_module, example_inputs)
+        self.is_aten = differentiate is None and is_aten(graph_module, example_inputs)
         # AOTAutograd has run its graph on fakes. Torch's cache has the results, by these settings.
         mode = torch._guards.detect_fake_mode(example_inputs)
         self.settings: dict[str, Any] = {}
@@ -234,7 +161,7 @@ class Compiled:
         if (compiled := self._built_for(given, values, None)) is not None:
             self.graphs[self._key_of(given, values)] = compiled
 
-    def _compiled(self, inputs: Sequence[Any]) -> fx.GraphModule:
+    def _compiled(self, inputs: Sequence[Any]) -> Runnable:
         # Dynamo calls this again for inputs of the same sizes that share storage in another way.
         layouts = self._layouts(inputs)
         key = self._key_of(layouts, inputs)
@@ -275,7 +202,7 @@ class Compiled:
 
     def _built(
         self, layouts: tuple[Any, ...], inputs: Sequence[Any]
-    ) -> tuple[tuple[Any, ...], fx.GraphModule]:
+    ) -> tuple[tuple[Any, ...], Runnable]:
         """The compiled graph for such inputs, and the layouts that it is right for."""
         if (compiled := self._built_for(layouts, inputs, None)) is None:
             _keep(self.located, layouts, True, self.MOST_LAYOUTS)
@@ -286,7 +213,7 @@ class Compiled:
 
     def _built_for(
         self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
-    ) -> fx.GraphModule | None:
+    ) -> Runnable | None:
         """The compiled graph for inputs, which may have symbols of an environment.
 
         None if the graph depends on the location of an input that has none.
@@ -299,12 +226,16 @@ class Compiled:
         # New ones for each use, since a trace may change the metadata of its arguments.
         new_fakes = functools.partial(fakes_of, layouts, values, mode)
         tensors = [layout for layout in layouts if isinstance(layout, InputLayout)]
+        if self.differentiate is not None and not is_traced_whole(self.graph_module):
+            return Trained(self._differentiated(mode, self.graph_module, new_fakes()), None)
         # A trace finds the mode, and the environment of its symbols, in a tensor among the inputs.
         with contextlib.nullcontext() if tensors else mode:
             captured = self._captured(new_fakes, values)
         anywhere = any(layout.location is None for layout in tensors)
         if anywhere and depends_on_location(captured):
             return None
+        if self.differentiate is not None:
+            return self._trained(mode, captured, new_fakes)
         compiled = pipeline(
             captured, *new_fakes(), views=self.views, strict=self.strict, noted=self.noted
         )
@@ -320,21 +251,50 @@ class Compiled:
         compiled._forward_pre_hooks.clear()
         return compiled
 
+    def _trained(
+        self, mode: FakeTensorMode, captured: fx.GraphModule, new_fakes: Callable[[], list[Any]]
+    ) -> Trained:
+        """The captured graph without mutation, differentiated, and its epilogue."""
+        functional = functionalize_by(TRAINING, captured, *new_fakes(), views=self.views)
+        parts = split(functional)
+        if not parts.has_values:
+            return Trained(None, parts.epilogue)
+        differentiated = functools.partial(self._differentiated, mode)
+        try:
+            compiled = differentiated(parts.pure, new_fakes(), parts.overwritten)
+        except SavesOverwrittenError:  # as eager does for `x.mul_(w)`, the graph keeps a copy of x
+            pure = parts.pure_on_copies()
+            compiled = differentiated(pure, new_fakes(), parts.overwritten)
+        return Trained(compiled, parts.epilogue)
+
+    def _differentiated(
+        self,
+        mode: FakeTensorMode,
+        graph_module: fx.GraphModule,
+        fakes: Sequence[Any],
+        overwritten: frozenset[AOTInput] = frozenset(),
+    ) -> Callable[..., Any]:
+        assert self.differentiate is not None
+        # The casts of autocast are calls of the graph already.
+        with torch._guards.tracing(TracingContext(mode)), torch._C._DisableAutocast():
+            return self.differentiate(graph_module, fakes, overwritten)
+
     def _captured(
         self, new_fakes: Callable[[], Sequence[Any]], inputs: Sequence[Any]
     ) -> fx.GraphModule:
         if self.is_aten:
             return normalised(self.graph_module)
+        traced = functools.partial(capture, gradients=self.differentiate is not None)
         if not self.by_value:
             try:
-                return capture(self.graph_module, new_fakes())
+                return traced(self.graph_module, new_fakes())
             # A branch on the probability of dropout; a kernel that takes no symbol for a float.
             except (Refused, TypeError):
                 if not self.floats:
                     raise
                 self.by_value = True
         graph_module = with_floats(self.graph_module, self.floats, inputs)
-        return capture(graph_module, new_fakes())
+        return traced(graph_module, new_fakes())
 
     def _general(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> General | None:
         """The graph for all sizes, or for all ints; None if there is none."""
@@ -351,8 +311,7 @@ class Compiled:
             return None
         general = self._general_for(Template.with_int_symbols(layouts, inputs), inputs)
         # With symbols, less can be decided, so it may allocate more than the graph for one value.
-        calls = footprint(others[0].graph).calls
-        if general is not None and footprint(general.graph_module.graph).calls > calls:
+        if general is not None and _allocates_more(general.graph_module, others[0]):
             general = None
         key = _without_ints(self._key_of(self._layouts(inputs), inputs))
         _keep(self.general, key, general, self.MOST_LAYOUTS)
@@ -377,6 +336,15 @@ class Compiled:
             built = self._built_for(template.layouts, values, template.env)
             return General(built, template) if built is not None else None
         return None
+
+
+def _allocates_more(one: Runnable, other: Runnable) -> bool:
+    """True if one graph is known to make more new tensors than another one."""
+    return (
+        isinstance(one, fx.GraphModule)
+        and isinstance(other, fx.GraphModule)
+        and footprint(one.graph).calls > footprint(other.graph).calls
+    )
 
 
 def _exactly(value: Any) -> Any:

@@ -16,6 +16,7 @@ from torch._dynamo.source import LocalSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from aliasproof.reference_pass.backend.input_layouts import InputLayout, OffsetInStorage
+from aliasproof.reference_pass.backend.training import Runnable
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
 from aliasproof.reference_pass.graph_copies import copied
 
@@ -93,7 +94,7 @@ class Template:
 class General:
     """A compiled graph for a template, and the guards on its symbols."""
 
-    def __init__(self, graph_module: fx.GraphModule, template: Template) -> None:
+    def __init__(self, graph_module: Runnable, template: Template) -> None:
         self.graph_module, self.symbolic = graph_module, template.symbolic
         numbers = template.numbers
         names = [f"n{index}" for index in range(len(numbers))]

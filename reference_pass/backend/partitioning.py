@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
+from torch._functorch._aot_autograd.descriptors import AOTInput, InputMutationAOTOutput
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -38,26 +38,41 @@ def _has_wrappers(graph_module: fx.GraphModule) -> bool:
     return any(map(is_traceable_wrapper_subclass, tensors_in(values)))
 
 
+class SavesOverwrittenError(Exception):
+    """The backward graph needs what an input contains before the caller of the graph writes it."""
+
+
 def partition(
-    joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any
+    joint: fx.GraphModule,
+    inputs: Any,
+    *,
+    num_fwd_outputs: int,
+    overwritten: frozenset[AOTInput] = frozenset(),
+    **options: Any,
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward graph, which hold no more memory than those of `aot_eager`.
 
     Its partitioner saves what takes the least memory, and computes the rest again. If that is an
     input that the program writes, the backward would read the new contents. Then the forward graph
-    computes all that it can, and saves that.
+    computes all that it can, and saves that. `overwritten` are the inputs that are written after
+    the call. Raises `SavesOverwrittenError` if the backward graph needs one of them.
     """
     options["num_fwd_outputs"] = num_fwd_outputs
-    written = _written_inputs(joint.graph)
+    written = _written_inputs(joint.graph, overwritten)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
     if not written:
         return forward, backward
     outputs: Any = forward.graph.output_node().args[0]
     nodes = [node for node in outputs[num_fwd_outputs:] if isinstance(node, fx.Node)]
     placeholders = forward.graph.find_nodes(op="placeholder")
-    overwritten = _storages([node for node in placeholders if node.name in written])
-    if _storages(nodes) & overwritten:
-        return default_partition(joint, inputs, **options)
+    forbidden = _storages([node for node in placeholders if node.name in written])
+    if not _storages(nodes) & forbidden:
+        return forward, backward
+    forward, backward = default_partition(joint, inputs, **options)
+    outputs = forward.graph.output_node().args[0]
+    nodes = [node for node in outputs[num_fwd_outputs:] if isinstance(node, fx.Node)]
+    if overwritten and _storages(nodes) & forbidden:
+        raise SavesOverwrittenError
     return forward, backward
 
 
@@ -72,11 +87,12 @@ def donate_nothing() -> None:
         metadata.bw_donated_idxs.clear()  # with subclasses, two objects have this list
 
 
-def _written_inputs(graph: fx.Graph) -> set[str]:
+def _written_inputs(graph: fx.Graph, overwritten: frozenset[AOTInput]) -> set[str]:
     """The names of inputs that the graph writes, or that AOTAutograd writes after its call."""
     in_graph = {node.args[0].name for node in graph.nodes if writes(node.target)}
     described = graph.output_node().meta.get("desc", ())
     later = {each.mutated_input for each in described if isinstance(each, InputMutationAOTOutput)}
+    later |= overwritten
     placeholders = graph.find_nodes(op="placeholder")
     return in_graph | {node.name for node in placeholders if node.meta.get("desc") in later}
 

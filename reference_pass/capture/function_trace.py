@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from aliasproof.reference_pass.capture.aten_graphs import (
     is_aten,
     normalised,
 )
+from aliasproof.reference_pass.capture.gradients import GradientNotes, as_results
 from aliasproof.reference_pass.capture.trace_modes import PythonGuard, Seeds, TraceGuard
 from aliasproof.reference_pass.eager.fake_execution import another_fake, refuse_without_regions
 from aliasproof.reference_pass.eager.real_runs import current
@@ -33,19 +35,30 @@ SizeMode = Literal["fixed", "symbolic"]
 
 
 def capture(
-    function: Callable[..., Any], sample_args: Sequence[object], sizes: SizeMode = "fixed"
+    function: Callable[..., Any],
+    sample_args: Sequence[object],
+    sizes: SizeMode = "fixed",
+    *,
+    gradients: bool = False,
 ) -> fx.GraphModule:
     """The ATen calls of a function as a graph, mutation included.
 
     A graph of ATen calls is returned as it is, or `normalised`, unless it must be right for other
     sizes, too. Any other function is traced on fake tensors. So the trace does not write the sample
     arguments, nor the parameters and buffers of a module. Raises `Refused` for a function that
-    writes other tensors than these: the trace itself would do such a write.
+    writes other tensors than these: the trace itself would do such a write. With `gradients`, the
+    function is traced as autograd sees it, for a graph that is differentiated later (`gradients`).
     """
-    if sizes == "fixed" and isinstance(function, fx.GraphModule) and is_aten(function, sample_args):
+    traced = functools.partial(_trace, sizes=sizes, gradients=gradients)
+    if (
+        sizes == "fixed"
+        and not gradients
+        and isinstance(function, fx.GraphModule)
+        and is_aten(function, sample_args)
+    ):
         return normalised(function)
     if not isinstance(function, torch.nn.Module):
-        return _trace(function, sample_args, sizes)
+        return traced(function, sample_args)
     # The tensors of a module become inputs of the trace, and attributes of the graph after it.
     module = function
     named = [*module.named_parameters(), *module.named_buffers()]
@@ -59,22 +72,24 @@ def capture(
         return torch.func.functional_call(module, given, tensors_and_args[len(captured) :])
 
     args = [*captured.values(), *sample_args]
-    return _with_attributes(_trace(called, args, sizes), captured)
+    return _with_attributes(traced(called, args), captured)
 
 
-def _without_graph(argument: object) -> Any:
+def _without_graph(argument: object, gradients: bool) -> Any:
     """An argument of the trace: a tensor as a new leaf, so that it reaches no other graph."""
     if not isinstance(argument, torch.Tensor):
         return argument
     # A new one, since a trace may change the metadata of its arguments, and there may be another.
     leaf = another_fake(argument) if isinstance(argument, FakeTensor) else argument.detach()
     # Some composites ask whether an operand requires a gradient: `matmul` folds other dimensions.
-    # With gradients, the trace would be one of autograd, too, and writes to leaves would raise.
-    keeps = argument.requires_grad and not torch.is_grad_enabled()
+    # With gradients, the trace is one of autograd, too, and writes to leaves would raise.
+    keeps = argument.requires_grad and (gradients or not torch.is_grad_enabled())
     return leaf.requires_grad_() if keeps else leaf
 
 
-def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode) -> fx.GraphModule:
+def _trace(
+    function: Callable[..., Any], args: Sequence[object], sizes: SizeMode, gradients: bool
+) -> fx.GraphModule:
     for argument in args:
         refuse_without_regions(argument)
         if isinstance(argument, (list, tuple, dict)):
@@ -82,17 +97,18 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
                 f"an argument is a {type(argument).__name__}; pass each tensor in it as an argument"
                 " of its own, or call torch.compile"
             )
+    traced = functools.partial(_traced, gradients=gradients)
     # Where a composite reads a size as a number, it may have a decomposition that does not. With
     # `sizes="symbolic"`, make_fx asks for these itself.
     if any(map(is_symbolic, args)):
         with enable_python_dispatcher():
-            return _traced(function, args, "fake")
+            return traced(function, args, "fake")
     if sizes == "symbolic":
-        return _traced(function, args, "symbolic")
+        return traced(function, args, "symbolic")
     with contextlib.suppress(DataDependent):
-        return _traced(function, args, "fake")
+        return traced(function, args, "fake")
     with enable_python_dispatcher():
-        return _traced(function, args, "fake")
+        return traced(function, args, "fake")
 
 
 def is_symbolic(argument: object) -> bool:
@@ -103,14 +119,18 @@ def is_symbolic(argument: object) -> bool:
 
 
 def _traced(
-    function: Callable[..., Any], args: Sequence[object], mode: Literal["symbolic", "fake"]
+    function: Callable[..., Any],
+    args: Sequence[object],
+    mode: Literal["symbolic", "fake"],
+    gradients: bool,
 ) -> fx.GraphModule:
-    leaves = [_without_graph(argument) for argument in args]
+    leaves = [_without_graph(argument, gradients) for argument in args]
     nbytes = [_bytes_of_storage(leaf) for leaf in leaves]
     # Gradients are as the caller has them, since the function may take some (`torch.func.grad`).
     # They need autograd's record of views, so nothing is excluded here as in `on_fakes`.
-    seeds = Seeds()
-    with TraceGuard(seeds), PythonGuard(), composites_of_eager():
+    seeds, notes = Seeds(), GradientNotes() if gradients else None
+    function = as_results(function) if gradients else function
+    with TraceGuard(seeds, notes), PythonGuard(), composites_of_eager():
         # `x.data = y` goes past all modes; it only shows in the storage that x ends on.
         swapped: list[int] = []
         watched = _watch_data(
@@ -137,6 +157,8 @@ def _traced(
         )
     for node, argument in zip(graph_module.graph.find_nodes(op="placeholder"), args, strict=True):
         node.meta.setdefault("val", argument)  # no tensor, and no symbol: a constant of the graph
+    if notes is not None:
+        notes.finish(graph_module.graph, leaves)
     _ask_sizes_at_once(graph_module.graph)
     return graph_module
 

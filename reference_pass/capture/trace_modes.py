@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from aliasproof.reference_pass.alias_analysis import storage_of
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
+from aliasproof.reference_pass.capture.gradients import GradientNotes
 from aliasproof.reference_pass.eager.fake_corrections import (
     copies_to_itself,
     correction_of,
@@ -76,9 +77,9 @@ class TraceGuard(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, seeds: Seeds) -> None:
+    def __init__(self, seeds: Seeds, gradients: GradientNotes | None = None) -> None:
         super().__init__()
-        self.seeds = seeds
+        self.seeds, self.gradients = seeds, gradients
         # Storages made during the trace. They are kept alive, so that no address is used twice.
         self.made: dict[int, torch.UntypedStorage] = {}
 
@@ -108,6 +109,8 @@ class TraceGuard(TorchDispatchMode):
         # Asked before the call, which may already give the fakes a wrong layout.
         layouts = _out_layouts(func, given)
         result = _traced(func, args, kwargs or {})
+        if self.gradients is not None:
+            self.gradients.note(result)
         for leaf in leaves_in((args, kwargs, result)):
             refuse_without_regions(leaf)
         if layouts is not None:

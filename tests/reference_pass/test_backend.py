@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from aliasproof.reference_pass.backend.compiled import aliasproof
+from aliasproof.reference_pass.backend import aliasproof
 
 Compile = Callable[..., Any]
 

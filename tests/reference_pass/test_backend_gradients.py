@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.backend import compiled as backend
-from aliasproof.reference_pass.backend.compiled import Compiled, aliasproof, boxed
+from aliasproof.reference_pass.backend.compiled import Compiled
+from aliasproof.reference_pass.backend.dynamo_backend import boxed
 from aliasproof.reference_pass.pipeline import pipeline
 
 Run = Callable[[Callable[..., Any]], Any]

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from aliasproof.reference_pass.backend.compiled import aliasproof
+from aliasproof.reference_pass.backend import aliasproof
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from aliasproof.reference_pass import Refused, reinplace, remove_noops
-from aliasproof.reference_pass.backend.compiled import aliasproof
+from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.capture.function_trace import capture
 
 
@@ -97,9 +97,9 @@ def test_a_graph_with_a_custom_operator_is_captured_once(monkeypatch):
     """What such an operator does depends on locations; Dynamo's graph names a packet of it."""
     captured = []
 
-    def noted(*args: Any) -> fx.GraphModule:
+    def noted(*args: Any, **options: Any) -> fx.GraphModule:
         captured.append(args)
-        return capture(*args)
+        return capture(*args, **options)
 
     monkeypatch.setattr("aliasproof.reference_pass.backend.compiled.capture", noted)
     x = torch.ones(3)

@@ -105,6 +105,7 @@ def test_the_backend_holds_no_more_than_the_captured_graph():
     compiled(*inputs)
     assert memory.tolist() == (-torch.arange(8.0)).tolist()
     (found,) = compiled.graphs.values()
+    assert isinstance(found, fx.GraphModule)
     assert found.graph.find_nodes(op="call_function", target=NEG)
 
 

@@ -17,7 +17,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils._pytree import tree_leaves
 
 from aliasproof.reference_pass import pipeline
-from aliasproof.reference_pass.backend.compiled import aliasproof
+from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.operator_forms import aten, writes
 
 

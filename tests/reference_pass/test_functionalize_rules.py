@@ -141,7 +141,8 @@ EXAMPLES = {
 
 
 def test_each_rule_has_an_example():
-    assert list(EXAMPLES) == [rule.name for rule in fields(Rules)]
+    of_training = {"functional_form", "detaches"}  # see test_training
+    assert list(EXAMPLES) == [rule.name for rule in fields(Rules) if rule.name not in of_training]
 
 
 @pytest.mark.parametrize("rule", EXAMPLES)

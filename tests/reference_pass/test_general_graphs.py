@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from aliasproof.reference_pass.backend.compiled import aliasproof
+from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.pipeline import pipeline
 
 SIZES = (4, 6), (5, 7), (8, 3), (3, 9), (5, 7)

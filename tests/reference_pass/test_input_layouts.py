@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-from aliasproof.reference_pass.backend.compiled import Compiled, aliasproof
+from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.pipeline import pipeline
 
 
@@ -146,6 +147,7 @@ def test_a_graph_for_all_ints_stores_in_place_too(built):
         compiled(torch.zeros(2, 9), torch.ones(2, 1), position)
     (general,) = compiled.general.values()
     assert general is not None
+    assert isinstance(general.graph_module, fx.GraphModule)
     targets = [str(node.target) for node in general.graph_module.graph.nodes]
     assert "aten.copy_.default" in targets
     assert not any("scatter" in target for target in targets)

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.reference_pass.alias_analysis import Analysis, analyse
-from aliasproof.reference_pass.backend.compiled import aliasproof
+from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.pipeline import pipeline
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.reference_pass.backend.compiled import aliasproof
+from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import functionalize
 

@@ -1,0 +1,124 @@
+"""`torch.compile(model, backend="aliasproof")`: Dynamo, the passes, and the graph run in eager.
+
+Each graph of Dynamo is `Compiled`, once per layout of its inputs. If an input or a parameter
+requires a gradient, AOTAutograd makes the forward and the backward graph, and the passes compile
+each of them. A graph that writes is functionalized before that, once per layout, too (`training`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.descriptors import AOTInput
+from torch._subclasses.fake_tensor import DataDependentOutputException
+
+from aliasproof.reference_pass.backend.compiled import Compiled
+from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
+from aliasproof.reference_pass.backend.partitioning import donate_nothing, needs_autograd, partition
+from aliasproof.reference_pass.backend.training import may_write
+from aliasproof.reference_pass.capture.aten_graphs import differentiable_lstm
+from aliasproof.reference_pass.exceptions import DataDependent
+from aliasproof.reference_pass.functionalize import Views
+
+
+def aliasproof(
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    views: Views = "alias",
+    strict: bool = False,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs.
+
+    `views` and `strict` are those of `functionalize`. `mode` and `options` are those of
+    `torch.compile`; they are for Inductor, and do nothing here. Raises `Refused` for a graph that
+    cannot be compiled correctly.
+    """
+    if any(isinstance(each, list) for each in example_inputs):
+        compiler = functools.partial(aliasproof, views=views, strict=strict)
+        return with_flat_inputs(graph_module, example_inputs, compiler)
+    try:
+        return _compile(graph_module, example_inputs, views, strict)
+    except DataDependent as error:
+        raise _BreaksGraph(str(error)) from error
+
+
+class _BreaksGraph(DataDependent, DataDependentOutputException):
+    """What one graph cannot do, and two can. Dynamo breaks the graph where it sees this class."""
+
+    def __init__(self, reason: str) -> None:
+        Exception.__init__(self, reason)
+
+
+def _compile(
+    graph_module: fx.GraphModule, example_inputs: Sequence[Any], views: Views, strict: bool
+) -> Callable[..., Any]:
+    if not needs_autograd(graph_module, example_inputs):
+        return Compiled(graph_module, example_inputs, views, strict)
+    if strict:
+        # The graphs of AOTAutograd do not show any more what the program writes.
+        Compiled(graph_module, example_inputs, views, strict)
+    if may_write(graph_module):
+        differentiate = functools.partial(_differentiated, views, strict)
+        return Compiled(graph_module, example_inputs, views, strict, differentiate=differentiate)
+    return _differentiated(views, strict, graph_module, example_inputs)
+
+
+def _differentiated(
+    views: Views,
+    strict: bool,
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    overwritten: frozenset[AOTInput] = frozenset(),
+) -> Callable[..., Any]:
+    """What AOTAutograd makes of a graph, with our forward and backward graph."""
+    compile_both = _with_backward(functools.partial(boxed, views, strict), overwritten)
+    (output,) = graph_module.graph.find_nodes(op="output")
+    is_tuple = isinstance(output.args[0], (tuple, list))
+    if not is_tuple:
+        # AOTAutograd takes graphs that return a tuple, as those of Dynamo do.
+        graph = fx.Graph()
+        graph.output((graph.graph_copy(graph_module.graph, {}),))
+        graph_module = fx.GraphModule(graph_module, graph)
+    # The backward graph is compiled now, so that what is refused in it is refused now.
+    with (
+        torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
+        differentiable_lstm(),
+    ):
+        compiled = compile_both(graph_module, example_inputs)
+    return compiled if is_tuple else lambda *inputs: compiled(*inputs)[0]
+
+
+def _with_backward(
+    compiler: Callable[..., Any], overwritten: frozenset[AOTInput]
+) -> Callable[..., Any]:
+    """AOTAutograd with a compiler for the forward and the backward graph."""
+    return aot_autograd(
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        partition_fn=functools.partial(partition, overwritten=overwritten),
+        # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
+        # under autograd, and the input would lose its gradient.
+        keep_inference_input_mutations=True,
+    )
+
+
+def boxed(
+    views: Views, strict: bool, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
+) -> Callable[[list[Any]], Any]:
+    """The same as AOTAutograd calls it: with a list that is cleared, so that inputs are freed."""
+    compiled = Compiled(graph_module, example_inputs, views, strict, noted=True)
+    donate_nothing()
+
+    def run(inputs: list[Any]) -> Any:
+        return compiled.run(inputs)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,290 @@
+"""Training: AOTAutograd is handed a graph without mutation, and what it left out comes after it.
+
+    def program(x, w):                     pure graph:  x1 = add(x, 1); y = mul(x1, w)
+        x.add_(1)
+        return x * w, x[0]                 epilogue:    copy_(x, x1); v = select(x, 0, 0)
+
+The captured graph is functionalized as autograd sees it (`history`). What has no mutation and
+returns no views is differentiated. The epilogue runs after it, in eager, as part of the program:
+so autograd gives each input its new history, and each view its base.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+from torch._functorch._aot_autograd.descriptors import (
+    AOTInput,
+    BufferAOTInput,
+    ParamAOTInput,
+    PlainAOTInput,
+)
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.utils import _pytree as pytree
+
+from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.eager.copied_operands import Layout
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.functionalize import RULES, has_effect
+from aliasproof.reference_pass.graph_copies import with_graph
+from aliasproof.reference_pass.history import differentiable_form, of_detach
+from aliasproof.reference_pass.liveness import is_view
+from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
+from aliasproof.reference_pass.operator_forms import (
+    EPILOGUE,
+    aten,
+    bind,
+    facts,
+    on_copies,
+    returned_and_written,
+)
+from aliasproof.reference_pass.views import INVERSES
+
+# Functionalization as autograd sees a program.
+TRAINING = replace(
+    RULES,
+    inverses={**INVERSES, aten.detach.default: of_detach},
+    functional_form=differentiable_form,
+    detaches=True,
+)
+
+
+# --- which graphs ---------------------------------------------------------------------------------
+
+
+def may_write(graph_module: fx.GraphModule) -> bool:
+    """True unless it is known that a graph of Dynamo writes no tensor.
+
+    Dynamo has run it on fakes, and each write counts as a new version of the fake that it wrote.
+    """
+    values = [node.meta.get("example_value", _UNKNOWN) for node in _calls(graph_module)]
+    tensors = tensors_in([node.meta.get("example_value") for node in graph_module.graph.nodes])
+    return any(value is _UNKNOWN for value in values) or any(x._version for x in tensors)
+
+
+def is_traced_whole(graph_module: fx.GraphModule) -> bool:
+    """True if a trace shows all that autograd does with a graph of Dynamo.
+
+    It does not show the backward of an `autograd.Function`, what a checkpoint saves, or a hook.
+    """
+    return not any(
+        isinstance(node.target, HigherOrderOperator) or node.target in _HOOKS
+        for node in graph_module.graph.nodes
+    )
+
+
+def _calls(graph_module: fx.GraphModule) -> list[fx.Node]:
+    nodes = graph_module.graph.nodes
+    return [node for node in nodes if node.op.startswith("call_") and node.target not in _SWITCHES]
+
+
+_UNKNOWN = object()
+_SWITCHES = {torch._C._set_grad_enabled}
+_HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
+
+
+# --- two graphs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A functional graph in two: `pure` returns `values`, which `epilogue` takes after the inputs.
+
+    `overwritten` are the inputs and attributes that the epilogue writes, as AOTAutograd calls them.
+    """
+
+    pure: fx.GraphModule
+    epilogue: fx.GraphModule
+    overwritten: frozenset[AOTInput]
+
+    @property
+    def has_values(self) -> bool:
+        """True if the pure graph computes something."""
+        return any(node.op == "call_function" for node in self.pure.graph.nodes)
+
+    def pure_on_copies(self) -> fx.GraphModule:
+        """The pure graph, which copies the inputs that are overwritten before it uses them."""
+        graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+        inputs = 0
+        for node in self.pure.graph.nodes:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            names: set[AOTInput] = set()
+            if node.op == "placeholder":
+                names, inputs = {PlainAOTInput(inputs)}, inputs + 1
+            elif node.op == "get_attr":
+                names = {ParamAOTInput(str(node.target)), BufferAOTInput(str(node.target))}
+            if names & self.overwritten:
+                copies[node] = graph.call_function(aten.clone.default, (copies[node],))
+        _inputs_first(graph)
+        return with_graph(self.pure, graph)
+
+
+def split(functional: fx.GraphModule) -> Split:
+    """The graph without mutation, and the epilogue."""
+    splitting = _Splitting(functional)
+    return Split(splitting.pure(), splitting.epilogue(), splitting.overwritten())
+
+
+def _inputs_first(graph: fx.Graph) -> None:
+    """Move all placeholders to the start of a graph."""
+    (first, *others) = graph.nodes
+    for node in others:
+        if node.op == "placeholder":
+            first.append(node)
+            first = node
+
+
+class _Splitting:
+    """What belongs to the epilogue: writes, and views of inputs and of values, as far as used."""
+
+    def __init__(self, functional: fx.GraphModule) -> None:
+        self.functional = functional
+        nodes = list(functional.graph.nodes)
+        self.inputs = [node for node in nodes if node.op == "placeholder"]
+        self.roots = {*self.inputs, *(node for node in nodes if node.op == "get_attr")}
+        self.writes = [node for node in nodes if node.target in EPILOGUE]
+        (self.output,) = functional.graph.find_nodes(op="output")
+        self.values: dict[fx.Node, None] = {}
+        self.later = set(self.writes)
+        for node in (*self.writes, self.output):
+            for operand in nodes_in((node.args, node.kwargs)):
+                self._need(operand)
+
+    def _need(self, node: fx.Node) -> None:
+        """The epilogue uses a node: as a value, or as a view that it takes itself."""
+        if node in self.roots or node in self.later or node in self.values:
+            return
+        is_taken = is_view(node) and node.target is not operator.getitem
+        if is_taken or not tensors_in(node.meta["val"]):
+            self.later.add(node)
+            for operand in node.all_input_nodes:
+                self._need(operand)
+        else:
+            self.values[node] = None
+
+    def pure(self) -> fx.GraphModule:
+        graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+        for node in self.functional.graph.nodes:
+            if node.op != "output" and node.target not in EPILOGUE:
+                copies[node] = graph.node_copy(node, copies.__getitem__)
+                copies[node].meta = {}
+                copies[node].target = _DIFFERENTIABLE.get(node.target, node.target)
+        graph.output(tuple(copies[value] for value in self.values))
+        graph.eliminate_dead_code(has_effect)
+        return with_graph(self.functional, graph)
+
+    def epilogue(self) -> fx.GraphModule:
+        graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+        for node in self.functional.graph.nodes:
+            if node in self.roots:
+                copies[node] = graph.node_copy(node)
+        for value in self.values:
+            copies[value] = graph.placeholder(value.name)
+        written: dict[fx.Node, fx.Node] = {}  # inputs as they can be written
+        for node in self.functional.graph.nodes:
+            if node in self.later:
+                destination = node.args[0] if node in self.writes else None
+                if isinstance(destination, fx.Node) and node.target is aten.copy_.default:
+                    self._writable(destination, graph, copies, written)
+                    operands = {**copies, destination: written[destination]}
+                    graph.node_copy(node, operands.__getitem__)
+                    continue
+                copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output(on_values(self.output.args[0], copies.__getitem__))
+        return with_graph(self.functional, graph)
+
+    def _writable(
+        self,
+        node: fx.Node,
+        graph: fx.Graph,
+        copies: dict[fx.Node, fx.Node],
+        written: dict[fx.Node, fx.Node],
+    ) -> None:
+        """Take an input, or a view of it, once more, as it can be written."""
+        if node in written:
+            return
+        if node in self.roots:
+            written[node] = graph.call_function(writable, (copies[node],))
+            return
+        for operand in node.all_input_nodes:
+            self._writable(operand, graph, copies, written)
+        written[node] = graph.node_copy(node, {**copies, **written}.__getitem__)
+
+    def overwritten(self) -> frozenset[AOTInput]:
+        destinations = [node.args[0] for node in self.writes if node.target is aten.copy_.default]
+        storages = {storage_of(node.meta["val"]) for node in destinations}
+        named: list[tuple[fx.Node, list[AOTInput]]] = [
+            (node, [PlainAOTInput(index)]) for index, node in enumerate(self.inputs)
+        ]
+        named += [
+            (node, [ParamAOTInput(str(node.target)), BufferAOTInput(str(node.target))])
+            for node in self.roots.difference(self.inputs)
+        ]
+        return frozenset(
+            name
+            for node, names in named
+            if storages & {storage_of(tensor) for tensor in tensors_in(node.meta["val"])}
+            for name in names
+        )
+
+
+def with_contents(layout: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+    """The functional `copy`: new memory with the layout of one tensor, the contents of another."""
+    memory = torch.empty_strided(
+        layout.shape, layout.stride(), dtype=layout.dtype, device=layout.device
+    )
+    return memory.copy_(contents)
+
+
+def on_new_tensors(
+    op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
+) -> tuple[Any, ...]:
+    """`on_copies`, with copies that are no views: AOTAutograd functionalizes the call."""
+    given = bind(op, args, kwargs)
+    if layouts is not None and len({layout[0] for layout in layouts}) < len(layouts):
+        raise Refused(f"{op} gets tensors that share memory, and gradients go through the call")
+    for name in given.keys() & {*facts(op).writes}:
+        given[name] = pytree.tree_map_only(torch.Tensor, lambda x: with_contents(x, x), given[name])
+    return returned_and_written(op, given)
+
+
+# What autograd, or AOTAutograd, cannot do, and what does the same.
+_DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
+    aten.copy.default: with_contents,
+    on_copies: on_new_tensors,
+}
+
+
+def writable(tensor: torch.Tensor) -> torch.Tensor:
+    """An input as the epilogue may write it.
+
+    A leaf that requires a gradient keeps its history: all writes to it are hidden from autograd.
+    """
+    return tensor.detach() if tensor.requires_grad and tensor.is_leaf else tensor
+
+
+# --- the call -------------------------------------------------------------------------------------
+
+
+class Trained:
+    """A compiled pure graph, and the epilogue; None if there is none."""
+
+    def __init__(
+        self, compiled: Callable[..., Any] | None, epilogue: fx.GraphModule | None
+    ) -> None:
+        self.compiled, self.epilogue = compiled, epilogue
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        """Run on these inputs, and clear the list."""
+        given = list(inputs)
+        inputs.clear()
+        values: Sequence[Any] = () if self.compiled is None else self.compiled(*given)
+        return values if self.epilogue is None else self.epilogue(*given, *values)
+
+
+Runnable: TypeAlias = fx.GraphModule | Trained  # takes a list of inputs

@@ -1,0 +1,114 @@
+"""What autograd sees of a trace: which calls it records, and which values have gradients.
+
+A graph of ATen calls does not show `torch.no_grad()`. So a call for which gradients are off gets
+detached operands (`detach_operands`), which means the same: what it returns has no history, and
+what it writes is written through `detach`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import (
+    disable_proxy_modes_tracing,
+    get_proxy_mode,
+    track_tensor_tree,
+)
+
+from aliasproof.reference_pass.eager.fake_execution import without_record_of_views
+from aliasproof.reference_pass.history import HAS_GRADIENT
+from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.operator_forms import aten, bind, facts, writes
+
+NO_GRAD = "no grad"  # in the `meta` of a node: gradients were off at the call
+
+
+class GradientNotes:
+    """Notes in the nodes of a trace what autograd does at each call."""
+
+    def __init__(self) -> None:
+        self.last: fx.Node | None = None
+        self.results: list[tuple[fx.Node, list[torch.Tensor]]] = []
+
+    def note(self, result: Any) -> None:
+        """Note the newest nodes, and what the last one of them returned."""
+        mode = get_proxy_mode()
+        if mode is None:
+            return
+        tracer: Any = mode.tracer
+        newest = node = tracer.graph._root.prev
+        while node is not self.last and node.op == "call_function":
+            node.meta[NO_GRAD] = not torch.is_grad_enabled()
+            node = node.prev
+        if newest is not self.last:
+            self.last = newest
+            # A later write may give a history to a tensor that has none now.
+            self.results.append((newest, tensors_in(result)))
+
+    def finish(self, graph: fx.Graph, arguments: list[Any]) -> None:
+        """Note which values have gradients, and detach the operands where gradients were off."""
+        for node, argument in zip(graph.find_nodes(op="placeholder"), arguments, strict=True):
+            node.meta[HAS_GRADIENT] = getattr(argument, "requires_grad", False)
+        for node, tensors in self.results:
+            node.meta[HAS_GRADIENT] = any(tensor.requires_grad for tensor in tensors)
+        detach_operands(graph)
+
+
+def detach_operands(graph: fx.Graph) -> None:
+    """Let each call for which gradients are off have detached operands."""
+    for node in list(graph.nodes):
+        op = node.target
+        if not node.meta.get(NO_GRAD) or not isinstance(op, OpOverload):
+            continue
+        if op is aten.detach.default or not _returns_tensors(op):
+            continue
+        if writes(op):
+            _use_operand_for_result(node, op)
+        for operand in node.all_input_nodes:
+            if isinstance(operand.meta.get("val"), torch.Tensor):
+                with graph.inserting_before(node):
+                    detached = graph.call_function(aten.detach.default, (operand,))
+                node.replace_input_with(operand, detached)
+
+
+def _returns_tensors(op: OpOverload) -> bool:
+    """True for an op that returns a tensor, or several, or nothing: not for one about sizes."""
+    types = [str(returned.type) for returned in op._schema.returns]
+    return all("Tensor" in name for name in types)
+
+
+def _use_operand_for_result(node: fx.Node, op: OpOverload) -> None:
+    """Let what uses the result of a write, which is its operand, use the operand."""
+    if len(op._schema.returns) == 1 and not facts(op).fresh:
+        written = bind(op, node.args, node.kwargs)[facts(op).writes[0]]
+        if isinstance(written, fx.Node):
+            node.replace_all_uses_with(written)
+
+
+def as_results(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function on arguments that are no leaves: autograd forbids a write to a leaf.
+
+    Which inputs are leaves is for the caller of the graph to know, who is told so by eager.
+    """
+
+    def called(*args: Any) -> Any:
+        return function(*map(_as_result, args))
+
+    return called
+
+
+def _as_result(argument: Any) -> Any:
+    if not isinstance(argument, FakeTensor) or not argument.requires_grad:
+        return argument
+    mode = get_proxy_mode()
+    assert mode is not None
+    tracer: Any = mode.tracer
+    with disable_proxy_modes_tracing(), without_record_of_views(), torch.enable_grad():
+        result = aten.alias.default(argument)
+    proxy = tracer.unwrap_proxy(argument)
+    return track_tensor_tree(result, proxy, constant=None, tracer=tracer)

@@ -1,0 +1,109 @@
+"""Writes that autograd does not see, in a graph that is differentiated later.
+
+Under `torch.no_grad`, or through `x.detach()`, a program changes the contents of a tensor, and
+autograd goes on as if nothing had happened: a gradient of the tensor after the write is a gradient
+of the tensor before it. In a graph without writes there are two values, the old one and the new
+one. So the new value gets the *history* of the old one:
+
+    z = detach(x)                      z1 = mul(detach(x), 2)
+    z.mul_(2)                          x1 = with_history(x, z1)
+    return x * w                       return mul(x1, w)         the gradient of x is that of x1
+
+Here `detach` is a view like any other, and `with_history` is its inverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.alias_analysis import Analysis
+from aliasproof.reference_pass.emission import Emitter
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.operator_forms import aten, facts, functional_form
+
+# In the `meta` of a captured node: its value requires a gradient.
+HAS_GRADIENT = "has gradient"
+
+
+class _WithHistory(torch.autograd.Function):
+    """The new value; its gradient is that of the old one."""
+
+    @staticmethod
+    def forward(ctx: Any, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        return new.view_as(new)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+
+def with_history(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """The new contents of a tensor, with the gradients of its old ones.
+
+    Raises `Refused` if the new contents have a history of their own: then two tensors of the
+    program have the same memory, and other gradients.
+    """
+    if torch.is_grad_enabled() and new.requires_grad:
+        raise Refused(
+            "what is written through detach() has a gradient, and the tensor that was detached has"
+            " another one; write the tensor itself, or detach what is written"
+        )
+    if not old.requires_grad:
+        return new
+    result: torch.Tensor = _WithHistory.apply(old, new)
+    return result
+
+
+def of_detach(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
+    """The inverse of `detach` (`views.INVERSES`) in a graph that is differentiated later."""
+    return emit.call(with_history, parent(), new)
+
+
+def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
+    """Raise `Refused` where memory has a history that the new values of a storage cannot have."""
+    dtypes: dict[int, set[torch.dtype]] = {}
+    inputs: dict[int, list[fx.Node]] = {}
+    recorded: set[int] = set()
+    for node, effect in analysis.effects.items():
+        has_gradient = node.meta.get(HAS_GRADIENT, False)
+        if effect.mutated_metadata and has_gradient:
+            raise Refused(f"{node.format_node()} changes the metadata of a tensor with a gradient")
+        for geometry in effect.shows.values():
+            dtypes.setdefault(geometry.storage, set()).add(geometry.dtype.to_real())
+            if node.op in ("placeholder", "get_attr"):
+                inputs.setdefault(geometry.storage, []).append(node)
+            if has_gradient:
+                recorded.add(geometry.storage)
+    for storage in recorded & analysis.written:
+        if len(dtypes[storage]) > 1:
+            raise Refused("memory with a gradient is written, and seen as another dtype")
+        if len(inputs.get(storage, ())) > 1:
+            names = " and ".join(str(node) for node in inputs[storage])
+            raise Refused(f"{names} share memory, have gradients, and are written")
+
+
+def differentiable_form(op: OpOverload) -> OpOverload | None:
+    """The functional form of a mutating operator, if autograd knows its gradient.
+
+    It knows that of a random fill, which is zero, in place alone, and so it is for forms that were
+    made for compilers. Without a form, the operator is called on copies.
+    """
+    form = functional_form(op)
+    if form is None or facts(op).random or op in _DIFFERENTIABLE_IN_PLACE_ALONE:
+        return None
+    return form
+
+
+_DIFFERENTIABLE_IN_PLACE_ALONE = {
+    aten._native_batch_norm_legit.default,
+    aten._batch_norm_with_update.default,
+    aten._index_put_impl_.default,
+    aten.embedding_renorm_.default,
+}
