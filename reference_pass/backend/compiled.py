@@ -28,6 +28,13 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 
+from aliasproof.reference_pass.backend.differentiation import (
+    TRAINING,
+    Runnable,
+    Trained,
+    is_traced_whole,
+    split,
+)
 from aliasproof.reference_pass.backend.general_graphs import (
     General,
     Template,
@@ -45,13 +52,6 @@ from aliasproof.reference_pass.backend.input_layouts import (
 )
 from aliasproof.reference_pass.backend.output_views import detach_new_outputs
 from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
-from aliasproof.reference_pass.backend.training import (
-    TRAINING,
-    Runnable,
-    Trained,
-    is_traced_whole,
-    split,
-)
 from aliasproof.reference_pass.backtracking import footprint, has_higher_peak
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalised
 from aliasproof.reference_pass.capture.function_trace import capture

@@ -2,7 +2,7 @@
 
 Each graph of Dynamo is `Compiled`, once per layout of its inputs. If an input or a parameter
 requires a gradient, AOTAutograd makes the forward and the backward graph, and the passes compile
-each of them. A graph that writes is functionalized before that, once per layout, too (`training`).
+each of them. A graph that writes is functionalized before that, once per layout, too (`differentiation`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch._functorch._aot_autograd.descriptors import AOTInput
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from aliasproof.reference_pass.backend.compiled import Compiled
+from aliasproof.reference_pass.backend.differentiation import may_write
 from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
 from aliasproof.reference_pass.backend.partitioning import donate_nothing, needs_autograd, partition
-from aliasproof.reference_pass.backend.training import may_write
 from aliasproof.reference_pass.capture.aten_graphs import differentiable_lstm
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.functionalize import Views

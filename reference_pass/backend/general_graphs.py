@@ -15,8 +15,8 @@ from torch import fx
 from torch._dynamo.source import LocalSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
+from aliasproof.reference_pass.backend.differentiation import Runnable
 from aliasproof.reference_pass.backend.input_layouts import InputLayout, OffsetInStorage
-from aliasproof.reference_pass.backend.training import Runnable
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
 from aliasproof.reference_pass.graph_copies import copied
 

@@ -24,7 +24,7 @@ from aliasproof.reference_pass.capture.aten_graphs import (
     is_aten,
     normalised,
 )
-from aliasproof.reference_pass.capture.gradients import GradientNotes, as_results
+from aliasproof.reference_pass.capture.autograd_notes import GradientNotes, as_results
 from aliasproof.reference_pass.capture.trace_modes import PythonGuard, Seeds, TraceGuard
 from aliasproof.reference_pass.eager.fake_execution import another_fake, refuse_without_regions
 from aliasproof.reference_pass.eager.real_runs import current
@@ -47,7 +47,7 @@ def capture(
     sizes, too. Any other function is traced on fake tensors. So the trace does not write the sample
     arguments, nor the parameters and buffers of a module. Raises `Refused` for a function that
     writes other tensors than these: the trace itself would do such a write. With `gradients`, the
-    function is traced as autograd sees it, for a graph that is differentiated later (`gradients`).
+    function is traced as autograd sees it, for a graph that is differentiated later.
     """
     traced = functools.partial(_trace, sizes=sizes, gradients=gradients)
     if (
@@ -146,21 +146,23 @@ def _traced(
         with _refusals(args, symbolic=symbolic), _levels_left():
             graph_module = trace(*leaves)
     seeds.refuse()
-    # `set_` is a call in the graph. An assignment to `.data` leaves no call, so it would be lost.
-    if swapped and not any(
-        getattr(node.target, "overloadpacket", None) is aten.set_
-        for node in graph_module.graph.nodes
-    ):
-        raise Refused(
-            f"`x.data = y` on input {swapped[0]} goes past the dispatcher and cannot be traced;"
-            " write x.set_(y)"
-        )
+    _refuse_swapped(graph_module.graph, swapped)
     for node, argument in zip(graph_module.graph.find_nodes(op="placeholder"), args, strict=True):
         node.meta.setdefault("val", argument)  # no tensor, and no symbol: a constant of the graph
     if notes is not None:
         notes.finish(graph_module.graph, leaves)
     _ask_sizes_at_once(graph_module.graph)
     return graph_module
+
+
+def _refuse_swapped(graph: fx.Graph, swapped: Sequence[int]) -> None:
+    """Raise `Refused` for an assignment to `.data`, which leaves no call in the graph."""
+    targets = [getattr(node.target, "overloadpacket", None) for node in graph.nodes]
+    if swapped and aten.set_ not in targets:
+        raise Refused(
+            f"`x.data = y` on input {swapped[0]} goes past the dispatcher and cannot be traced;"
+            " write x.set_(y)"
+        )
 
 
 def _ask_sizes_at_once(graph: fx.Graph) -> None:

@@ -24,8 +24,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.capture.autograd_notes import GradientNotes
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
-from aliasproof.reference_pass.capture.gradients import GradientNotes
 from aliasproof.reference_pass.eager.fake_corrections import (
     copies_to_itself,
     correction_of,

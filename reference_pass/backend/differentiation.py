@@ -92,7 +92,7 @@ _HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class GraphParts:
     """A functional graph in two: `pure` returns `values`, which `epilogue` takes after the inputs.
 
     `overwritten` are the inputs and attributes that the epilogue writes, as AOTAutograd calls them.
@@ -124,10 +124,10 @@ class Split:
         return with_graph(self.pure, graph)
 
 
-def split(functional: fx.GraphModule) -> Split:
+def split(functional: fx.GraphModule) -> GraphParts:
     """The graph without mutation, and the epilogue."""
     splitting = _Splitting(functional)
-    return Split(splitting.pure(), splitting.epilogue(), splitting.overwritten())
+    return GraphParts(splitting.pure(), splitting.epilogue(), splitting.overwritten())
 
 
 def _inputs_first(graph: fx.Graph) -> None:
