@@ -24,7 +24,7 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.emission import Emitter
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.operator_forms import aten, facts, functional_form
+from aliasproof.reference_pass.operator_forms import facts, functional_form
 
 # In the `meta` of a captured node: its value requires a gradient.
 HAS_GRADIENT = "has gradient"
@@ -71,14 +71,16 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
     dtypes: dict[int, set[torch.dtype]] = {}
     inputs: dict[int, list[fx.Node]] = {}
     recorded: set[int] = set()
+    given: set[int] = set()  # the identities of inputs
     for node, effect in analysis.effects.items():
         has_gradient = node.meta.get(HAS_GRADIENT, False)
-        if effect.mutated_metadata and has_gradient:
-            raise Refused(f"{node.format_node()} changes the metadata of a tensor with a gradient")
+        if has_gradient and not effect.mutated_metadata.keys().isdisjoint(given):
+            raise Refused(f"{node.format_node()} changes the metadata of an input with a gradient")
         for geometry in effect.shows.values():
             dtypes.setdefault(geometry.storage, set()).add(geometry.dtype.to_real())
             if node.op in ("placeholder", "get_attr"):
                 inputs.setdefault(geometry.storage, []).append(node)
+                given |= effect.shows.keys()
             if has_gradient:
                 recorded.add(geometry.storage)
     for storage in recorded & analysis.written:
@@ -92,18 +94,7 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
 def differentiable_form(op: OpOverload) -> OpOverload | None:
     """The functional form of a mutating operator, if autograd knows its gradient.
 
-    It knows that of a random fill, which is zero, in place alone, and so it is for forms that were
-    made for compilers. Without a form, the operator is called on copies.
+    It knows that of some random fills, which is zero, in place alone. Without a form, the operator
+    is called on copies.
     """
-    form = functional_form(op)
-    if form is None or facts(op).random or op in _DIFFERENTIABLE_IN_PLACE_ALONE:
-        return None
-    return form
-
-
-_DIFFERENTIABLE_IN_PLACE_ALONE = {
-    aten._native_batch_norm_legit.default,
-    aten._batch_norm_with_update.default,
-    aten._index_put_impl_.default,
-    aten.embedding_renorm_.default,
-}
+    return None if facts(op).random else functional_form(op)

@@ -33,6 +33,7 @@ from aliasproof.reference_pass.backend.differentiation import (
     Runnable,
     Trained,
     is_traced_whole,
+    may_write,
     split,
 )
 from aliasproof.reference_pass.backend.general_graphs import (
@@ -45,6 +46,7 @@ from aliasproof.reference_pass.backend.general_graphs import (
     with_floats,
 )
 from aliasproof.reference_pass.backend.input_layouts import (
+    Detail,
     InputLayout,
     are_transformed,
     fakes_of,
@@ -56,6 +58,7 @@ from aliasproof.reference_pass.backtracking import footprint, has_higher_peak
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalised
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
+from aliasproof.reference_pass.capture.size_guards import writes_inputs
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views, functionalize_by
 from aliasproof.reference_pass.graph_copies import copied
@@ -103,8 +106,6 @@ class Compiled:
         self.attributes = [*graph_module.parameters(), *graph_module.buffers()]
         self.graphs: dict[Any, Runnable] = {}
         self.general: dict[Any, General | None] = {}
-        # The same graphs by the layouts and values that have met their guards before.
-        self.accepted: dict[Any, Runnable] = {}
         # Inputs that are Python floats in the program. Dynamo notes that only while it compiles.
         self.floats = [
             index
@@ -112,9 +113,10 @@ class Compiled:
             if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
         ]
         self.by_value = False  # whether a graph is right for one value of these floats only
-        # Whether all graphs depend on the locations of inputs; and for which layouts they do.
-        self.by_location = depends_on_location(graph_module)
-        self.located: dict[Any, bool] = {}
+        # What the graphs depend on, as far as it is known now.
+        self.detail = Detail.SHARING if may_write(graph_module) else Detail.SIZES
+        if depends_on_location(graph_module):
+            self.detail = Detail.LOCATIONS
         self.template: Template | None = None
         self.is_aten = differentiate is None and is_aten(graph_module, example_inputs)
         # AOTAutograd has run its graph on fakes. Torch's cache has the results, by these settings.
@@ -141,7 +143,7 @@ class Compiled:
 
     def _compile_examples(self, inputs: Sequence[Any]) -> None:
         layouts = with_dynamo_symbols(
-            self._input_layouts(inputs, self.by_location),
+            self._layouts(inputs),
             self.graph_module.graph.find_nodes(op="placeholder"),
         )
         if not has_symbols(layouts, inputs):
@@ -151,7 +153,7 @@ class Compiled:
             return  # without numbers, there is nothing to compile for before the first call
         # Sizes of zero or one, and floats, are no symbols there. Nor are offsets.
         if template.symbolic and not any(
-            isinstance(each, InputLayout) and each.location for each in layouts
+            isinstance(layout, InputLayout) and layout.is_placed for layout in layouts
         ):
             self.template = template
             if self._for_template(inputs) is not None or self.by_value:
@@ -165,16 +167,16 @@ class Compiled:
         # Dynamo calls this again for inputs of the same sizes that share storage in another way.
         layouts = self._layouts(inputs)
         key = self._key_of(layouts, inputs)
-        if (compiled := self.graphs.get(key) or self.accepted.get(key)) is not None:
+        if (compiled := self.graphs.get(key)) is not None:
             return compiled
         with _compiling():
             general = self._general(layouts, inputs)
             if general is not None and general.accepts(inputs):
-                _keep(self.accepted, key, general.graph_module, self.MOST_LAYOUTS)
-                return general.graph_module
-            layouts, compiled = self._built(layouts, inputs)
-            # The build may have found that more of the inputs matters.
-            key = self._key_of(layouts, inputs)
+                compiled = general.graph_module
+            else:
+                layouts, compiled = self._built_or_given(layouts, inputs)
+                # The build may have found that more of the inputs matters.
+                key = self._key_of(layouts, inputs)
             _keep(self.graphs, key, compiled, self.MOST_LAYOUTS)
         return compiled
 
@@ -192,31 +194,41 @@ class Compiled:
         return tuple(_exactly(inputs[index].item()) for index in self.floats)
 
     def _layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        layouts = self._input_layouts(inputs, self.by_location)
-        is_located = self.located and layouts in self.located
-        return self._input_layouts(inputs, True) if is_located else layouts
-
-    def _input_layouts(self, inputs: Sequence[Any], located: bool) -> tuple[Any, ...]:
         # Only a trace asks who requires a gradient. The examples of AOTAutograd do not say it.
-        return input_layouts(inputs, self.attributes, located, graded=not self.is_aten)
+        return input_layouts(inputs, self.attributes, self.detail, graded=not self.is_aten)
+
+    def _built_or_given(
+        self, layouts: tuple[Any, ...], inputs: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], Runnable]:
+        """The compiled graph; the given one, if another layout was compiled, and this is refused.
+
+        It is too late for Dynamo to fall back to eager.
+        """
+        try:
+            return self._built(layouts, inputs)
+        except Refused:
+            if not self.graphs:
+                raise
+            return self._layouts(inputs), Trained(self.graph_module, None)
 
     def _built(
         self, layouts: tuple[Any, ...], inputs: Sequence[Any]
     ) -> tuple[tuple[Any, ...], Runnable]:
         """The compiled graph for such inputs, and the layouts that it is right for."""
-        if (compiled := self._built_for(layouts, inputs, None)) is None:
-            _keep(self.located, layouts, True, self.MOST_LAYOUTS)
-            layouts = self._layouts(inputs)
+        while True:
             compiled = self._built_for(layouts, inputs, None)
-        assert compiled is not None  # all inputs have a location now
-        return layouts, compiled
+            before, layouts = layouts, self._layouts(inputs)
+            # A graph that depends on more of the inputs is right where they have no more.
+            if compiled is not None and layouts == before:
+                return layouts, compiled
 
     def _built_for(
         self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
     ) -> Runnable | None:
         """The compiled graph for inputs, which may have symbols of an environment.
 
-        None if the graph depends on the location of an input that has none.
+        It may find that graphs depend on more `detail`. None if it depends on the location of an
+        input that has none.
         """
         mode = FakeTensorMode(
             shape_env=env or ShapeEnv(**self.settings),
@@ -232,15 +244,17 @@ class Compiled:
         with contextlib.nullcontext() if tensors else mode:
             captured = self._captured(new_fakes, values)
         anywhere = any(layout.location is None for layout in tensors)
-        if anywhere and depends_on_location(captured):
+        if anywhere and self._depends_on_location(captured):
             return None
         if self.differentiate is not None:
-            return self._trained(mode, captured, new_fakes)
+            return self._trained(mode, captured, new_fakes, anywhere=anywhere)
         compiled = pipeline(
             captured, *new_fakes(), views=self.views, strict=self.strict, noted=self.noted
         )
-        if anywhere and depends_on_location(compiled):
+        if anywhere and self._depends_on_location(compiled):
             return None
+        if writes_inputs(compiled):
+            self.detail = max(self.detail, Detail.SHARING)
         if self.views == "alias" and has_higher_peak(compiled):
             compiled = copied(captured)
         compiled = detach_new_outputs(compiled, captured)
@@ -251,11 +265,25 @@ class Compiled:
         compiled._forward_pre_hooks.clear()
         return compiled
 
+    def _depends_on_location(self, graph_module: fx.GraphModule) -> bool:
+        if depends_on_location(graph_module):
+            self.detail = Detail.LOCATIONS
+        return self.detail is Detail.LOCATIONS
+
     def _trained(
-        self, mode: FakeTensorMode, captured: fx.GraphModule, new_fakes: Callable[[], list[Any]]
-    ) -> Trained:
+        self,
+        mode: FakeTensorMode,
+        captured: fx.GraphModule,
+        new_fakes: Callable[[], list[Any]],
+        *,
+        anywhere: bool,
+    ) -> Trained | None:
         """The captured graph without mutation, differentiated, and its epilogue."""
         functional = functionalize_by(TRAINING, captured, *new_fakes(), views=self.views)
+        if anywhere and self._depends_on_location(functional):
+            return None
+        if writes_inputs(functional):
+            self.detail = max(self.detail, Detail.SHARING)
         parts = split(functional)
         if not parts.has_values:
             return Trained(None, parts.epilogue)

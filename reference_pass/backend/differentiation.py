@@ -42,6 +42,7 @@ from aliasproof.reference_pass.operator_forms import (
     facts,
     on_copies,
     returned_and_written,
+    writes,
 )
 from aliasproof.reference_pass.views import INVERSES
 
@@ -58,11 +59,15 @@ TRAINING = replace(
 
 
 def may_write(graph_module: fx.GraphModule) -> bool:
-    """True unless it is known that a graph of Dynamo writes no tensor.
+    """True unless it is known that a graph writes no tensor.
 
-    Dynamo has run it on fakes, and each write counts as a new version of the fake that it wrote.
+    Dynamo has run its graph on fakes, and each write counts as a new version of the fake that it
+    wrote. Calls of ATen operators say what they write.
     """
-    values = [node.meta.get("example_value", _UNKNOWN) for node in _calls(graph_module)]
+    nodes = _calls(graph_module)
+    if all(isinstance(node.target, OpOverload) for node in nodes):
+        return any(writes(node.target) for node in nodes)
+    values = [node.meta.get("example_value", _UNKNOWN) for node in nodes]
     tensors = tensors_in([node.meta.get("example_value") for node in graph_module.graph.nodes])
     return any(value is _UNKNOWN for value in values) or any(x._version for x in tensors)
 
@@ -84,7 +89,7 @@ def _calls(graph_module: fx.GraphModule) -> list[fx.Node]:
 
 
 _UNKNOWN = object()
-_SWITCHES = {torch._C._set_grad_enabled}
+_SWITCHES = {torch._C._set_grad_enabled, operator.getitem}
 _HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 
 

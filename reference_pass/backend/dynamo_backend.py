@@ -2,7 +2,8 @@
 
 Each graph of Dynamo is `Compiled`, once per layout of its inputs. If an input or a parameter
 requires a gradient, AOTAutograd makes the forward and the backward graph, and the passes compile
-each of them. A graph that writes is functionalized before that, once per layout, too (`differentiation`).
+each of them. A graph that writes is functionalized before that, once per layout, too
+(`differentiation`).
 """
 
 from __future__ import annotations

@@ -3,14 +3,15 @@
 A compiled graph is a function of such a key alone: the passes run on fakes that are made from the
 key, so they see nothing of the inputs that is not in it.
 
-Where an input is in its storage seldom matters. So a key names the offset of an input, and the size
-of its storage, only if several inputs share that storage, or if the graph depends on locations
-(`capture.locations`). For any other input the fakes have an unlikely offset, in a larger storage,
-and what the passes make of them is right for all offsets: 15 slices of a data set are one key.
+A key has no more of the inputs than what a graph depends on (`Detail`). Which inputs share a
+storage matters to a graph that writes one of them; where they are in it seldom does. Then their
+distance is in the key, and the fakes have an unlikely offset in a larger storage. What the passes
+make of them is right for all offsets: 15 slices of a data set are one key.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,14 @@ from aliasproof.reference_pass.eager.fake_execution import (
 )
 
 
+class Detail(enum.IntEnum):
+    """What a graph depends on, beside the sizes, strides and dtypes of its inputs."""
+
+    SIZES = 0  # nothing else
+    SHARING = 1  # which inputs share a storage, and their distance
+    LOCATIONS = 2  # where each input is in its storage, and the size of the storage
+
+
 class OffsetInStorage(NamedTuple):
     """Where a tensor is: its offset in elements, and the bytes of its storage."""
 
@@ -33,15 +42,16 @@ class OffsetInStorage(NamedTuple):
 
 
 class InputLayout(NamedTuple):
-    """The layout of one input. `location` is None if nothing depends on it.
+    """The layout of one input. `location` and `distance` are None if nothing depends on them.
 
     `storage` numbers the storages of the inputs in order of first use: addresses differ from call
-    to call. `lazy` are the lazy conjugate and negative bits. Composites may ask for
-    `requires_grad`.
+    to call. `distance` is that in bytes between all inputs on one storage. `lazy` are the lazy
+    conjugate and negative bits. Composites may ask for `requires_grad`.
     """
 
     storage: int
     location: OffsetInStorage | None
+    distance: int | None
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
@@ -49,33 +59,43 @@ class InputLayout(NamedTuple):
     lazy: tuple[bool, bool]
     requires_grad: bool
 
+    @property
+    def is_placed(self) -> bool:
+        """True if the layout says where the input is."""
+        return self.location is not None or self.distance is not None
+
 
 def input_layouts(
     inputs: Sequence[Any],
     attributes: Iterable[torch.Tensor],
-    located: bool,
+    detail: Detail,
     *,
     graded: bool = True,
 ) -> tuple[Any, ...]:
     """The layout of each tensor among the inputs, and the type of each other one.
 
     The attributes of a graph are inputs, too: an input may share a storage with one of them. With
-    `located`, each layout has its location. With `graded`, it says who requires a gradient.
+    `graded`, a layout says who requires a gradient.
     """
-    storages, numbers, shared = _storages(inputs, attributes)
+    storages = [_storage(value) for value in inputs]
+    if detail is Detail.SIZES:
+        places = _Places(_counted(storages), set(), {})
+    else:
+        places = _places(inputs, storages, attributes)
     layouts: list[Any] = []
-    for value, storage in zip(inputs, storages, strict=True):
+    for index, (value, storage) in enumerate(zip(inputs, storages, strict=True)):
         if storage is None:
             layouts.append(type(value))
             continue
-        number, nbytes = numbers[storage._cdata], storage.nbytes()
+        nbytes = storage.nbytes()
         # A copy of the whole storage raises if the storage ends with a part of an element.
         partial = not value._has_symbolic_sizes_strides and nbytes % value.itemsize != 0
-        is_located = located or partial or number in shared
+        is_located = detail is Detail.LOCATIONS or partial or index in places.located
         layouts.append(
             InputLayout(
-                number,
+                places.numbers[index],
                 OffsetInStorage(value.storage_offset(), nbytes) if is_located else None,
+                None if is_located else places.distances.get(index),
                 value.shape,
                 value.stride(),
                 value.dtype,
@@ -87,33 +107,64 @@ def input_layouts(
     return tuple(layouts)
 
 
-# Two short loops, since they run at each call: a step of an optimizer has hundreds of inputs.
+class _Places(NamedTuple):
+    """Of inputs by index: the numbers of storages, who is located, and the distances of others."""
+
+    numbers: dict[int, int]
+    located: set[int]
+    distances: dict[int, int]
 
 
-def _storages(
-    inputs: Sequence[Any], attributes: Iterable[torch.Tensor]
-) -> tuple[list[torch.UntypedStorage | None], dict[int, int], set[int]]:
-    """The storage of each tensor among the inputs, the numbers of all, and those that are shared.
+# Short loops, since they run at each call: a step of an optimizer has hundreds of inputs.
 
-    The key of a number is the address of the storage. Raises `Refused` for a tensor without one.
-    """
-    numbers: dict[int, int] = {}
-    shared: set[int] = set()
+
+def _storage(value: Any) -> torch.UntypedStorage | None:
+    """The storage of a tensor; None for another input. Raises `Refused` if it has none."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    if value.layout is not torch.strided:
+        refuse_without_regions(value)
+    return value.untyped_storage()
+
+
+def _counted(storages: Sequence[torch.UntypedStorage | None]) -> dict[int, int]:
+    """The numbers of storages that are all different."""
+    tensors = [index for index, storage in enumerate(storages) if storage is not None]
+    return {index: number for number, index in enumerate(tensors)}
+
+
+def _places(
+    inputs: Sequence[Any],
+    storages: Sequence[torch.UntypedStorage | None],
+    attributes: Iterable[torch.Tensor],
+) -> _Places:
+    """Where inputs are that share a storage with others, or with attributes of the graph."""
+    # By the address of a storage; those of attributes have negative numbers.
+    own: dict[int, int] = {}
     for tensor in attributes:
-        shared.add(numbers.setdefault(tensor.untyped_storage()._cdata, len(numbers)))
-    storages: list[torch.UntypedStorage | None] = []
-    for value in inputs:
-        if not isinstance(value, torch.Tensor):
-            storages.append(None)
+        own.setdefault(tensor.untyped_storage()._cdata, -1 - len(own))
+    known: dict[int, int] = {}
+    together: dict[int, list[int]] = {}
+    for index, storage in enumerate(storages):
+        if storage is not None:
+            number = own.get(storage._cdata)
+            if number is None:
+                number = known.setdefault(storage._cdata, len(known))
+            together.setdefault(number, []).append(index)
+    located: set[int] = set()
+    distances: dict[int, int] = {}
+    numbers = {index: number for number, group in together.items() for index in group}
+    for number, group in together.items():
+        if len(group) == 1 and number >= 0:
             continue
-        if value.layout is not torch.strided:
-            refuse_without_regions(value)
-        storages.append(storage := value.untyped_storage())
-        count = len(numbers)
-        number = numbers.setdefault(storage._cdata, count)
-        if number != count:
-            shared.add(number)
-    return storages, numbers, shared
+        offsets = [inputs[index].storage_offset() * inputs[index].itemsize for index in group]
+        if number < 0 or any(isinstance(x, torch.SymInt) for x in offsets):
+            located.update(group)
+            continue
+        # The first one is at the start, but for what its alignment says about that of the others.
+        start = offsets[0] - offsets[0] % max(inputs[index].itemsize for index in group)
+        distances |= {index: x - start for index, x in zip(group, offsets, strict=True)}
+    return _Places(numbers, located, distances)
 
 
 # --- fakes ----------------------------------------------------------------------------------------
@@ -122,11 +173,13 @@ def _storages(
 # in elements, and a multiple of all element sizes.
 _SOME_OFFSET = 16 * 7919
 _SOME_MORE = 16 * 6007
+# In bytes: the other inputs on a storage may come before the first one.
+_SOME_BYTES = 16 * 7919 * 10**8
 
 
 def fakes_of(layouts: Sequence[Any], values: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
     """New fake tensors with these layouts, and the given values where no tensor is."""
-    memories: dict[int, torch.Tensor] = {}
+    memories = _memories(layouts)
     # To autograd they are inputs, and no views.
     with unset_fake_temporarily(), torch.no_grad(), without_record_of_views():
         return [
@@ -135,18 +188,35 @@ def fakes_of(layouts: Sequence[Any], values: Sequence[Any], mode: FakeTensorMode
         ]
 
 
+def _memories(layouts: Sequence[Any]) -> dict[int, torch.Tensor]:
+    """By number, the storages of inputs that have a distance; the first input is far inside."""
+    ends: dict[int, int] = {}
+    for layout in layouts:
+        if isinstance(layout, InputLayout) and layout.distance is not None:
+            end = layout.distance + _elements(layout) * layout.dtype.itemsize
+            ends[layout.storage] = max(end, ends.get(layout.storage, 0))
+    return {
+        number: torch.empty(_SOME_BYTES + end + _SOME_MORE, dtype=torch.uint8, device="meta")
+        for number, end in ends.items()
+    }
+
+
 def _fake(layout: InputLayout, memories: dict[int, torch.Tensor], mode: FakeTensorMode) -> Any:
     refuse_without_regions(layout.dtype)
     # On meta tensors, since each call on fakes takes as long as ten of these.
-    if layout.location is None:
+    if layout.distance is not None:
+        offset = (_SOME_BYTES + layout.distance) // layout.dtype.itemsize
+        memory = memories[layout.storage]
+        meta = view_in(memory, layout.dtype, layout.sizes, layout.strides, offset)
+    elif layout.location is None:
         count = _SOME_OFFSET + _elements(layout) + _SOME_MORE
         memory = torch.empty(count, dtype=layout.dtype, device="meta")
         meta = memory.as_strided(layout.sizes, layout.strides, _SOME_OFFSET)
     else:
-        offset, nbytes = layout.location
+        start, nbytes = layout.location
         if layout.storage not in memories:
             memories[layout.storage] = torch.empty(nbytes, dtype=torch.uint8, device="meta")
-        meta = view_in(memories[layout.storage], layout.dtype, layout.sizes, layout.strides, offset)
+        meta = view_in(memories[layout.storage], layout.dtype, layout.sizes, layout.strides, start)
     conj, neg = layout.lazy
     meta = meta.conj() if conj else meta
     meta = torch._neg_view(meta) if neg else meta

@@ -56,7 +56,21 @@ class GradientNotes:
             node.meta[HAS_GRADIENT] = getattr(argument, "requires_grad", False)
         for node, tensors in self.results:
             node.meta[HAS_GRADIENT] = any(tensor.requires_grad for tensor in tensors)
+        _remove_detaches(graph)
         detach_operands(graph)
+
+
+def _remove_detaches(graph: fx.Graph) -> None:
+    """Erase what the trace of `torch.zeros` and the like puts after the new tensor."""
+    for node in graph.find_nodes(op="call_function", target=aten.detach.default):
+        (made,) = node.all_input_nodes
+        is_new = isinstance(made.target, OpOverload) and not any(
+            returned.alias_info for returned in made.target._schema.returns
+        )
+        if is_new and len(made.users) == 1 and not made.meta.get(HAS_GRADIENT):
+            made.meta[HAS_GRADIENT] = node.meta.get(HAS_GRADIENT)
+            node.replace_all_uses_with(made)
+            graph.erase_node(node)
 
 
 def detach_operands(graph: fx.Graph) -> None:

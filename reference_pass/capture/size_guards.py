@@ -41,9 +41,7 @@ def guard_sizes(graph_module: fx.GraphModule) -> fx.GraphModule:
     if env is not None and not any(isinstance(hook, SizeGuards) for hook in hooks):
         names = [str(node.target) for node in placeholders]
         located = graph_module.meta.get(LOCATED, False) or depends_on_location(graph_module)
-        guards = SizeGuards(
-            env, names, values, located=located, writes=_writes_inputs(graph_module)
-        )
+        guards = SizeGuards(env, names, values, located=located, writes=writes_inputs(graph_module))
         graph_module.register_forward_pre_hook(guards)
     return graph_module
 
@@ -206,10 +204,10 @@ def _other_kind(given: torch.Tensor, traced: torch.Tensor) -> str | None:
     return None
 
 
-def _writes_inputs(graph_module: fx.GraphModule) -> bool:
-    """True if a call of the graph writes an input, or a view of one."""
-    nodes = graph_module.graph.nodes
-    tensors = tensors_in([node.meta.get("val") for node in nodes if node.op == "placeholder"])
+def writes_inputs(graph_module: fx.GraphModule) -> bool:
+    """True if a call of the graph writes an input or an attribute, or a view of one."""
+    nodes, given = graph_module.graph.nodes, ("placeholder", "get_attr")
+    tensors = tensors_in([node.meta.get("val") for node in nodes if node.op in given])
     storages = set(map(storage_of, tensors))
     return any(storage_of(x) in storages for node in nodes for x in written_tensors(node, value_of))
 

@@ -107,7 +107,29 @@ def test_inputs_that_share_a_storage_have_locations(built):
         wanted = program(expected[:2], expected[start : start + 2])
         assert torch.equal(compiled(actual[:2], actual[start : start + 2]), wanted)
         assert torch.equal(actual, expected)
-    assert built() == 4
+    assert built() == 5  # one of them has found that locations matter
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_windows_of_one_source_are_one_graph(built, writes):
+    """A batch of a language model: what it reads, and the same one token later."""
+
+    def program(tokens, following, steps):
+        if writes:
+            steps.add_(1)
+        return following.reshape(-1) - tokens, tokens[1:] * steps
+
+    source = torch.arange(100.0)
+    compiled = torch.compile(program, backend=aliasproof)
+    for start in range(70):
+        tokens, following = source[start : start + 8], source[start + 1 : start + 9]
+        wanted, actual = torch.ones(()), torch.ones(())
+        expected = program(tokens, following, wanted)
+        assert list(map(torch.Tensor.tolist, compiled(tokens, following, actual))) == list(
+            map(torch.Tensor.tolist, expected)
+        )
+        assert actual == wanted
+    assert built() == 1
 
 
 def test_an_input_may_share_a_storage_with_an_attribute(built):
