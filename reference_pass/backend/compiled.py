@@ -115,7 +115,9 @@ class Compiled:
         self.by_value = False  # whether a graph is right for one value of these floats only
         # What the graphs depend on, as far as it is known now.
         self.detail = Detail.SHARING if may_write(graph_module) else Detail.SIZES
-        if depends_on_location(graph_module):
+        # AOTAutograd computes with offsets where it functionalizes a graph with shared inputs.
+        is_whole = differentiate is None or is_traced_whole(graph_module)
+        if depends_on_location(graph_module) or not is_whole:
             self.detail = Detail.LOCATIONS
         self.template: Template | None = None
         self.is_aten = differentiate is None and is_aten(graph_module, example_inputs)
@@ -253,17 +255,14 @@ class Compiled:
         )
         if anywhere and self._depends_on_location(compiled):
             return None
-        if writes_inputs(compiled):
-            self.detail = max(self.detail, Detail.SHARING)
+        self._depends_on_sharing(compiled)
         if self.views == "alias" and has_higher_peak(compiled):
             compiled = copied(captured)
-        compiled = detach_new_outputs(compiled, captured)
-        # The graph takes its inputs out of a list, so that it can free them after their last use.
-        compiled.graph.set_codegen(_BoxedCodeGen())
-        compiled.recompile()
-        # Hooks would get that list. Sizes are part of the key, or `General` checks the guards.
-        compiled._forward_pre_hooks.clear()
-        return compiled
+        return _taking_a_list(detach_new_outputs(compiled, captured))
+
+    def _depends_on_sharing(self, graph_module: fx.GraphModule) -> None:
+        if writes_inputs(graph_module):
+            self.detail = max(self.detail, Detail.SHARING)
 
     def _depends_on_location(self, graph_module: fx.GraphModule) -> bool:
         if depends_on_location(graph_module):
@@ -282,8 +281,7 @@ class Compiled:
         functional = functionalize_by(TRAINING, captured, *new_fakes(), views=self.views)
         if anywhere and self._depends_on_location(functional):
             return None
-        if writes_inputs(functional):
-            self.detail = max(self.detail, Detail.SHARING)
+        self._depends_on_sharing(functional)
         parts = split(functional)
         if not parts.has_values:
             return Trained(None, parts.epilogue)
@@ -364,6 +362,15 @@ class Compiled:
             built = self._built_for(template.layouts, values, template.env)
             return General(built, template) if built is not None else None
         return None
+
+
+def _taking_a_list(compiled: fx.GraphModule) -> fx.GraphModule:
+    """The graph takes its inputs out of a list, so that it can free them after their last use."""
+    compiled.graph.set_codegen(_BoxedCodeGen())
+    compiled.recompile()
+    # Hooks would get that list. Sizes are part of the key, or `General` checks the guards.
+    compiled._forward_pre_hooks.clear()
+    return compiled
 
 
 def _allocates_more(one: Runnable, other: Runnable) -> bool:
