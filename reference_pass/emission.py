@@ -23,18 +23,28 @@ from aliasproof.reference_pass.nested import leaves_in
 from aliasproof.reference_pass.operator_forms import aten, copy_form
 from aliasproof.reference_pass.regions import Size, contiguous_strides
 
+# In the `meta` of nodes: that autograd computes them once more, where the program checkpoints.
+CHECKPOINT_TAGS = ("recompute", "ac_graph_id")
+
+
+def checkpoint_tags(node: fx.Node) -> dict[str, Any]:
+    """The notes of a node about checkpoints."""
+    return {tag: node.meta[tag] for tag in CHECKPOINT_TAGS if tag in node.meta}
+
 
 @dataclass(slots=True)
 class Emitter:
     """Adds calls to a graph and runs each on fakes, so that every `node.meta["val"]` is true.
 
-    With `copies`, views are emitted as view-copy ops. The caller has entered `on_fakes(mode)`.
+    With `copies`, views are emitted as view-copy ops. `tags` go into the `meta` of each new node.
+    The caller has entered `on_fakes(mode)`.
     """
 
     graph: fx.Graph
     mode: FakeTensorMode
     copies: bool = False
     symbols: dict[str, Any] = field(default_factory=dict)
+    tags: dict[str, Any] = field(default_factory=dict)
 
     def call(self, target: Any, /, *args: Any, **kwargs: Any) -> fx.Node:
         """A call and its metadata.
@@ -48,6 +58,7 @@ class Emitter:
         # Named after the op, as make_fx does, not after the overload (`default`).
         packet = getattr(target, "overloadpacket", target)
         node = self.graph.create_node("call_function", target, args, kwargs, name=packet.__name__)
+        node.meta.update(self.tags)
         try:
             set_value(node, self.mode)
         except Exception:

@@ -35,7 +35,7 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Geometry
 from aliasproof.reference_pass.bases import BaseKind
-from aliasproof.reference_pass.emission import Emitter
+from aliasproof.reference_pass.emission import Emitter, checkpoint_tags
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.operator_forms import aten
 from aliasproof.reference_pass.regions import Size, is_dense, known, same_strides
@@ -209,7 +209,9 @@ class FunctionalStorage:
     def apply(self) -> None:
         """Apply what is queued."""
         queue, self.queue = self.queue, []
+        tags = self.emit.tags
         for view, value in queue:
+            self.emit.tags = checkpoint_tags(value)  # an update belongs to the write
             chain = [(view, value)]
             while view.parent is not None:
                 assert view.step is not None
@@ -223,6 +225,7 @@ class FunctionalStorage:
             self.version += 1
             for changed, new in chain:
                 changed.note(new)
+        self.emit.tags = tags
 
     def _in_base_layout(self, value: fx.Node) -> fx.Node:
         """A new value of the base, copied if it has other strides than it must have."""

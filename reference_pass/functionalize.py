@@ -68,7 +68,7 @@ from aliasproof.reference_pass.eager.fake_execution import (
 )
 from aliasproof.reference_pass.eager.operand_access import overwrites
 from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
-from aliasproof.reference_pass.emission import Emitter
+from aliasproof.reference_pass.emission import Emitter, checkpoint_tags
 from aliasproof.reference_pass.environment import Environment, is_plain, result_strides
 from aliasproof.reference_pass.epilogue import finish
 from aliasproof.reference_pass.exceptions import Refused, refusals
@@ -220,7 +220,9 @@ def _rewrite(
     _inputs(env, nodes, sample_args)
     for node in nodes:
         if node.op == "call_function":
+            env.emit.tags = checkpoint_tags(node)
             _call(env, node, analysis.effects[node])
+    env.emit.tags = {}
     finish(env, nodes[-1])
     return graph
 

@@ -32,7 +32,6 @@ from aliasproof.reference_pass.backend.differentiation import (
     TRAINING,
     Runnable,
     Trained,
-    is_traced_whole,
     may_write,
     split,
 )
@@ -115,9 +114,7 @@ class Compiled:
         self.by_value = False  # whether a graph is right for one value of these floats only
         # What the graphs depend on, as far as it is known now.
         self.detail = Detail.SHARING if may_write(graph_module) else Detail.SIZES
-        # AOTAutograd computes with offsets where it functionalizes a graph with shared inputs.
-        is_whole = differentiate is None or is_traced_whole(graph_module)
-        if depends_on_location(graph_module) or not is_whole:
+        if depends_on_location(graph_module):
             self.detail = Detail.LOCATIONS
         self.template: Template | None = None
         self.is_aten = differentiate is None and is_aten(graph_module, example_inputs)
@@ -240,8 +237,6 @@ class Compiled:
         # New ones for each use, since a trace may change the metadata of its arguments.
         new_fakes = functools.partial(fakes_of, layouts, values, mode)
         tensors = [layout for layout in layouts if isinstance(layout, InputLayout)]
-        if self.differentiate is not None and not is_traced_whole(self.graph_module):
-            return Trained(self._differentiated(mode, self.graph_module, new_fakes()), None)
         # A trace finds the mode, and the environment of its symbols, in a tensor among the inputs.
         with contextlib.nullcontext() if tensors else mode:
             captured = self._captured(new_fakes, values)

@@ -29,6 +29,7 @@ from torch.utils import _pytree as pytree
 
 from aliasproof.reference_pass.alias_analysis import storage_of
 from aliasproof.reference_pass.eager.copied_operands import Layout
+from aliasproof.reference_pass.emission import checkpoint_tags
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.graph_copies import with_graph
@@ -75,11 +76,11 @@ def may_write(graph_module: fx.GraphModule) -> bool:
 def is_traced_whole(graph_module: fx.GraphModule) -> bool:
     """True if a trace shows all that autograd does with a graph of Dynamo.
 
-    It does not show the backward of an `autograd.Function`, what a checkpoint saves, or a hook.
+    It does not show the backward of an `autograd.Function`, or of control flow, or a hook.
     """
-    return not any(
-        isinstance(node.target, HigherOrderOperator) or node.target in _HOOKS
-        for node in graph_module.graph.nodes
+    targets = [node.target for node in graph_module.graph.nodes]
+    return _HOOKS.isdisjoint(targets) and not any(
+        isinstance(target, HigherOrderOperator) and target not in _UNFOLDED for target in targets
     )
 
 
@@ -90,6 +91,7 @@ def _calls(graph_module: fx.GraphModule) -> list[fx.Node]:
 
 _UNKNOWN = object()
 _SWITCHES = {torch._C._set_grad_enabled, operator.getitem}
+_UNFOLDED = {torch.ops.higher_order.tag_activation_checkpoint}
 _HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 
 
@@ -177,7 +179,7 @@ class _Splitting:
         for node in self.functional.graph.nodes:
             if node.op != "output" and node.target not in EPILOGUE:
                 copies[node] = graph.node_copy(node, copies.__getitem__)
-                copies[node].meta = {}
+                copies[node].meta = checkpoint_tags(node)
                 copies[node].target = _DIFFERENTIABLE.get(node.target, node.target)
         graph.output(tuple(copies[value] for value in self.values))
         graph.eliminate_dead_code(has_effect)

@@ -19,9 +19,14 @@ from torch._functorch._aot_autograd.descriptors import AOTInput
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from aliasproof.reference_pass.backend.compiled import Compiled
-from aliasproof.reference_pass.backend.differentiation import may_write
+from aliasproof.reference_pass.backend.differentiation import is_traced_whole, may_write
 from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
-from aliasproof.reference_pass.backend.partitioning import donate_nothing, needs_autograd, partition
+from aliasproof.reference_pass.backend.partitioning import (
+    donate_nothing,
+    has_wrappers,
+    needs_autograd,
+    partition,
+)
 from aliasproof.reference_pass.capture.aten_graphs import differentiable_lstm
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.functionalize import Views
@@ -66,7 +71,10 @@ def _compile(
     if strict:
         # The graphs of AOTAutograd do not show any more what the program writes.
         Compiled(graph_module, example_inputs, views, strict)
-    if may_write(graph_module):
+    if may_write(graph_module) and not has_wrappers(graph_module):
+        if not is_traced_whole(graph_module):
+            # AOTAutograd would functionalize it, and gets some of these wrong without a word.
+            return graph_module
         differentiate = functools.partial(_differentiated, views, strict)
         return Compiled(graph_module, example_inputs, views, strict, differentiate=differentiate)
     return _differentiated(views, strict, graph_module, example_inputs)

@@ -23,7 +23,7 @@ def needs_autograd(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) 
     tensors = [*tensors_in(example_inputs), *graph_module.parameters(), *graph_module.buffers()]
     grad = torch.is_grad_enabled() or _enables_grad(graph_module)
     # AOTAutograd also takes tensors apart that consist of others, such as jagged ones.
-    return (grad and any(tensor.requires_grad for tensor in tensors)) or _has_wrappers(graph_module)
+    return (grad and any(tensor.requires_grad for tensor in tensors)) or has_wrappers(graph_module)
 
 
 def _enables_grad(graph_module: fx.GraphModule) -> bool:
@@ -33,7 +33,8 @@ def _enables_grad(graph_module: fx.GraphModule) -> bool:
     return any(node.args == (True,) for node in switches)
 
 
-def _has_wrappers(graph_module: fx.GraphModule) -> bool:
+def has_wrappers(graph_module: fx.GraphModule) -> bool:
+    """True if AOTAutograd must take tensors apart that consist of others."""
     values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
     return any(map(is_traceable_wrapper_subclass, tensors_in(values)))
 

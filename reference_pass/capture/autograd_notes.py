@@ -7,6 +7,7 @@ what it writes is written through `detach`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -102,6 +103,11 @@ def _use_operand_for_result(node: fx.Node, op: OpOverload) -> None:
         written = bind(op, node.args, node.kwargs)[facts(op).writes[0]]
         if isinstance(written, fx.Node):
             node.replace_all_uses_with(written)
+
+
+def saves_for_trace_alone() -> contextlib.AbstractContextManager[None]:
+    """A context in which hooks of the caller do not see what autograd saves in a trace."""
+    return torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
 
 
 def as_results(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,7 +24,11 @@ from aliasproof.reference_pass.capture.aten_graphs import (
     is_aten,
     normalised,
 )
-from aliasproof.reference_pass.capture.autograd_notes import GradientNotes, as_results
+from aliasproof.reference_pass.capture.autograd_notes import (
+    GradientNotes,
+    as_results,
+    saves_for_trace_alone,
+)
 from aliasproof.reference_pass.capture.trace_modes import PythonGuard, Seeds, TraceGuard
 from aliasproof.reference_pass.eager.fake_execution import another_fake, refuse_without_regions
 from aliasproof.reference_pass.eager.real_runs import current
@@ -130,7 +134,7 @@ def _traced(
     # They need autograd's record of views, so nothing is excluded here as in `on_fakes`.
     seeds, notes = Seeds(), GradientNotes() if gradients else None
     function = as_results(function) if gradients else function
-    with TraceGuard(seeds, notes), PythonGuard(), composites_of_eager():
+    with TraceGuard(seeds, notes), PythonGuard(), composites_of_eager(), saves_for_trace_alone():
         # `x.data = y` goes past all modes; it only shows in the storage that x ends on.
         swapped: list[int] = []
         watched = _watch_data(

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from aliasproof.reference_pass import Refused, views
 from aliasproof.reference_pass.backend import aliasproof, compiled
@@ -236,6 +238,62 @@ def test_a_layout_that_is_refused_later_runs_as_it_was_given():
     with pytest.raises(Exception, match="share memory, have gradients, and are written") as raised:
         results(torch.compile(adds, backend=aliasproof), [together])
     assert isinstance(raised.value.inner_exception, Refused)  # type: ignore[attr-defined]
+
+
+class ScalesInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_dirty(x.mul_(2))
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 4
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_a_function_with_a_backward_of_its_own_runs_as_it_was_given():
+    def scales(x):
+        return ScalesInPlace.apply(x) + 1
+
+    def inputs():
+        leaf = weights()
+        return (leaf * 1,), [leaf]
+
+    assert_as_eager(scales, inputs)
+
+
+def test_a_checkpoint_with_writes_saves_what_eager_saves():
+    def block(x, w):
+        h = x @ w
+        h[:, 0] += 1
+        return h.relu_().sin()
+
+    def checkpointed(x, w):
+        y = x * 2
+        y[0].zero_()
+        return checkpoint(block, y, w, use_reentrant=False)
+
+    def inputs():
+        leaf, w = torch.arange(12.0).view(3, 4).requires_grad_(), torch.eye(4).requires_grad_()
+        return (leaf * 0.1, w), [leaf, w]
+
+    assert_as_eager(checkpointed, inputs, inputs)
+    torch._dynamo.reset()
+    compiled, saved = torch.compile(checkpointed, backend=aliasproof), list[Tensor]()
+    compiled(*inputs()[0])
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda tensor: tensor):
+        compiled(*inputs()[0])
+    assert sorted(tuple(tensor.shape) for tensor in saved) == [(3, 4), (4, 4)]
+
+
+def test_hooks_on_saved_tensors_see_those_of_the_call_alone():
+    saved: list[Tensor] = []
+    (x, w), _ = with_weights(3)()
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda tensor: tensor):
+        torch.compile(assigns_rows, backend=aliasproof)(x, w)
+    assert saved
+    assert not any(isinstance(tensor, FakeTensor) for tensor in saved)
 
 
 def test_a_module_keeps_its_statistics():
