@@ -71,6 +71,10 @@ def _needs_number(what: str, *, symbolic: bool) -> Refused:
 
 def _refused(text: str, *, symbolic: bool) -> Refused | None:
     """Why fakes raise an error where eager does not; None for any other error."""
+    if "its data is not allocated yet" in text:
+        return DataDependent(
+            "a size or a branch depends on data, and one graph must be right for all"
+        )
     if "tried to directly modify sizes" in text:
         return _needs_number("a resize_ cannot be traced for a tensor of", symbolic=symbolic)
     if why := re.search(_NEEDS_NUMBERS, text):

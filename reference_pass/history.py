@@ -30,6 +30,10 @@ from aliasproof.reference_pass.operator_forms import facts, functional_form
 HAS_GRADIENT = "has gradient"
 
 
+class LostHistory(Refused):
+    """Memory has a history that no new value has."""
+
+
 class _WithHistory(torch.autograd.Function):
     """The new value; its gradient is that of the old one."""
 
@@ -67,7 +71,7 @@ def of_detach(
 
 
 def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
-    """Raise `Refused` where memory has a history that the new values of a storage cannot have."""
+    """Raise `LostHistory` where memory has a history that no new value of its storage has."""
     dtypes: dict[int, set[torch.dtype]] = {}
     inputs: dict[int, list[fx.Node]] = {}
     recorded: set[int] = set()
@@ -75,7 +79,9 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
     for node, effect in analysis.effects.items():
         has_gradient = node.meta.get(HAS_GRADIENT, False)
         if has_gradient and not effect.mutated_metadata.keys().isdisjoint(given):
-            raise Refused(f"{node.format_node()} changes the metadata of an input with a gradient")
+            raise LostHistory(
+                f"{node.format_node()} changes the metadata of an input with a gradient"
+            )
         for geometry in effect.shows.values():
             dtypes.setdefault(geometry.storage, set()).add(geometry.dtype.to_real())
             if node.op in ("placeholder", "get_attr"):
@@ -85,10 +91,10 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
                 recorded.add(geometry.storage)
     for storage in recorded & analysis.written:
         if len(dtypes[storage]) > 1:
-            raise Refused("memory with a gradient is written, and seen as another dtype")
+            raise LostHistory("memory with a gradient is written, and seen as another dtype")
         if len(inputs.get(storage, ())) > 1:
             names = " and ".join(str(node) for node in inputs[storage])
-            raise Refused(f"{names} share memory, have gradients, and are written")
+            raise LostHistory(f"{names} share memory, have gradients, and are written")
 
 
 def differentiable_form(op: OpOverload) -> OpOverload | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -61,6 +62,7 @@ from aliasproof.reference_pass.capture.size_guards import writes_inputs
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views, functionalize_by
 from aliasproof.reference_pass.graph_copies import copied
+from aliasproof.reference_pass.history import LostHistory
 from aliasproof.reference_pass.pipeline import pipeline
 
 
@@ -77,6 +79,9 @@ def _compiling() -> Iterator[None]:
 
 # AOTAutograd on a graph without mutation, its inputs, and those inputs that the caller overwrites.
 Differentiate = Callable[[fx.GraphModule, Sequence[Any], frozenset[AOTInput]], Callable[..., Any]]
+
+
+_log = logging.getLogger(__name__)
 
 
 class Compiled:
@@ -273,7 +278,11 @@ class Compiled:
         anywhere: bool,
     ) -> Trained | None:
         """The captured graph without mutation, differentiated, and its epilogue."""
-        functional = functionalize_by(TRAINING, captured, *new_fakes(), views=self.views)
+        try:
+            functional = functionalize_by(TRAINING, captured, *new_fakes(), views=self.views)
+        except LostHistory as reason:  # autograd is right for the program as it was given
+            _log.info("not compiled: %s", reason)
+            return Trained(self.graph_module, None)
         if anywhere and self._depends_on_location(functional):
             return None
         self._depends_on_sharing(functional)

@@ -200,6 +200,7 @@ class _Splitting:
                     self._writable(destination, graph, copies, written)
                     operands = {**copies, destination: written[destination]}
                     graph.node_copy(node, operands.__getitem__)
+                    copies[node] = copies.get(destination, written[destination])
                     continue
                 copies[node] = graph.node_copy(node, copies.__getitem__)
         graph.output(on_values(self.output.args[0], copies.__getitem__))
@@ -248,6 +249,19 @@ def with_contents(layout: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     return memory.copy_(contents)
 
 
+def with_part(
+    whole: torch.Tensor,
+    part: torch.Tensor,
+    sizes: Sequence[Any],
+    strides: Sequence[Any],
+    offset: Any = None,
+) -> torch.Tensor:
+    """`as_strided_scatter`; in torch 2.13, its gradient is that of what it overwrites."""
+    copy = whole.clone()
+    copy.as_strided(sizes, strides, offset).copy_(part)
+    return copy
+
+
 def on_new_tensors(
     op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
 ) -> tuple[Any, ...]:
@@ -263,6 +277,7 @@ def on_new_tensors(
 # What autograd, or AOTAutograd, cannot do, and what does the same.
 _DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     aten.copy.default: with_contents,
+    aten.as_strided_scatter.default: with_part,
     on_copies: on_new_tensors,
 }
 

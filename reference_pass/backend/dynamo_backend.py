@@ -43,10 +43,12 @@ def aliasproof(
 ) -> Callable[..., Any]:
     """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs.
 
-    `views` and `strict` are those of `functionalize`. `mode` and `options` are those of
-    `torch.compile`; they are for Inductor, and do nothing here. Raises `Refused` for a graph that
-    cannot be compiled correctly.
+    `views` and `strict` are those of `functionalize`; they may be in the `options` of
+    `torch.compile`. Other options, and `mode`, are for Inductor, and do nothing here. Raises
+    `Refused` for a graph that cannot be compiled correctly.
     """
+    strict = bool((options or {}).get("strict", strict))
+    views = (options or {}).get("views", views)
     if any(isinstance(each, list) for each in example_inputs):
         compiler = functools.partial(aliasproof, views=views, strict=strict)
         return with_flat_inputs(graph_module, example_inputs, compiler)

@@ -46,7 +46,7 @@ class GradientNotes:
         while node is not self.last and node.op == "call_function":
             node.meta[NO_GRAD] = not torch.is_grad_enabled()
             node = node.prev
-        if newest is not self.last:
+        if newest is not self.last and newest.op == "call_function":
             self.last = newest
             # A later write may give a history to a tensor that has none now.
             self.results.append((newest, tensors_in(result)))

@@ -113,7 +113,11 @@ class SizeGuards:
             self.guards = [(text, compile(text, "<guard>", "eval")) for text in self._texts()]
         for text, code in self.guards:
             # What torch printed from its own symbols, not what a user wrote.
-            if not eval(code, SYMPY_INTERP, {"L": given}):  # noqa: S307
+            try:
+                is_met = eval(code, SYMPY_INTERP, {"L": given})  # noqa: S307
+            except ZeroDivisionError:  # a number of parts, of a dimension of size zero
+                is_met = False
+            if not is_met:
                 return f"the graph was traced for inputs with {_readable(text)}"
         return None
 

@@ -95,6 +95,7 @@ class TraceGuard(TorchDispatchMode):
             )
         if not kwargs:
             func = aten_of_prim(func)
+        func, args = _as_python_name(func, args)
         # A function may seed, draw, and restore the state (`torch.random.fork_rng`).
         if facts(func).random:
             self.seeds.refuse()
@@ -119,6 +120,17 @@ class TraceGuard(TorchDispatchMode):
             storage_of(tensor): tensor.untyped_storage() for tensor in _real_tensors([result])
         }
         return result
+
+
+def _as_python_name(func: OpOverload, args: tuple[Any, ...]) -> tuple[OpOverload, tuple[Any, ...]]:
+    """The call by an overload with a Python name: the code of a graph cannot name `from`."""
+    if func is not getattr(aten.random_, "from"):
+        return func, args
+    if args[1] == 0:
+        return aten.random_.to, (args[0], *args[2:])
+    raise Refused(
+        "the overload of random_(from, to) has no Python name; call random_(to - from), and add"
+    )
 
 
 def _without_token(token: Any, op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
