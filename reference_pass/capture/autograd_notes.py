@@ -107,6 +107,8 @@ def _use_operand_for_result(node: fx.Node, op: OpOverload) -> None:
 
 def saves_for_trace_alone() -> contextlib.AbstractContextManager[None]:
     """A context in which hooks of the caller do not see what autograd saves in a trace."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        return contextlib.nullcontext()  # `torch.func` takes no hooks
     return torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
 
 
