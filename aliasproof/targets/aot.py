@@ -34,7 +34,7 @@ from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.variants import (
     BUFFERS,
     DECOMPOSE,
-    GRAD,
+    GRADS,
     KEPT_OUTPUTS,
     SYMBOLIC,
     WITHOUT_LOOP,
@@ -190,7 +190,7 @@ def compiled(program, inputs):
 """
 
 
-VARIANTS = (DECOMPOSE, SYMBOLIC, GRAD, BUFFERS, KEPT_OUTPUTS, *WITHOUT_LOOP)
+VARIANTS = (DECOMPOSE, SYMBOLIC, *GRADS, BUFFERS, KEPT_OUTPUTS, *WITHOUT_LOOP)
 AOT = Target(
     name="aot",
     summary="AOTAutograd, inference, input mutations kept in the graph, run in eager",

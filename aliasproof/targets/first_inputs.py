@@ -31,11 +31,13 @@ def apart(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def together(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The same tensors, those of one dtype in one storage."""
+    """The same tensors, those of one dtype in one storage, if all or none require gradients."""
     by_size = sorted(inputs, key=lambda x: x.untyped_storage().nbytes())
-    s = {x.dtype: x.untyped_storage().clone() for x in by_size}
+    made = {(x.dtype, x.requires_grad): x.untyped_storage().clone() for x in by_size}
+    storages = [made[x.dtype, x.requires_grad] for x in inputs]
     return [
-        x.new_empty(0).set_(s[x.dtype], x.storage_offset(), x.shape, x.stride()) for x in inputs
+        x.new_empty(0).set_(s, x.storage_offset(), x.shape, x.stride())
+        for x, s in zip(inputs, storages, strict=True)
     ]
 
 
@@ -43,7 +45,8 @@ def other_sharing(inputs: list[torch.Tensor]) -> Maker | None:
     """Apart if some share a storage, else together; if none can, at another offset."""
     if shares(inputs):
         return apart
-    return together if len({x.dtype for x in inputs}) < len(inputs) else later
+    kinds = {(x.dtype, x.requires_grad) for x in inputs}
+    return together if len(kinds) < len(inputs) else later
 
 
 # --- layouts --------------------------------------------------------------------------------------
@@ -147,8 +150,15 @@ def differentiable(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         ]
 
 
+def detached(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The same tensors without gradients."""
+    return [x.detach() for x in inputs]
+
+
 def other_gradients(inputs: list[torch.Tensor]) -> Maker | None:
-    """With gradients, for dtypes that have them."""
+    """With gradients, for dtypes that have them; without, if some require them."""
+    if any(x.requires_grad for x in inputs):
+        return detached
     if not any(x.is_floating_point() or x.is_complex() for x in inputs):
         return None
     return requiring_gradients if shares(inputs) else differentiable

@@ -1,14 +1,16 @@
 """Variant *grad*: inputs require gradients, and gradients are outputs.
 
 AOTAutograd then compiles a joint graph, which it splits into a forward and a backward graph. Both
-runs, eager's and the target's, are under the same conditions. The two definitions here are printed
-into reproducers as they are.
+runs, eager's and the target's, are under the same conditions. In variant *half-grad*, about half of
+the inputs require none. What runs in a reproducer is printed into it as it is here.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +18,15 @@ import torch
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Instruction, Program
-from aliasproof.targets.target import Build, Function, MakeInputs, PlainBuild
+from aliasproof.targets.target import (
+    Build,
+    Function,
+    MakeInputs,
+    PlainBuild,
+    conditions_after,
+    renamed,
+    source_of,
+)
 
 
 @torch.enable_grad()
@@ -53,6 +63,21 @@ def requiring_gradients(inputs: list[torch.Tensor], kinds: Any = ()) -> list[tor
     return made
 
 
+def half(inputs: list[torch.Tensor]) -> dict[int, str]:
+    """No gradients for every second storage of inputs; their sizes say where to begin."""
+    able = [x for x in inputs if x.is_floating_point() or x.is_complex()]
+    numbers = list(dict.fromkeys(x.untyped_storage()._cdata for x in able))
+    without = numbers[sum(x.numel() for x in inputs) % 2 :: 2] if len(numbers) > 1 else []
+    return {i: "none" for i, x in enumerate(inputs) if x.untyped_storage()._cdata in without}
+
+
+@torch.no_grad()
+def with_their_gradients(make: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """What a function makes of the inputs, requiring gradients as they do."""
+    leaves = {i: "leaf" if x.requires_grad else "none" for i, x in enumerate(inputs) if x.is_leaf}
+    return requiring_gradients(make(inputs), leaves)
+
+
 class WithGradients:
     """A function that also returns the gradients of the leaves that its inputs come from.
 
@@ -85,28 +110,37 @@ class WithGradients:
 
 
 def conditions(
-    function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
+    function: Function,
+    inputs: MakeInputs,
+    second_inputs: MakeInputs | None,
+    *,
+    wishes: Callable[[list[torch.Tensor]], dict[int, str]] = lambda inputs: {},
 ) -> tuple[Function, MakeInputs]:
-    """The function with gradients, and inputs that require them."""
+    """The function with gradients, and inputs that require them, but for these wishes."""
+    called = inspect.unwrap(function)  # of variant *feed-back*
     # Of a user's function; it returns gradients as outputs already.
-    if getattr(function, "gradients", False):
+    if getattr(called, "gradients", False):
         raise Rejected("the function runs autograd itself; check it without the variant")
 
-    kinds = kinds_of(function)
+    kinds = kinds_of(called)
 
     def made() -> list[torch.Tensor]:
-        program = function.program if isinstance(function, ProgramFunction) else None
+        program = called.program if isinstance(called, ProgramFunction) else None
         if program is not None and any(map(_unobservable, program.instructions)):
             raise Rejected(
                 "under a dispatch mode, torch gives wrong gradients of a `_foreach_` call that"
                 " writes a view, so eager cannot be observed"
             )
-        tensors = requiring_gradients(list(inputs()), kinds)
+        plain = list(inputs())
+        tensors = requiring_gradients(plain, {**wishes(plain), **kinds})
         if not any(tensor.requires_grad for tensor in tensors):
             raise Rejected("no input can require gradients")
         return tensors
 
     return WithGradients(function), made
+
+
+conditions_of_half = functools.partial(conditions, wishes=half)
 
 
 def _unobservable(call: Instruction) -> bool:
@@ -135,19 +169,21 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
     )
 
 
-def recipe(plain: str) -> str:
-    """The source of `build` and `conditions`, from the recipe of the target without gradients."""
+def recipe(plain: str, call: str = "requiring_gradients(inputs())") -> str:
+    """The source of `build` and `conditions`, from the recipe of the target without gradients.
+
+    `call` is how a script makes inputs that require gradients.
+    """
     return f"""
 from typing import Any
 
-{plain.strip().replace("def compiled(", "def without_gradients(")}
+{renamed(plain, "without_gradients")}
 
-{inspect.getsource(requiring_gradients)}
+{source_of(requiring_gradients)}
 
-{inspect.getsource(WithGradients)}
+{source_of(WithGradients)}
 
-def conditions(program, inputs):
-    return WithGradients(program), lambda: {_CALL}
+{conditions_after(plain, f"WithGradients(program), lambda: {call}")}
 
 
 def compiled(program, inputs):
@@ -155,11 +191,22 @@ def compiled(program, inputs):
 """
 
 
-# How a script makes inputs that require gradients.
-_CALL = "requiring_gradients(inputs())"
+def recipe_of_half(plain: str) -> str:
+    """The same, and about half of the inputs require gradients."""
+    return f"{source_of(half)}\n{recipe(plain, _HALF)}"
 
 
-def with_kinds(recipe: str, program: Program) -> str:
-    """A recipe in which inputs require gradients as the program says."""
-    kinds = kinds_of(ProgramFunction(program))
-    return recipe.replace(_CALL, f"{_CALL[:-1]}, {kinds})") if kinds else recipe
+_HALF = "requiring_gradients(inputs(), half(inputs()))"
+
+
+def for_program(
+    recipe: str, program: Program, inputs: list[torch.Tensor]
+) -> tuple[str, list[torch.Tensor]]:
+    """A recipe in which inputs require gradients as the program says; and such inputs."""
+    if "def requiring_gradients(" not in recipe:
+        return recipe, inputs
+    kinds = {**(half(inputs) if _HALF in recipe else {}), **kinds_of(ProgramFunction(program))}
+    wishes = f", {kinds}" if kinds else ""
+    call = f"lambda: requiring_gradients(inputs(){wishes})"
+    recipe = re.sub(r"lambda: requiring_gradients\(inputs\(\).*", call, recipe)
+    return recipe.replace(source_of(half), ""), requiring_gradients(inputs, kinds)

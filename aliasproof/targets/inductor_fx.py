@@ -105,7 +105,7 @@ def compiled(
             result: Any = compile_fx(graph, given, inner_compile or compile_fx_inner)
         return cast(Function, result)
 
-    if not tracing.symbolic and isinstance(function, ProgramFunction):
+    if not (tracing.symbolic or tracing.guarded) and isinstance(function, ProgramFunction):
         return _by_first_use(function.program, backend, inputs)
     if not tracing.symbolic and isinstance(function, ProgramWithBuffers):
         return backend(function, list(inputs))
@@ -177,7 +177,7 @@ def compiled(program, inputs):
 
 # What Dynamo does with later calls, Inductor does not do by itself.
 SECOND_CALLS_BY_DYNAMO = tuple(map(variants.by_dynamo, variants.SECOND_CALLS))
-VARIANTS = (variants.SYMBOLIC, variants.GRAD, variants.GUARDED_CAPTURED, variants.BUFFERS)
+VARIANTS = (variants.SYMBOLIC, *variants.GRADS, variants.GUARDED_CAPTURED, variants.BUFFERS)
 TARGET = Target(
     name="inductor-fx",
     summary="all joint and post-grad passes of Inductor, the graph run in eager",

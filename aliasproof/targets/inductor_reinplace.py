@@ -17,7 +17,7 @@ from torch import fx
 from aliasproof.targets import aot
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
-from aliasproof.targets.variants import DECOMPOSE, GRAD, KEPT_OUTPUTS, SYMBOLIC
+from aliasproof.targets.variants import DECOMPOSE, GRADS, KEPT_OUTPUTS, SYMBOLIC
 
 CONTRACT = aot.CONTRACT
 
@@ -123,6 +123,6 @@ TARGET = Target(
     build=build,
     recipe=recipe(),
     traced_recipe=recipe,
-    variants=(DECOMPOSE, SYMBOLIC, GRAD, KEPT_OUTPUTS),
+    variants=(DECOMPOSE, SYMBOLIC, *GRADS, KEPT_OUTPUTS),
     after=aot.AOT,
 )

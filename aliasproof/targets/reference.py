@@ -78,7 +78,7 @@ def build(
     if tracing.symbolic:
         functional = functionalize(function, *inputs, views=views, sizes="symbolic")
     elif tracing.called:
-        return _build_by_backend(function, inputs, views)
+        return _build_by_backend(untraced(function) if tracing.guarded else function, inputs, views)
     else:
         functional = functionalize(untraced(function), *inputs, views=views)
     # Each pass changes its argument, so it gets a copy, and the stage before is kept for oracles.
@@ -165,7 +165,7 @@ def compiled(program, inputs):
 def _build_by_backend(function: Function, inputs: Sequence[torch.Tensor], views: Views) -> Build:
     """Compile as `torch.compile(backend="aliasproof")`: for many calls, and with gradients.
 
-    A program goes to the backend as its graph, without Dynamo.
+    A program goes to the backend as its graph, without Dynamo unless its guards are needed.
     """
     # Imported here: it imports Dynamo, which takes two seconds, and the plain targets need it not.
     from aliasproof.reference_pass.backend import aliasproof  # noqa: PLC0415
@@ -213,7 +213,7 @@ def _as_aot(_: Contract) -> Contract:
 VARIANTS = (
     variants.SYMBOLIC,
     # The backend trains through AOTAutograd, and promises no more than that.
-    replace(_by_backend(variants.GRAD), after=aot.AOT, promises=_as_aot),
+    *(replace(_by_backend(grad), after=aot.AOT, promises=_as_aot) for grad in variants.GRADS),
     # Only through Dynamo is a module or a closure compiled, or a function for two grad modes: what
     # AOTAutograd makes for inputs that require gradients is only for such inputs.
     _through_dynamo(variants.GUARDED_CAPTURED),

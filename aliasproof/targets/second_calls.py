@@ -14,7 +14,7 @@ A `Change` compiles in a first call, whose inputs differ in one way. The second 
 from __future__ import annotations
 
 import contextlib
-import inspect
+import functools
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -30,6 +30,7 @@ from aliasproof.targets.first_inputs import (
     Maker,
     apart,
     converted,
+    detached,
     differentiable,
     larger,
     later,
@@ -42,8 +43,17 @@ from aliasproof.targets.first_inputs import (
     strided,
     together,
 )
-from aliasproof.targets.gradients import requiring_gradients
-from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, PlainBuild
+from aliasproof.targets.gradients import requiring_gradients, with_their_gradients
+from aliasproof.targets.target import (
+    Build,
+    Conditions,
+    Function,
+    MakeInputs,
+    PlainBuild,
+    conditions_after,
+    renamed,
+    source_of,
+)
 
 OPAQUE = "value hashes are of one call"
 
@@ -75,9 +85,9 @@ class Change:
     """A first call, whose inputs differ from those of the second.
 
     `chosen` gives the function that makes the inputs of the first call from those of the second, or
-    None if there is nothing to change; it is one of `makers`. `gradients` says whether the first
-    call is under autograd. After the first call, a compiler may compile for the second one as in
-    the variant `like`.
+    None if there is nothing to change; it is one of `makers`. `gradients` says whether they are
+    changed, and the first call is under autograd; else, inputs of both calls require the same.
+    After the first call, a compiler may compile for the second one as in the variant `like`.
     """
 
     summary: str
@@ -96,7 +106,8 @@ class Change:
             maker = self.chosen(list(inputs))
             if maker is None:
                 raise Rejected("the inputs have nothing that the first call could have otherwise")
-            first = maker(list(inputs))
+            kept = maker if self.gradients else functools.partial(with_their_gradients, maker)
+            first = kept(list(inputs))
         shown = clone_inputs([x.detach() for x in first])
         with self._mode():
             compiled = _called_before(plain, called, first)
@@ -109,24 +120,28 @@ class Change:
     @property
     def source(self) -> str:
         """All functions that the first inputs may need, as source."""
-        return "\n\n".join(map(inspect.getsource, (shares, *self.makers, self.chosen)))
+        return "\n\n".join(map(source_of, (shares, *self.makers, self.chosen)))
 
     @property
-    def call(self) -> str:
-        """The inputs of the first call, in a recipe."""
-        return f"{self.chosen.__name__}(inputs)(inputs)"
+    def maker(self) -> str:
+        """What makes the inputs of the first call, in a recipe."""
+        return f"{self.chosen.__name__}(inputs)"
 
     def recipe(self, plain: str) -> str:
         """The source of `build`, from the recipe of the target without a first call."""
-        call = f"function(*{self.call})"
+        first, source = f"{self.maker}(inputs)", self.source
+        if "def requiring_gradients(" in plain and not self.gradients:
+            first = f"with_their_gradients({self.maker}, inputs)"
+            source += f"\n\n{source_of(with_their_gradients)}"
+        call = f"function(*{first})"
         if self.gradients:
             call = f"with torch.enable_grad():\n        {call}"
-        once, made = _compiled_once(plain, self.call)
+        once, made = _compiled_once(plain, first)
         return f"""
 from typing import Any
 
 {once}
-{self.source}
+{source}
 
 def compiled(program, inputs):
     function = {made}
@@ -143,8 +158,8 @@ def _compiled_once(plain: str, first: str) -> tuple[str, str]:
     line = re.fullmatch(r"def compiled\(program, inputs\):\n    return (.+)", plain.strip())
     if line is not None:
         return "", re.sub(r"\binputs\b", first, line[1])
-    renamed = plain.strip().replace("def compiled(", "def compiled_once(")
-    return f"{renamed}\n\n", f"compiled_once(program, {first})"
+    once = plain.strip().replace("def compiled(", "def compiled_once(")
+    return f"{once}\n\n", f"compiled_once(program, {first})"
 
 
 def _called_before(plain: PlainBuild, function: Function, first: Sequence[torch.Tensor]) -> Build:
@@ -169,18 +184,16 @@ def _called_before(plain: PlainBuild, function: Function, first: Sequence[torch.
 
 
 def _clones(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    if not any(x.requires_grad for x in inputs):
-        return clone_inputs(inputs)
-    return requiring_gradients(clone_inputs([x.detach() for x in inputs]))
+    return with_their_gradients(lambda given: clone_inputs(detached(given)), list(inputs))
 
 
 def shortened(recipe: str, inputs: Sequence[torch.Tensor]) -> str:
     """A recipe that makes the first inputs for these inputs only."""
     for change in CHANGES.values():
         if change.source in recipe and (maker := change.chosen(list(inputs))) is not None:
-            source = inspect.getsource(maker)
+            source = source_of(maker)
             recipe = recipe.replace(change.source, source)
-            recipe = recipe.replace(change.call, f"{maker.__name__}(inputs)")
+            recipe = recipe.replace(change.maker, maker.__name__)
             if "Any" not in source:
                 recipe = recipe.replace("from typing import Any\n", "", 1)
     return recipe
@@ -211,7 +224,7 @@ class FedBack:
     """
 
     def __init__(self, function: Any) -> None:
-        self.function = function
+        self.function = self.__wrapped__ = function
 
     def __call__(self, *inputs: Any) -> list[Any]:
         first = self.call(inputs)
@@ -260,17 +273,17 @@ class CallPair:
     def recipe(self, plain: str) -> str:
         """The source of `build` and `conditions`, from the recipe of the target with one call."""
         part = "inputs[: len(inputs) // 2]" if self.caller is CalledTwice else "inputs"
-        name = self.caller.__name__
+        caller: Any = self.caller
+        name = caller.__name__
         return f"""
 from typing import Any
 
-{plain.strip().replace("def compiled(", "def compiled_once(")}
+{renamed(plain, "compiled_once")}
 
 
-{inspect.getsource(self.caller)}
+{source_of(caller)}
 
-def conditions(program, inputs):
-    return {name}(program), {self.made}
+{conditions_after(plain, f"{name}(program), {self.made}")}
 
 
 def compiled(program, inputs):
@@ -306,7 +319,7 @@ CHANGES = {
     "second-grad": Change(
         "called before under autograd with inputs that require gradients; the second call counts",
         other_gradients,
-        (differentiable, requiring_gradients),
+        (differentiable, requiring_gradients, detached),
         gradients=True,
     ),
 }

@@ -7,6 +7,7 @@ A `Variant` compiles or calls a target in another way. A target says which varia
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,8 +64,11 @@ class Variant:
     variant says what is called and on which inputs; `plain` is the build of the target without it.
     `recipe` makes the recipe from that of the target. See `Target` for `conditions`. `apart` has
     the variants that a target cannot have beside this one: a sentence by the name, `{}` is the
-    pair. `like` is another variant that the compiler may choose by itself. `alone` says that
-    programs are not compiled as one.
+    pair. `like` is another variant that has the same bugs: the compiler may choose it by itself, or
+    it asks more. `alone` says that programs are not compiled as one.
+
+    Two variants that say what is called exclude each other, except those that one of them `joins`.
+    Then each later one in the name is around those before it; one that is `inner` is within all.
 
     A target may take a variant with changes: `promises` is its contract from that of the target.
     `after` and `layer` are what it builds on and contains, see `Target`.
@@ -80,6 +84,8 @@ class Variant:
     apart: Mapping[str, str] = field(default_factory=dict)
     like: str | None = None
     alone: bool = False
+    joins: frozenset[str] = frozenset()
+    inner: bool = False
     promises: Callable[[Contract], Contract] | None = None
     after: Target | None = None
     layer: Target | None = None
@@ -103,7 +109,8 @@ class Variant:
         """Why no target has both variants; None if one can."""
         pair = f"'{self.name}' and '{other.name}'"
         reason = self.apart.get(other.name) or other.apart.get(self.name)
-        if reason is None and self.build is not None and other.build is not None:
+        joined = self.name in other.joins or other.name in self.joins
+        if reason is None and not joined and self.build is not None and other.build is not None:
             reason = "{} exclude each other: each of them says what is called, and on which inputs"
         return None if reason is None else reason.format(pair)
 
@@ -112,6 +119,50 @@ class Variant:
         assert self.build is not None
         build = self.build
         return replace(self, build=lambda plain, *given: build(change(plain), *given))
+
+
+# A campaign asks for its target by name again and again, and to read a file takes a millisecond.
+source_of = functools.cache(inspect.getsource)
+
+
+def around(recipe: str, chosen: Sequence[Variant]) -> str:
+    """The recipe of a target in these variants, from that of the target."""
+    for variant in _inner_first(chosen):
+        assert variant.recipe is not None
+        recipe = variant.recipe(recipe)
+    return recipe
+
+
+def renamed(recipe: str, compiled: str) -> str:
+    """A recipe whose functions have other names, so that those of a variant are around them."""
+    recipe = recipe.strip().replace("def compiled(", f"def {compiled}(")
+    return recipe.replace("def conditions(", "def conditions_before(")
+
+
+def conditions_after(recipe: str, returned: str) -> str:
+    """The source of `conditions`, which follow those of a recipe if it has some."""
+    line = "    program, inputs = conditions_before(program, inputs)\n"
+    before = line if "def conditions(" in recipe else ""
+    return f"def conditions(program, inputs):\n{before}    return {returned}"
+
+
+def _inner_first(chosen: Sequence[Variant]) -> list[Variant]:
+    """The variants that say what is called, from the innermost to the outermost."""
+    called = (variant for variant in chosen if variant.build is not None)
+    return sorted(called, key=lambda variant: not variant.inner)
+
+
+@functools.cache
+def _in_turn(first: Conditions, then: Conditions) -> Conditions:
+    """Both conditions. The same two give the same function: runs are compared by that."""
+
+    def both(
+        function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
+    ) -> tuple[Function, MakeInputs]:
+        second = None if second_inputs is None else first(function, second_inputs, None)[1]
+        return then(*first(function, inputs, None), second)
+
+    return both
 
 
 def _available() -> str | None:
@@ -185,6 +236,7 @@ class Target:
             return self
         own = self._in_name_order(chosen)
         build, recipe = self._compiling(own)
+        conditions = [it.conditions for it in _inner_first(own) if it.conditions is not None]
         contract, summary = self.contract, self.summary
         for variant in own:
             contract, summary = variant.changed(contract), f"{summary}; {variant.summary}"
@@ -200,7 +252,7 @@ class Target:
             after=after and after._if_taken(own),
             layer=layer and layer._if_taken(own),
             varies=tuple(self.with_(*fewer) for fewer in self._fewer(own)),
-            conditions=next((variant.conditions for variant in own if variant.conditions), None),
+            conditions=functools.reduce(_in_turn, conditions) if conditions else None,
             group=1 if any(variant.alone for variant in own) else self.group,
             variants=(),
         )
@@ -222,25 +274,27 @@ class Target:
         fewer = [[other for other in chosen if other is not variant] for variant in chosen]
         for rest, variant in zip(tuple(fewer), chosen, strict=True):
             like = [own for own in self.variants if own.name == variant.like]
-            if like and self._in_name_order(rest + like) not in fewer:
-                fewer.append(self._in_name_order(rest + like))
+            replaced = self._in_name_order(rest + like)
+            if like and replaced not in fewer and self.excluded(replaced) is None:
+                fewer.append(replaced)
         return fewer
 
     def _compiling(self, chosen: Sequence[Variant]) -> tuple[PlainBuild, str]:
         """The build and the recipe in these variants."""
         build, recipe = self.build, self.recipe
-        called = [variant for variant in chosen if variant.build is not None]
+        called = _inner_first(chosen)
         if self.traced_recipe is not None:
             tracing = functools.reduce(Tracing.__or__, (choice.tracing for choice in chosen))
-            tracing = replace(tracing, called=bool(called))
+            # One variant with gradients and one with two calls: no compiler expects both.
+            guarded = tracing.guarded or len(called) > 1
+            tracing = replace(tracing, called=bool(called), guarded=guarded)
             build, recipe = functools.partial(build, tracing=tracing), self.traced_recipe(tracing)
             if tracing.symbolic:
                 build = functools.partial(_guarded_build, build)
         for variant in called:
             assert variant.build is not None
-            assert variant.recipe is not None
-            build, recipe = functools.partial(variant.build, build), variant.recipe(recipe)
-        return build, recipe
+            build = functools.partial(variant.build, build)
+        return build, around(recipe, called)
 
 
 def _guarded_build(build: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:

@@ -22,13 +22,15 @@ class Tracing:
 
     The decompositions are those of Inductor, which contain the core ATen ones. `config` has
     settings of `torch._inductor.config`. `called` says that a variant calls what is compiled: more
-    than once, with gradients, or on other inputs.
+    than once, with gradients, or on other inputs. `guarded` says that the guards of Dynamo must
+    choose what runs, since a compiler asks nothing of later inputs.
     """
 
     decompose: bool = False
     symbolic: bool = False
     config: Mapping[str, object] = field(default_factory=dict)
     called: bool = False
+    guarded: bool = False
 
     def __or__(self, other: Tracing) -> Tracing:
         """What one of the two says."""
@@ -37,6 +39,7 @@ class Tracing:
             self.symbolic or other.symbolic,
             {**self.config, **other.config},
             self.called or other.called,
+            self.guarded or other.guarded,
         )
 
     @property

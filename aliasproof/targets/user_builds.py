@@ -21,7 +21,7 @@ from aliasproof.targets.user_names import CodeName, folder_of, load
 from aliasproof.targets.user_targets import UserBackend, UserPass, after_pass, classify
 
 # How messages call targets that a user's code makes, and the variants of these.
-PASS_VARIANTS = (variants.DECOMPOSE, variants.SYMBOLIC, variants.GRAD, variants.KEPT_OUTPUTS)
+PASS_VARIANTS = (variants.DECOMPOSE, variants.SYMBOLIC, *variants.GRADS, variants.KEPT_OUTPUTS)
 # A backend may use AOTAutograd in all variants.
 BACKEND_VARIANTS = tuple(
     replace(variant, layer=aot_eager.TARGET)

@@ -21,8 +21,8 @@ from aliasproof.targets import (
     settings,
 )
 from aliasproof.targets.clauses import DATA_DEPENDENT_SHAPE, MIXED_BASES, NEEDS_NUMBERS
-from aliasproof.targets.target import NOTHING, PlainBuild, Variant
-from aliasproof.targets.tracing import Tracing, untraced
+from aliasproof.targets.target import NOTHING, Variant
+from aliasproof.targets.tracing import Tracing
 
 DECOMPOSE = Variant(
     "decompose",
@@ -53,6 +53,15 @@ GRAD = Variant(
     recipe=gradients.recipe,
     conditions=gradients.conditions,
 )
+HALF_GRAD = replace(
+    GRAD,
+    name="half-grad",
+    summary="as 'grad', and about half of the storages of inputs require none",
+    recipe=gradients.recipe_of_half,
+    conditions=gradients.conditions_of_half,
+    like="grad",
+)
+GRADS = (GRAD, HALF_GRAD)
 CAPTURED = Variant(
     "captured",
     "the function closes over a half of its inputs, or over what it captures itself",
@@ -75,7 +84,10 @@ FREEZING = Variant(
     Contract(preconditions=(freezing.ONE_VIEW,)),
     build=freezing.build,
     recipe=freezing.recipe,
-    apart={"grad": "{} exclude each other: Inductor freezes only without gradients"},
+    apart={
+        grad.name: "{} exclude each other: Inductor freezes only without gradients"
+        for grad in GRADS
+    },
 )
 
 
@@ -89,6 +101,8 @@ def _second_call_variant(name: str) -> Variant:
         recipe=called.recipe,
         conditions=called.conditions,
         like=called.like,
+        joins=frozenset(grad.name for grad in GRADS),
+        inner=name == "feed-back",  # one backward pass goes through both calls
     )
 
 
@@ -121,7 +135,7 @@ WITHOUT_LOOP = tuple(
 # For targets with Dynamo: its guards choose what runs for the inputs at hand, and it makes inputs
 # of what a function captures.
 GUARDED_CAPTURED = replace(CAPTURED, clauses=NOTHING)
-GUARDED = (GUARDED_CAPTURED, BUFFERS, *SECOND_CALLS)
+GUARDED = (*GRADS, GUARDED_CAPTURED, BUFFERS, *SECOND_CALLS)
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {
@@ -129,7 +143,7 @@ VARIANTS: Mapping[str, Variant] = {
     for variant in (
         DECOMPOSE,
         SYMBOLIC,
-        GRAD,
+        *GRADS,
         CAPTURED,
         BUFFERS,
         *SECOND_CALLS,
@@ -141,11 +155,7 @@ VARIANTS: Mapping[str, Variant] = {
 
 def by_dynamo(variant: Variant) -> Variant:
     """The variant on a target that compiles programs without Dynamo otherwise."""
-
-    def change(plain: PlainBuild) -> PlainBuild:
-        return lambda function, inputs: plain(untraced(function), inputs)
-
-    return variant.after_plain(change)
+    return replace(variant, tracing=replace(variant.tracing, guarded=True))
 
 
 def by_name(text: str) -> Variant | None:
@@ -172,7 +182,8 @@ def is_variant(name: str, of: str) -> bool:
     """Whether a target is another one, or that one with more variants, so that it has its bugs."""
     base, *chosen = name.split(":")
     other, *needed = of.split(":")
-    return base == other and set(needed) <= set(chosen)
+    alike = {VARIANTS[own].like for own in chosen if own in VARIANTS}
+    return base == other and set(needed) <= {*chosen, *alike}
 
 
 def folder_name(name: str) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from aliasproof.campaigns.publish.reproducer import confirm, render
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
+from aliasproof.programs.values import input_tensors
 from aliasproof.targets import aot, gradients
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
@@ -103,8 +104,10 @@ def test_the_epilogue_writes_under_autograd(tmp_path: Path) -> None:
 
 def test_a_script_says_which_inputs_require_gradients() -> None:
     program = kinds(of_vectors(PRODUCT, 0, 1), "computed", "none")
-    text = gradients.with_kinds(target("aot:grad").recipe, program)
+    recipe = target("aot:grad").recipe
+    text, inputs = gradients.for_program(recipe, program, input_tensors(program))
     assert "lambda: requiring_gradients(inputs(), {1: 'none'})" in text
+    assert [x.requires_grad for x in inputs] == [True, False]
 
 
 def test_eager_cannot_be_observed_where_a_foreach_call_is_recorded() -> None:

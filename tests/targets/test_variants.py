@@ -91,7 +91,7 @@ def test_old_and_short_names_stay_readable(name: str, today: str) -> None:
         ("aott:grad", "unknown target 'aott'; did you mean 'aot'?"),
         (
             "identity:symbolic",
-            "'identity' has no variant 'symbolic' (it has grad, captured, buffers, ",
+            "'identity' has no variant 'symbolic' (it has grad, half-grad, captured, ",
         ),
         ("reference:symbolic:second-call", "'second-call' needs the backend"),
         ("functionalize:captured:symbolic", "exclude each other: a symbolic trace takes no"),

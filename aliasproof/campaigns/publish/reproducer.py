@@ -35,7 +35,7 @@ from aliasproof.targets import (
     second_calls,
     variants,
 )
-from aliasproof.targets.target import Target
+from aliasproof.targets.target import Target, around
 from aliasproof.targets.tracing import PLAIN, Tracing
 
 TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
@@ -72,9 +72,8 @@ class Compiler:
         options = tracing.options if backend == "inductor" else ""
         compiled = f'torch.compile(program, backend="{backend}"{tracing.dynamic}{options})'
         plain = f"def compiled(program, inputs):\n    return {compiled}"
-        for variant in chosen:
-            if variant.recipe is not None:
-                return cls(name, variant.recipe(plain), COMPILED, near)
+        if any(variant.recipe is not None for variant in chosen):
+            return cls(name, around(plain, chosen), COMPILED, near)
         # As short as a user would write it.
         return cls(name, "", compiled, near)
 
@@ -133,8 +132,8 @@ def _for_program(recipe: str, program: Program) -> str:
     here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
     if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
         recipe = inductor_reinplace.without_foreach(recipe)
-    recipe = gradients.with_kinds(second_calls.shortened(recipe, here), program)
-    return control_flow.with_program(recipe, program)
+    recipe, here = gradients.for_program(recipe, program, here)
+    return control_flow.with_program(second_calls.shortened(recipe, here), program)
 
 
 def _operators(program: Program) -> list[str]:

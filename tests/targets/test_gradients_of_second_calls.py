@@ -1,0 +1,286 @@
+"""Variants with gradients and two calls: which inputs require gradients, and what both show."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from aliasproof.campaigns.publish.reproducer import Compiler, confirm, render
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.observation import observe
+from aliasproof.programs.printing import source
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import input_tensors
+from aliasproof.targets import gradients, identity
+from aliasproof.targets.gradients import half, requiring_gradients, with_their_gradients
+from aliasproof.targets.registry import TARGETS, target
+from aliasproof.targets.second_calls import CHANGES, SECOND_CALLS
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.variants import GRADS, VARIANTS, is_variant
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.trial import Case, run_trial
+from tests.targets.vector_programs import of_vectors
+
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
+
+NAMES = [f"{grad.name}:{name}" for grad in GRADS for name in SECOND_CALLS]
+THREE = (torch.float32,) * 3
+# f(a, b): a.add_(1); return b * w
+WRITE_ONE_SCALE_OTHER = "aten.add_.Scalar(x0, 1)\nv0 = aten.mul.Tensor(x1, x2)\nreturn (v0,)"
+SHARED = of_vectors(WRITE_ONE_SCALE_OTHER, 0, 0, 1, dtypes=THREE)
+APART = of_vectors(WRITE_ONE_SCALE_OTHER, 0, 1, 2, dtypes=THREE)
+SQUARE = of_vectors("v0 = aten.mul.Tensor(x0, x0)\nreturn (v0,)", 0)
+
+
+def examined(program: Program, name: str) -> Examination:
+    return examine(Case.of(program), target(name))
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_each_target_with_both_has_them_together() -> None:
+    for plain in TARGETS.values():
+        names = [variant.name for variant in plain.variants]
+        for grad in (grad.name for grad in GRADS if grad.name in names):
+            for second in (name for name in SECOND_CALLS if name in names):
+                accused = target(f"{plain.name}:{second}:{grad}")
+                assert accused.name == f"{plain.name}:{grad}:{second}"
+                assert {f"{plain.name}:{grad}", f"{plain.name}:{second}"} <= {
+                    fewer.name for fewer in accused.varies
+                }
+                assert all(target(fewer.name).name == fewer.name for fewer in accused.earlier)
+
+
+def test_the_same_variants_give_the_same_conditions() -> None:
+    one, two = target("aot-eager:grad:feed-back"), target("dynamo:grad:feed-back")
+    assert one.conditions is two.conditions
+    assert one.conditions is not target("aot-eager:half-grad:feed-back").conditions
+
+
+def test_half_of_the_inputs_have_the_bugs_of_all() -> None:
+    assert is_variant("aot:half-grad", of="aot:grad")
+    assert is_variant("aot-eager:half-grad:second-call", of="aot-eager:second-call")
+    assert not is_variant("aot:grad", of="aot:half-grad")
+    assert VARIANTS["half-grad"].like == "grad"
+
+
+# --- which inputs require gradients ---------------------------------------------------------------
+
+
+def matrix() -> Tensor:
+    return torch.arange(1.0, 7).view(2, 3)
+
+
+@pytest.mark.parametrize("size", [4, 5])
+def test_every_second_storage_requires_none(size: int) -> None:
+    base, other, third = torch.ones(size), torch.ones(4), torch.ones(size)
+    inputs = [base, other, torch.ones(2, dtype=torch.int64), base[1:], third]
+    given = requiring_gradients(inputs, half(inputs))
+    first = size == 4  # there are 3 * size + 5 elements
+    assert [x.requires_grad for x in given] == [first, not first, False, first, first]
+    assert half([base, base[1:]]) == {}
+
+
+def test_about_half_of_the_inputs_require_gradients() -> None:
+    count = required = 0
+    for seed in range(30):
+        for program in sample(swarm(seed), seed, 4):
+            inputs = input_tensors(program)
+            storages = {x.untyped_storage()._cdata for x in inputs if x.is_floating_point()}
+            if len(storages) > 1:
+                able = [x for x in requiring_gradients(inputs) if x.requires_grad]
+                left = [x for x in requiring_gradients(inputs, half(inputs)) if x.requires_grad]
+                assert able == [] or len(left) < len(able) or left == []
+                count, required = count + len(able), required + len(left)
+    assert 0.35 < required / count < 0.65
+
+
+@pytest.mark.parametrize("change", [name for name in CHANGES if name != "second-grad"])
+def test_the_first_inputs_require_gradients_as_the_second(change: str) -> None:
+    plain = [matrix(), matrix(), matrix(), matrix()]
+    inputs = requiring_gradients(plain, {1: "none", 2: "leaf"})
+    maker = CHANGES[change].chosen(inputs)
+    assert maker is not None
+    first = with_their_gradients(maker, inputs)
+    wanted = [(x.requires_grad, x.is_leaf) for x in inputs]
+    if change == "second-call":  # in one storage, a leaf is a leaf for all
+        assert [x.requires_grad for x in first] == [x.requires_grad for x in inputs]
+        assert first[0].untyped_storage()._cdata == first[3].untyped_storage()._cdata
+        assert first[0].untyped_storage()._cdata != first[1].untyped_storage()._cdata
+    else:
+        assert [(x.requires_grad, x.is_leaf) for x in first] == wanted
+
+
+def test_without_gradients_before_where_some_require_them() -> None:
+    inputs = requiring_gradients([matrix(), matrix()])
+    maker = CHANGES["second-grad"].chosen(inputs)
+    assert maker is not None
+    assert not any(x.requires_grad for x in maker(inputs))
+
+
+# --- what both variants show ----------------------------------------------------------------------
+
+
+def test_gradients_of_both_calls_are_compared() -> None:
+    trial = run_trial(Case.of(SQUARE), target("identity:grad:kept-outputs"))
+    # Of x * x and of x afterwards, each from 1, 2, 3, 4: (2 * x + 1) * numbers.
+    gradient = [3.0, 10.0, 21.0, 36.0]
+    outputs: Sequence[Any] = trial.eager.outputs
+    assert [x.tolist() for x in outputs] == [[1, 4, 9, 16], gradient] * 2
+
+
+def test_one_backward_pass_goes_through_both_calls() -> None:
+    trial = run_trial(Case.of(SQUARE), target("identity:grad:feed-back"))
+    outputs: Sequence[Any] = trial.eager.outputs
+    # Of x**2, x**4 and x: 2 * x + 4 * x**3 + 1, times 1, 2, 3, 4.
+    numbers = torch.arange(1.0, 5)
+    gradient = (2 * numbers + 4 * numbers**3 + 1) * numbers
+    assert [x.tolist() for x in outputs] == [
+        (numbers**2).tolist(),
+        (numbers**4).tolist(),
+        gradient.tolist(),
+    ]
+
+
+class Wrong(torch.autograd.Function):
+    """The gradient is twice what it should be."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, *given: Tensor) -> Tensor:
+        return given[0] * 2
+
+
+def remembers_strides(function: Function, inputs: Sequence[Tensor]) -> Build:
+    """A compiler whose backward graph is right for the strides of the first call alone."""
+    first: list[object] = []
+
+    def run(*tensors: Tensor) -> object:
+        first.append(tensors[0].stride())
+        (output,) = tree_leaves(function(*tensors))
+        return [output if tensors[0].stride() == first[0] else Wrong.apply(output)]
+
+    return Build(run, [])
+
+
+def planted(build: Callable[..., Build], *names: str) -> Target:
+    variants = (VARIANTS["grad"], VARIANTS["second-layout"])
+    plain = Target("wrong", "", identity.TARGET.contract, build, "def compiled(", variants=variants)
+    return plain.with_(*(VARIANTS[name] for name in names))
+
+
+def test_a_gradient_that_is_wrong_in_the_second_call_is_shown_by_both_variants_alone() -> None:
+    case = Case.of(SQUARE)
+    for names in ([], ["grad"], ["second-layout"]):
+        assert examine(case, planted(remembers_strides, *names)).violations == []
+    shown = examine(case, planted(remembers_strides, "grad", "second-layout"))
+    assert [violation.describe() for violation in shown.violations] == ["wrong value (output 1)"]
+    assert shown.symptom == Symptom("wrong:grad:second-layout", "values", "wrong value")
+    right = examine(case, planted(identity.build, "grad", "second-layout"))
+    assert right.rejected is None
+    assert not right.violations
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_identity_is_right_with_gradients_in_all_second_calls(name: str) -> None:
+    judged = 0
+    for seed in range(8):
+        for program in sample(swarm(seed), seed, 3):
+            examination = examined(program, f"identity:{name}")
+            assert not examination.violations
+            assert examination.mistake is None
+            judged += examination.rejected is None
+    assert judged >= 4
+
+
+def test_second_inputs_of_the_user_require_gradients() -> None:
+    seen: list[tuple[float, bool]] = []
+
+    def function(x: Tensor) -> Tensor:
+        seen.append((x[0].item(), x.requires_grad))
+        return x * 2
+
+    case = Case(function, lambda: [torch.ones(2)], lambda: [torch.full((2,), 2.0)])
+    trial = run_trial(case, target("identity:grad:second-call"))
+    assert trial.eager.outputs[0].tolist() == [4, 4]  # type: ignore[attr-defined]
+    assert {*seen} == {(1.0, True), (2.0, True)}
+
+
+# --- missing guards of torch ----------------------------------------------------------------------
+
+
+@known_bug
+def test_training_uses_the_graph_of_one_sharing_for_another(tmp_path: Path) -> None:
+    """pytorch/pytorch#139789. A script with torch alone shows it, as users would write it, too."""
+    accused = target("aot-eager:half-grad:second-call")
+    (violation, *_) = examine(Case.of(SHARED), accused, attribute=False).violations
+    assert violation.describe() == "wrong value (output 0)"
+    script = tmp_path / "script.py"
+    script.write_text(render(SHARED, accused, violation, exact=True))
+    text = script.read_text()
+    assert confirm(script).shown, text
+    assert "lambda: requiring_gradients(inputs(), {0: 'none', 1: 'none'})" in text
+    assert "with_their_gradients(apart, inputs)" in text
+    assert "def half(" not in text
+    by_users = Compiler.of_backend("aot_eager", accused.name, near=True)
+    assert "def conditions(" in by_users.recipe
+    assert "with_their_gradients(other_sharing(inputs), inputs)" in by_users.recipe
+
+
+@known_bug
+def test_the_other_way_round_all_inputs_require_gradients() -> None:
+    """The inputs of the first call are views of one."""
+    accused = target("aot-eager:grad:second-call")
+    violations = examine(Case.of(APART), accused, attribute=False).violations
+    assert "wrong value (output 0)" in [violation.describe() for violation in violations]
+
+
+# --- recipes --------------------------------------------------------------------------------------
+
+
+def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function]) -> object:
+    """What a run leaves behind, in a form that can be compared."""
+
+    def run(*inputs: Tensor) -> object:
+        return compile_(case.function, case.fresh_inputs())(*inputs)
+
+    seen = observe(run, case.fresh_inputs())
+    if seen.error is not None:
+        return type(seen.error)
+    return [(x.dtype, x.stride(), str(x.tolist())) for x in seen.tensors().values()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_with_gradients_makes_the_same_calls(name: str) -> None:
+    accused = target(f"identity:{name}")
+    namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
+    program = APART if name.endswith("second-size") else SHARED
+    exec(source(program), namespace)
+    exec(accused.recipe, namespace)
+    plain = Case(namespace["program"], functools.partial(input_tensors, program))
+    case = plain.under(accused)
+    built = ends(case, lambda function, inputs: accused.build(function, inputs).function)
+    by_recipe = Case(*namespace["conditions"](plain.function, plain.fresh_inputs))
+    assert ends(by_recipe, namespace["compiled"]) == built
+    assert isinstance(built, list)
+
+
+def test_gradients_of_half_need_an_input_that_can_have_them() -> None:
+    integers = of_vectors("v0 = aten.neg.default(x0)\nreturn (v0,)", 0, dtypes=(torch.int64,))
+    assert "no input can require gradients" in str(examined(integers, "aot:half-grad").rejected)
+    assert gradients.kinds_of(lambda x: x) == {}
