@@ -23,9 +23,9 @@ from aliasproof.reference_pass.capture.size_guards import SizeGuards
 from aliasproof.reference_pass.functionalize import Views, functionalize
 from aliasproof.reference_pass.noops import remove_noops
 from aliasproof.reference_pass.reinplace import reinplace
-from aliasproof.targets import aot, dynamo, variants
+from aliasproof.targets import dynamo, variants
 from aliasproof.targets.clauses import DATA_OF_A_TRACER, OTHER_DECOMPOSITION
-from aliasproof.targets.target import Build, Function, Target, Variant
+from aliasproof.targets.target import NOTHING, Build, Function, Target, Variant
 from aliasproof.targets.tracing import PLAIN, Tracing, untraced
 
 
@@ -201,27 +201,18 @@ def _by_backend(variant: Variant) -> Variant:
     return replace(variant, apart={"symbolic": f"'{variant.name}' {asks}"})
 
 
-def _through_dynamo(variant: Variant) -> Variant:
-    """A variant of which the backend gets the graph of Dynamo."""
-    return replace(_by_backend(variant), after=dynamo.TARGET)
-
-
-def _as_aot(_: Contract) -> Contract:
-    return variants.GRAD.changed(aot.CONTRACT)
-
-
 VARIANTS = (
     variants.SYMBOLIC,
-    # The backend trains through AOTAutograd, and promises no more than that.
-    *(replace(_by_backend(grad), after=aot.AOT, promises=_as_aot) for grad in variants.GRADS),
+    # The backend trains through AOTAutograd, whose limits are no excuse: users get the backend.
+    *(replace(_by_backend(grad), clauses=NOTHING) for grad in variants.GRADS),
     # Only through Dynamo is a module or a closure compiled, or a function for two grad modes: what
     # AOTAutograd makes for inputs that require gradients is only for such inputs.
-    _through_dynamo(variants.GUARDED_CAPTURED),
-    _through_dynamo(variants.BUFFERS),
+    _by_backend(variants.GUARDED_CAPTURED),
+    _by_backend(variants.BUFFERS),
     *map(_by_backend, (variants.SECOND_CALL, variants.SECOND_LAYOUT)),
     variants.SECOND_SIZE,
     _by_backend(variants.SECOND_DTYPE),
-    _through_dynamo(variants.by_dynamo(variants.SECOND_GRAD)),
+    _by_backend(variants.by_dynamo(variants.SECOND_GRAD)),
     _by_backend(variants.FEED_BACK),
     variants.KEPT_OUTPUTS,
 )
@@ -233,6 +224,7 @@ REFERENCE = Target(
     recipe=_recipe_untraced("alias"),
     traced_recipe=functools.partial(recipe, views="alias"),
     variants=VARIANTS,
+    excused=False,
 )
 REFERENCE_COPY = Target(
     name="reference-copy",
@@ -242,4 +234,5 @@ REFERENCE_COPY = Target(
     recipe=_recipe_untraced("copy"),
     traced_recipe=functools.partial(recipe, views="copy"),
     variants=VARIANTS,
+    excused=False,
 )

@@ -188,6 +188,7 @@ class Target:
     `conditions`, the function and its inputs are changed before anything runs, eager included. If
     they change a program, the recipe defines `conditions(program, inputs)` as well. `unavailable`
     says in one line why the target cannot run on this machine, and what to install; None if it can.
+    `excused` says whether a known bug of torch excuses a violation: it does not for our own pass.
     `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
     `cost` is about how many times as long a program takes as in most targets.
     """
@@ -201,6 +202,7 @@ class Target:
     layer: Target | None = None
     varies: tuple[Target, ...] = ()
     conditions: Conditions | None = None
+    excused: bool = True
     unavailable: Callable[[], str | None] = _available
     group: int = 1
     cost: float = 1.0

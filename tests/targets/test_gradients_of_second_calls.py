@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.publish.reproducer import Compiler, confirm, render
+from aliasproof.campaigns.store.plan import Shard
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.oracles.observation import observe
@@ -278,6 +282,35 @@ def test_a_recipe_with_gradients_makes_the_same_calls(name: str) -> None:
     by_recipe = Case(*namespace["conditions"](plain.function, plain.fresh_inputs))
     assert ends(by_recipe, namespace["compiled"]) == built
     assert isinstance(built, list)
+
+
+# --- our own pass has no excuse -------------------------------------------------------------------
+
+
+def test_a_violation_of_the_reference_pass_is_not_passed_on() -> None:
+    for name in ("reference", "reference-copy"):
+        plain = target(name)
+        assert not plain.excused
+        for variant in plain.variants:
+            accused = target(f"{name}:{variant.name}")
+            assert not accused.excused
+            assert all(earlier.name.startswith(name) for earlier in accused.earlier)
+            assert (accused.after, accused.layer) == (None, None)
+        assert target(f"{name}:grad").contract == plain.contract
+
+
+def test_no_known_bug_of_torch_excuses_the_reference_pass(program: Any) -> None:
+    """The same program and symptom, of which torch is excused."""
+    wrong = program("v0 = aten.expand.default(x0, [4])\naten.zero_.default(v0)\nreturn (x0,)", ())
+    excused = Symptom("aot", "values", "wrong value")
+    assert recognised(wrong, excused, reduced=False).known == "expand-inverse"
+    ours = Symptom("reference:grad", "values", "wrong value")
+    assert recognised(wrong, ours, reduced=False) == (None, False, ours)
+    assert Failure.of(ours, wrong, 0, past_known=False).symptom == ours
+    for past_known in (False, True):
+        shard = Shard(0, "reference", past_known=past_known, mended=("expand-inverse",))
+        assert shard.mends() == ()
+        assert replace(shard, target="aot").mends() != ()
 
 
 def test_gradients_of_half_need_an_input_that_can_have_them() -> None:

@@ -1,7 +1,8 @@
 """`recognised`: the known bug that a violation is, or what is left when all known bugs are mended.
 
 A violation that vanishes while a bug of torch is mended *is* that bug. Bugs that cannot be mended
-are recognised by a mark on the violation and the program.
+are recognised by a mark on the violation and the program. A target that is not `excused` has to be
+right in torch as it is.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     `Rejected` if the program is undefined in eager.
     """
     target = target_named(symptom.target)
+    if not target.excused:
+        return Recognition(None, exact=False, left=symptom)
     case = Case.of(program).under(target)
     # Mends are for targets. Eager runs in torch as it is.
     eager = run_eager(case)

@@ -121,7 +121,8 @@ def reduce_failure(failure: Failure, runner: Runner = HERE) -> ReducedFailure | 
     What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
     at one of them, since they are near. `runner` runs programs.
     """
-    symptom, every = failure.symptom, KNOWN_BUGS.values()
+    symptom = failure.symptom
+    every = KNOWN_BUGS.values() if target_named(symptom.target).excused else ()
     if failure.ends_process:  # with the mends, if it does so past them
         return _reduce(failure, runner, every) or _reduce(failure, runner)
     if symptom.latent:
