@@ -317,7 +317,8 @@ CHANGES = {
         (converted,),
     ),
     "second-grad": Change(
-        "called before under autograd with inputs that require gradients; the second call counts",
+        "called before under autograd with inputs that require gradients (none beside 'grad');"
+        " the second call counts",
         other_gradients,
         (differentiable, requiring_gradients, detached),
         gradients=True,
