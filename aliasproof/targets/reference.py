@@ -37,17 +37,18 @@ def _anything(trace: Trace) -> bool:
 CONTRACT = Contract(
     waivers=(OTHER_DECOMPOSITION,),
     refusals=(
-        # `Refused`, and its subclass `DataDependent`, are what `reference_pass` raises.
+        # `Refused`, and its subclass `DataDependent`, are what `reference_pass` raises. Dynamo
+        # quotes them below a line of its own.
         Refusal(
             "data-dependent call",
-            r"^DataDependent: ",
+            r"(?m)^(DataDependent|_BreaksGraph): ",
             "one graph must be right for all tensor data, so sizes and branches must not depend on"
             " it (docs/reference_pass.md)",
             depends_on_data,
         ),
         Refusal(
             "what no graph of ATen calls shows",
-            r"^Refused: .*(is a higher-order operator|cannot be traced|goes past the dispatcher"
+            r"(?m)^Refused: .*(is a higher-order operator|cannot be traced|goes past the dispatcher"
             r"|did not get as an argument|is not an ATen operator|is not an ATen call"
             r"|has no strides to reason about|one tensor is passed twice|an explicit generator"
             r"|seeds the default generator|a scale beside its storage|loop body writes)",
@@ -57,7 +58,7 @@ CONTRACT = Contract(
         ),
         Refusal(
             "operator whose schema hides what it writes",
-            r"^Refused: .*(its schema does not say so|no functional form that tells)",
+            r"(?m)^Refused: .*(its schema does not say so|no functional form that tells)",
             "cudnn_batch_norm in training and out= arguments of another size change what their"
             " schemas do not tell (docs/reference_pass.md)",
             _anything,

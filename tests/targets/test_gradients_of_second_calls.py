@@ -23,6 +23,8 @@ from aliasproof.oracles.observation import observe
 from aliasproof.programs.printing import source
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
+from aliasproof.reference_pass.backend import compiled
+from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.targets import gradients, identity
 from aliasproof.targets.gradients import half, requiring_gradients, with_their_gradients
 from aliasproof.targets.registry import TARGETS, target
@@ -311,6 +313,20 @@ def test_no_known_bug_of_torch_excuses_the_reference_pass(program: Any) -> None:
         shard = Shard(0, "reference", past_known=past_known, mended=("expand-inverse",))
         assert shard.mends() == ()
         assert replace(shard, target="aot").mends() != ()
+
+
+@pytest.mark.parametrize("name", ["reference:grad", "reference:grad:kept-outputs"])
+def test_a_refusal_of_the_reference_pass_is_documented_behind_dynamo(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*args: object, **options: object) -> object:
+        raise Refused("aten.foo writes x, its schema does not say so")
+
+    monkeypatch.setattr(compiled, "pipeline", refuses)
+    examination = examined(SQUARE, name)
+    assert examination.violations == []
+    names = [difference.limitation.name for difference in examination.documented]
+    assert names == ["refuses 'operator whose schema hides what it writes'"]
 
 
 def test_gradients_of_half_need_an_input_that_can_have_them() -> None:

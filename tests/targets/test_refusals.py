@@ -109,7 +109,7 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
         (masked, lambda: [matrix()]),
         (read_data, lambda: [matrix()]),
     ],
-    "^DataDependent: ": [(read_data, lambda: [matrix()])],
+    "^(DataDependent|": [(read_data, lambda: [matrix()])],
     "goes past the dispatcher": [(assigns_data, lambda: [matrix()])],
     "schema does not say so": [(resizes, lambda: [torch.empty(0)])],
     "functorch transform": [(squared_gradient, lambda: [matrix()])],
