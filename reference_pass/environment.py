@@ -29,12 +29,17 @@ from aliasproof.reference_pass.bases import (
     base_of_result,
     without_lazy_bits,
 )
+from aliasproof.reference_pass.eager.operand_access import note_strides, rounds_by_strides
 from aliasproof.reference_pass.emission import Emitter
 from aliasproof.reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
-from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
+from aliasproof.reference_pass.functional_storage import (
+    FunctionalStorage,
+    FunctionalView,
+    has_strides,
+)
 from aliasproof.reference_pass.nested import on_values, tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind
-from aliasproof.reference_pass.regions import Size, known
+from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_opaque
+from aliasproof.reference_pass.regions import Size, is_data_dependent, known, overlaps_itself
 from aliasproof.reference_pass.rules import Rules
 
 
@@ -51,7 +56,8 @@ class Environment:
     size that it has in eager by now. The key of `views`, `inputs` and `at_start` is the identity of
     a tensor object: the view that it is now, the node of the new graph if it is an input, and the
     view that this input was before the program changed its metadata. `plain` has the values that
-    contain no tensor, by node of the captured graph.
+    contain no tensor, by node of the captured graph. `read` has the strides in eager of what was
+    read for the call that comes next, by node of the new graph.
     """
 
     analysis: Analysis
@@ -64,19 +70,27 @@ class Environment:
     inputs: dict[int, fx.Node] = field(default_factory=dict)
     at_start: dict[int, FunctionalView] = field(default_factory=dict)
     plain: dict[fx.Node, Any] = field(default_factory=dict)
+    read: dict[fx.Node, Sequence[Size]] = field(default_factory=dict)
 
     # --- arguments --------------------------------------------------------------------------------
     #
     # An argument of a call is a node of the captured graph, or a nesting of nodes. Each node has a
     # value on fakes, and each tensor in that value is read through its view.
+    #
+    # A value can have other strides than in eager. The results of many calls depend on them: the
+    # graph of a branch was traced for them, random numbers are drawn in the order of memory, and
+    # sums are rounded in it. Strides are compared first, since they rarely differ.
 
-    def arguments(self, given: Any, exact: bool = False) -> Any:
-        """Arguments of a call in the new graph. With `exact`, they have eager's strides too."""
+    def arguments(self, given: Any, call: fx.Node | None = None) -> Any:
+        """Arguments of a call in the new graph.
+
+        For a captured `call` whose results depend on strides, they have those of eager.
+        """
 
         def argument(node: fx.Node) -> Any:
             if node in self.plain:
                 return self.plain[node]
-            return map_tensors(self.shown(node), lambda tensor: self._value(tensor, exact))
+            return map_tensors(self.shown(node), lambda tensor: self._value(tensor, call))
 
         return on_values(given, argument)
 
@@ -90,12 +104,47 @@ class Environment:
         finally:
             self.plain = before
 
-    def _value(self, tensor: torch.Tensor, exact: bool) -> fx.Node:
+    def _value(self, tensor: torch.Tensor, call: fx.Node | None) -> fx.Node:
         view = self.views[id(tensor)]
-        value = view.storage.read(view)
-        if exact and view.geometry is not None:
-            value = self.in_result_layout(value, view.geometry)
+        value, geometry = view.storage.read(view), view.geometry
+        if call is None or geometry is None:
+            return value
+        if not has_strides(value, geometry) and self._depends_on_strides(call):
+            value = self._with_strides(view, geometry)
+            if not has_strides(value, geometry):
+                return value
+        self.read[value] = geometry.strides
         return value
+
+    def _depends_on_strides(self, call: fx.Node) -> bool:
+        op = call.target
+        # An operator of another library gets more than strides (`layouts_in_eager`).
+        if isinstance(op, OpOverload) and (is_opaque(op) or facts(op).random):
+            return facts(op).random
+        return rounds_by_strides(call, self.analysis.value)
+
+    def _with_strides(self, view: FunctionalView, geometry: Geometry) -> fx.Node:
+        """The value of a view with the strides of eager."""
+        storage = view.storage
+        value = storage.read(view) if self.emit.copies else storage.read_by_strides(view)
+        # No copy can have the strides of a tensor that overlaps itself. A data-dependent size has
+        # another symbol here, so its strides cannot be compared.
+        if (
+            has_strides(value, geometry)
+            or overlaps_itself(geometry.region)
+            or any(map(is_data_dependent, value.meta["val"].stride()))
+        ):
+            return value
+        value = self.emit.laid_out(value, geometry.sizes, geometry.strides)
+        if self.emit.copies:
+            storage.replace(view, value)
+        return value
+
+    def noted(self, new: fx.Node) -> fx.Node:
+        """The new call, with the strides in eager of its operands noted for the invariants."""
+        read, self.read = self.read, {}
+        note_strides(new, read.get)
+        return new
 
     def plain_arguments(self, node: fx.Node) -> dict[str, Any]:
         """The arguments of a call by name; those that are tensors are None."""

@@ -5,12 +5,17 @@ They stay as they are, with the values of the analysis. So no node runs on fakes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import fx
 
 from aliasproof.reference_pass.alias_analysis import Analysis, storage_of, value_of
+from aliasproof.reference_pass.eager.operand_access import note_strides
 from aliasproof.reference_pass.invariants import other_write
 from aliasproof.reference_pass.metadata import note_value
 from aliasproof.reference_pass.operator_forms import aten, writes
+from aliasproof.reference_pass.regions import Size
 
 
 def unchanged(captured: fx.Graph, analysis: Analysis) -> fx.Graph | None:
@@ -23,7 +28,14 @@ def unchanged(captured: fx.Graph, analysis: Analysis) -> fx.Graph | None:
     graph.output(graph.graph_copy(captured, copies))
     for node, new in copies.items():
         note_value(new, analysis.value(node))
+        if new.op == "call_function":
+            note_strides(new, _strides)
     return graph if other_write(graph) is None and not _reads_what_it_wrote(graph) else None
+
+
+def _strides(operand: fx.Node) -> Sequence[Size] | None:
+    value = value_of(operand)
+    return value.stride() if isinstance(value, torch.Tensor) else None
 
 
 def _reads_what_it_wrote(graph: fx.Graph) -> bool:

@@ -19,7 +19,6 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect, operand_storages, written_tensors
-from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager.copied_operands import Layout
 from aliasproof.reference_pass.eager.strided_calls import copy_by_geometry, scatter_by_geometry
 from aliasproof.reference_pass.environment import Environment
@@ -37,14 +36,21 @@ from aliasproof.reference_pass.operator_forms import (
     rounds_its_scalar,
     unbind,
 )
-from aliasproof.reference_pass.regions import contiguous_strides, known, overlap, same_strides
+from aliasproof.reference_pass.regions import (
+    contiguous_strides,
+    is_data_dependent,
+    known,
+    overlap,
+    same_strides,
+)
 
 # --- calls that write nothing ---------------------------------------------------------------------
 #
 # In the new graph an operand can have other strides than in eager, or another offset, or a storage
 # of another size. Most ops do not depend on that. Four kinds do:
 #
-# - random ops draw numbers in the order of memory, so their operands get eager's strides;
+# - random ops draw numbers in the order of memory, and many others round by it, so their operands
+#   get eager's strides (`env.arguments`);
 # - `reshape` copies or not, depending on strides. A copy in eager is a copy here (`env.apart`);
 # - `as_strided_copy` reads bytes around its operand;
 # - `as_strided_scatter` copies the storage of its operand, and stores to bytes around it.
@@ -74,10 +80,8 @@ def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None
         )
         env.define(node, effect, effect.value, new if several else _picked(env, new)[0])
         return
-    # The graph of a branch was traced for the strides that its operands have in eager.
-    exact = op in HIGHER_ORDER or (isinstance(op, OpOverload) and facts(op).random)
-    args, kwargs = env.arguments(node.args, exact), env.arguments(node.kwargs, exact)
-    new = env.emit.call(op, *args, **kwargs)
+    args, kwargs = env.arguments(node.args, node), env.arguments(node.kwargs, node)
+    new = env.noted(env.emit.call(op, *args, **kwargs))
     if isinstance(effect.value, torch.Tensor):
         new = env.apart(new, operand_storages(new))
     env.define(node, effect, effect.value, new)
@@ -99,7 +103,7 @@ def call_with_writes(env: Environment, node: fx.Node, effect: Effect, op: OpOver
         return
     if not is_opaque(op):
         _refuse_two_writes(op, [view for view in views if not _has_lazy_bits(view)])
-    results = _parts(env, _functional(env, op, (node.args, node.kwargs), views))
+    results = _parts(env, _functional(env, node, op, (node.args, node.kwargs), views))
     fresh = facts(op).fresh
     returned = effect.value if len(op._schema.returns) > 1 else (effect.value,)
     for result, index in zip(results, fresh, strict=False):
@@ -120,13 +124,14 @@ def _has_lazy_bits(view: FunctionalView) -> bool:
 
 def _functional(
     env: Environment,
+    node: fx.Node,
     op: OpOverload,
     passed: tuple[tuple[Any, ...], dict[str, Any]],
     views: list[FunctionalView],
 ) -> fx.Node:
-    """The call of the functional form. `passed` are the arguments in the captured graph."""
-    exact, form = facts(op).random, env.rules.functional_form(op)
-    if exact and not all(map(_is_contiguous, views)):
+    """The call of the functional form, for a captured call. `passed` are its arguments."""
+    form = env.rules.functional_form(op)
+    if facts(op).random and not all(map(_is_contiguous, views)):
         # Random numbers come in the order of memory, and the functional form has another layout.
         form = None
     # An op that writes computes in the dtype of its destination (`cumsum_` of int8).
@@ -138,17 +143,17 @@ def _functional(
     if form is not None and env.rules.overwrites(form) and facts(op).writes == facts(op).names[:1]:
         old = views[0].storage.value_before_queue(views[0])
     first = () if old is None else (old,)
-    args = (*first, *env.arguments(passed[0][len(first) :], exact))
-    kwargs = env.arguments(passed[1], exact)
+    args = (*first, *env.arguments(passed[0][len(first) :], node))
+    kwargs = env.arguments(passed[1], node)
     if is_opaque(op):
         layouts = layouts_in_eager(env, op, bind(op, *passed))
         given = kwargs if layouts is None else {**kwargs, "layouts": layouts}
         return env.emit.call(on_copies, op, *args, **given)
     if form is None:
         _refuse_overlapping_operands(env, op, bind(op, *passed), views)
-        return env.emit.call(on_copies, op, *args, **kwargs)
+        return env.noted(env.emit.call(on_copies, op, *args, **kwargs))
     args, kwargs = functional_call(op, form, bind(op, args, kwargs), dtype)
-    new = env.emit.call(form, *args, **kwargs)
+    new = env.noted(env.emit.call(form, *args, **kwargs))
     new.meta[WRITTEN_IN_PLACE] = not facts(op).outs
     return new
 
@@ -209,10 +214,10 @@ def _call_item_by_item(
             if op is aten._foreach_copy_.default:
                 # The functional form copies whole storages. Of `copy` the passes know that.
                 item = (given["self"][index], given["src"][index])
-                new = _functional(env, aten.copy_.default, (item, {}), [view])
+                new = _functional(env, node, aten.copy_.default, (item, {}), [view])
             else:
                 of_one = given | {name: [given[name][index]] for name in lists}
-                (new,) = _picked(env, _functional(env, op, unbind(op, of_one), [view]))
+                (new,) = _picked(env, _functional(env, node, op, unbind(op, of_one), [view]))
         view.storage.write(view, new)
 
 
@@ -272,11 +277,7 @@ def _has_layout(value: torch.Tensor, layout: Layout) -> bool:
     pairs = [*zip(value.stride(), strides, strict=True), (value.storage_offset(), offset)]
     pairs.append((value.untyped_storage().nbytes(), nbytes))
     # A data-dependent size has another symbol here, and no graph can compute it before.
-    return all(_is_data_dependent(own) or known(own == wanted) for own, wanted in pairs)
-
-
-def _is_data_dependent(size: Any) -> bool:
-    return isinstance(size, torch.SymInt) and not size.node.has_hint()
+    return all(is_data_dependent(own) or known(own == wanted) for own, wanted in pairs)
 
 
 # --- calls that are refused -----------------------------------------------------------------------

@@ -75,6 +75,14 @@ class FunctionalView:
         current = self.storage.rules.is_current(self.version, self.storage.version)
         return self.value if current else None
 
+    @property
+    def has_its_strides(self) -> bool:
+        """True if the noted value is known to have the strides of eager. That of a base has."""
+        if self.parent is None:
+            return True
+        value, geometry = self.value, self.geometry
+        return value is not None and geometry is not None and has_strides(value, geometry)
+
     def note(self, value: fx.Node) -> fx.Node:
         """Note the value at the version that the storage has now."""
         self.value, self.version = value, self.storage.version
@@ -83,6 +91,11 @@ class FunctionalView:
     def through(self, op: OpOverload, *arguments: Any) -> FunctionalView:
         """The view one step further: a view op of this one."""
         return FunctionalView(self.storage, None, self, (op, arguments))
+
+
+def has_strides(value: fx.Node, geometry: Geometry) -> bool:
+    """True if a value has the strides of a geometry, as far as they locate elements."""
+    return same_strides(geometry.sizes, value.meta["val"].stride(), geometry.strides)
 
 
 # --- storages -------------------------------------------------------------------------------------
@@ -135,10 +148,30 @@ class FunctionalStorage:
             self.apply()
         return self.regenerate(view)
 
-    def regenerate(self, view: FunctionalView) -> fx.Node:
-        """The value of a view by its chain, from the nearest ancestor whose value is known."""
+    # A value that was written through a view with gaps is dense: it has other strides than the view
+    # has in eager. An operator whose bits depend on strides needs those of eager. The base has
+    # them, so the view is regenerated from there. View copies are dense, always: then the value
+    # itself is copied, and takes the place of the other one.
+
+    def read_by_strides(self, view: FunctionalView) -> fx.Node:
+        """The value of a view, regenerated from the nearest ancestor with the strides of eager."""
+        self.apply()
+        return self.regenerate(view, by_strides=True)
+
+    def replace(self, view: FunctionalView, value: fx.Node) -> None:
+        """Let a read of a view give another node with the same contents."""
+        if self.queue and self.queue[-1][0] is view:
+            self.queue[-1] = view, value
+        else:
+            view.note(value)
+
+    def regenerate(self, view: FunctionalView, by_strides: bool = False) -> fx.Node:
+        """The value of a view by its chain, from the nearest ancestor whose value is known.
+
+        With `by_strides`, that value must have the strides of eager, too.
+        """
         chain = []
-        while view.current is None:
+        while view.current is None or (by_strides and not view.has_its_strides):
             chain.append(view)
             assert view.parent is not None, "the value of a base is always known"
             view = view.parent

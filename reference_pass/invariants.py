@@ -1,8 +1,8 @@
 """The invariants of FX passes, as checks: each says what is wrong with a graph module, or None.
 
 They are what `torch/_inductor/fx_passes/README.md` asks of a pass: no mutation except a `copy_`
-epilogue, true metadata, and no new aliasing between inputs and outputs. A pass names those that it
-requires and those that it ensures (`pipeline.py`).
+epilogue, true metadata, and no new aliasing between inputs and outputs; and operands that give the
+bits of eager. A pass names those that it requires and those that it ensures (`pipeline.py`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,18 @@ from aliasproof.reference_pass.alias_analysis import (
 )
 from aliasproof.reference_pass.capture.aten_graphs import is_aten
 from aliasproof.reference_pass.eager.fake_execution import fake_mode, on_fakes
+from aliasproof.reference_pass.eager.operand_access import noted_strides, rounds_by_strides
 from aliasproof.reference_pass.metadata import run
 from aliasproof.reference_pass.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, writes
-from aliasproof.reference_pass.regions import Region, known, overlap, overlaps_itself
+from aliasproof.reference_pass.regions import (
+    Region,
+    is_data_dependent,
+    known,
+    overlap,
+    overlaps_itself,
+    same_strides,
+)
 
 Invariant: TypeAlias = Callable[[fx.GraphModule], str | None]
 Aliases: TypeAlias = frozenset[tuple[str, str]]
@@ -105,6 +113,23 @@ def no_copy_reads_what_it_writes(graph_module: fx.GraphModule) -> str | None:
                 and not one.same(other)
             ):
                 return f"{node.format_node()} reads what it writes"
+    return None
+
+
+def operands_have_eager_strides(graph_module: fx.GraphModule) -> str | None:
+    """A call whose bits depend on strides has operands with those of the captured graph."""
+    for node in graph_module.graph.nodes:
+        for operand, strides in noted_strides(node):
+            value = operand.meta["val"]
+            own, sizes = value.stride(), tuple(value.shape)
+            # A data-dependent size has another symbol in the captured graph.
+            if same_strides(sizes, own, tuple(strides)) or any(map(is_data_dependent, own)):
+                continue
+            if rounds_by_strides(node):
+                return (
+                    f"{operand} has strides {list(own)}, in eager {list(strides)},"
+                    f" and the bits of {node.format_node()} depend on them"
+                )
     return None
 
 

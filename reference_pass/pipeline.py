@@ -30,6 +30,7 @@ from aliasproof.reference_pass.invariants import (
     is_functional,
     metadata_is_true,
     no_copy_reads_what_it_writes,
+    operands_have_eager_strides,
 )
 from aliasproof.reference_pass.metadata import update_metadata
 from aliasproof.reference_pass.noops import remove_noops
@@ -101,6 +102,7 @@ class Functionalize(_Pass):
         is_functional,
         metadata_is_true,
         no_copy_reads_what_it_writes,
+        operands_have_eager_strides,
     )
     keeps_aliases: ClassVar[bool] = False  # a graph with mutation has no metadata to compare with
 
@@ -135,6 +137,7 @@ class RemoveNoOps(_Pass):
         is_functional,
         metadata_is_true,
         no_copy_reads_what_it_writes,
+        operands_have_eager_strides,
     )
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
@@ -153,6 +156,7 @@ class Reinplace(_Pass):
         is_aten_graph,
         metadata_is_true,
         no_copy_reads_what_it_writes,
+        operands_have_eager_strides,
     )
 
     def __init__(self, *sample_args: object, conditions: Sequence[Condition] = CONDITIONS) -> None:

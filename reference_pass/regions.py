@@ -35,6 +35,11 @@ def known(condition: Any) -> bool:
     return condition if isinstance(condition, bool) else statically_known_true(condition)
 
 
+def is_data_dependent(size: Size) -> bool:
+    """True for a symbol that has no value before the run."""
+    return isinstance(size, torch.SymInt) and not size.node.has_hint()
+
+
 def equal(one: tuple[Size, ...], other: tuple[Size, ...]) -> bool:
     """True if two tuples of sizes are known to be equal."""
     return len(one) == len(other) and all(known(a == b) for a, b in zip(one, other, strict=True))

@@ -7,16 +7,18 @@ table gets the safe answer: it reads all values of each operand.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.nested import leaves_in, tensors_in
+from aliasproof.reference_pass.nested import leaves_in, nodes_in, tensors_in
 from aliasproof.reference_pass.operator_forms import (
     aten,
     bind,
     facts,
+    functional_form,
     is_opaque,
     is_pointwise,
     on_copies,
@@ -125,22 +127,60 @@ def misaligned_by(user: fx.Node, shift: Size) -> bool:
 # --- bits that depend on strides ------------------------------------------------------------------
 
 
-def rounds_by_strides(node: fx.Node) -> bool:
+def note_strides(call: fx.Node, strides: Callable[[fx.Node], Sequence[Size] | None]) -> None:
+    """Note for each operand of a call the strides that it has in eager; None if not known."""
+    call.meta[_STRIDES] = list(map(strides, _operands(call)))
+
+
+def noted_strides(call: fx.Node) -> Iterator[tuple[fx.Node, Sequence[Size]]]:
+    """The operands of a call, each with the strides that it has in eager, as far as noted."""
+    pairs = zip(_operands(call), call.meta.get(_STRIDES, ()), strict=False)
+    return ((operand, strides) for operand, strides in pairs if strides is not None)
+
+
+_STRIDES = "strides in eager"  # the key in the metadata of a node
+
+
+def _operands(node: fx.Node) -> list[fx.Node]:
+    """The nodes that are arguments of a call, in the order of the schema.
+
+    A form of the same call in place, or with an `out=`, has the same ones first.
+    """
+    op, args = _called(node)
+    given = bind(op, args, node.kwargs) if isinstance(op, OpOverload) else {}
+    if not node.kwargs or not given:
+        return nodes_in((args, node.kwargs))
+    return [leaf for name in facts(op).names if name in given for leaf in nodes_in(given[name])]
+
+
+def _called(node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
+    """The operator that a node calls, maybe on copies, and its arguments by position."""
+    return (node.args[0], node.args[1:]) if node.target is on_copies else (node.target, node.args)
+
+
+def _noted(node: fx.Node) -> Any:
+    return node.meta["val"]
+
+
+def rounds_by_strides(node: fx.Node, value: Callable[[fx.Node], Any] = _noted) -> bool:
     """True if the bits that a call computes may depend on the strides of its tensors.
 
     A sum adds in the order of memory. The vector loop of `sigmoid`, for dense tensors, does not
     round as the scalar loop does. Where each element is moved, or rounded once and correctly, the
     order does not matter.
     """
-    if not isinstance(node.target, OpOverload):
-        return True  # a control flow call, or a call on copies
-    given = bind(node.target, node.args, node.kwargs)
-    values = [leaf.meta["val"] if isinstance(leaf, fx.Node) else leaf for leaf in leaves_in(given)]
-    tensors = tensors_in([*values, node.meta["val"]])
-    rounds = any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors)
-    if not rounds and is_pointwise(node.target):
+    op, args = _called(node)
+    if not isinstance(op, OpOverload):
+        return True  # a control flow call
+    if unread(op):
         return False
-    packet = node.target.overloadpacket
+    given = bind(op, args, node.kwargs)
+    values = [value(leaf) if isinstance(leaf, fx.Node) else leaf for leaf in leaves_in(given)]
+    tensors = tensors_in([*values, value(node)])
+    rounds = any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors)
+    if not rounds and is_pointwise(op):
+        return False
+    packet = (functional_form(op) or op).overloadpacket
     if packet in _ROUND_ONCE:
         # `alpha` is a second operation. A complex product has three.
         scaled = given.get("alpha", 1) != 1 or given.get("rounding_mode") is not None
@@ -159,7 +199,10 @@ _ROUND_ONCE = {
 _MOVE = {
     *(aten.clone, aten.copy, aten._to_copy, aten.fill, aten.zero, aten.where, aten.masked_fill),
     *(aten.cat, aten.stack, aten.flip, aten.roll, aten.repeat, aten.constant_pad_nd, aten.tril),
-    *(aten.triu, aten.index, aten.gather, aten.index_select, aten.embedding),
+    *(aten.triu, aten.index, aten.gather, aten.index_select, aten.embedding, aten.reshape),
+    *(aten.contiguous, aten.flatten, aten.index_put, aten.masked_select, aten.nonzero, aten.take),
+    *(aten._foreach_copy, aten.slice_copy, aten.select_copy, aten.view_copy, aten.expand_copy),
+    *(aten.permute_copy, aten.transpose_copy, aten.unfold_copy, aten.diagonal_copy),
     *(scatter.overloadpacket for scatter in SCATTERS),
     *(aten.sym_size, aten.sym_numel),
 }
