@@ -21,6 +21,7 @@ from aliasproof.reference_pass.alias_analysis import storage_of
 from aliasproof.reference_pass.eager.operand_access import SCATTERS
 from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.liveness import Liveness, stored_over
+from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import (
     aten,
     bind,
@@ -103,9 +104,10 @@ def _into_operands(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterato
     if rounds_in_place(node) or (op is aten.copy.default and _loses_sign(node)):
         return
     form = in_place_form(op)
-    dtype = getattr(node.meta["val"], "dtype", None)  # None for several results
-    if form is not None and rounds_its_scalar(form, dtype):
-        form = aten.mul_.Tensor  # takes the same arguments: a number for a tensor
+    dtypes = {tensor.dtype for tensor in tensors_in(node.meta["val"])}
+    if form is not None and any(rounds_its_scalar(form, dtype) for dtype in dtypes):
+        # It takes the same arguments: a number for a tensor. A call on lists has no such form.
+        form = aten.mul_.Tensor if form is aten.mul_.Scalar else None
     if form is not None:
         yield from _in_place(node, op, form, liveness)
     if isinstance(node.meta["val"], torch.Tensor) and is_pointwise(op):

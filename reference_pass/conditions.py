@@ -31,6 +31,7 @@ from aliasproof.reference_pass.eager.operand_access import (
     SCATTERS,
     depends_on_location,
     misaligned_by,
+    noted_strides,
     rounds_by_strides,
     shows_layout,
     unread,
@@ -38,7 +39,13 @@ from aliasproof.reference_pass.eager.operand_access import (
 from aliasproof.reference_pass.emission import has_partial_element
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_pointwise
+from aliasproof.reference_pass.operator_forms import (
+    WRITTEN_IN_PLACE,
+    aten,
+    bind,
+    facts,
+    is_pointwise,
+)
 from aliasproof.reference_pass.regions import (
     Region,
     Size,
@@ -80,9 +87,11 @@ def same_stride(candidate: Candidate) -> str | None:
 
     The op itself must not depend on them either. Kernels draw random numbers and add in memory
     order, and some kernels with several results expect the same layout of all. Strides that locate
-    no element are not reliable on fakes, so no use may depend on them.
+    no element are not reliable on fakes, so no use may depend on them. A call that eager makes in
+    place, on an operand of these strides, has the bits of eager there.
     """
     op = facts(candidate.op)
+    rounds = rounds_by_strides(candidate.node) and not _is_as_in_eager(candidate)
     for slot in candidate.slots:
         operand = slot.destination.meta["val"]
         if slot.result is not None and (
@@ -94,7 +103,7 @@ def same_stride(candidate: Candidate) -> str | None:
             continue
         strides = operand.stride(), slot.value.stride()
         differs = "{} has strides {}, the result {}".format(slot.destination, *strides)
-        if op.random or len(op.writes) > 1 or rounds_by_strides(candidate.node):
+        if op.random or len(op.writes) > 1 or rounds:
             return f"{differs}, and the op itself depends on them"
         if slot.result is not None and (
             user := stride_use(slot.result, operand, candidate.liveness)
@@ -295,6 +304,17 @@ CONDITIONS: tuple[Condition, ...] = (
 def _writing(candidate: Candidate) -> tuple[Slot, ...]:
     """The slots that would be written: none where the result is at its destination already."""
     return () if candidate.how is How.REDUNDANT else candidate.slots
+
+
+def _is_as_in_eager(candidate: Candidate) -> bool:
+    """True if eager makes the call in place, too, on operands that have the same strides."""
+    if candidate.how is How.OUT or not candidate.node.meta.get(WRITTEN_IN_PLACE):
+        return False
+    in_eager = dict(noted_strides(candidate.node))
+    return all(
+        equal(tuple(in_eager.get(slot.destination, ())), slot.destination.meta["val"].stride())
+        for slot in candidate.slots
+    )
 
 
 def _is_elementwise(candidate: Candidate) -> bool:

@@ -109,14 +109,15 @@ class Environment:
         value, geometry = view.storage.read(view), view.geometry
         if call is None or geometry is None:
             return value
-        if not has_strides(value, geometry) and self._depends_on_strides(call):
+        if not has_strides(value, geometry) and self.depends_on_strides(call):
             value = self._with_strides(view, geometry)
             if not has_strides(value, geometry):
                 return value
         self.read[value] = geometry.strides
         return value
 
-    def _depends_on_strides(self, call: fx.Node) -> bool:
+    def depends_on_strides(self, call: fx.Node) -> bool:
+        """True if the results of a captured call may depend on the strides of its operands."""
         op = call.target
         # An operator of another library gets more than strides (`layouts_in_eager`).
         if isinstance(op, OpOverload) and (is_opaque(op) or facts(op).random):

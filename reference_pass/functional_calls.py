@@ -143,19 +143,44 @@ def _functional(
     if form is not None and env.rules.overwrites(form) and facts(op).writes == facts(op).names[:1]:
         old = views[0].storage.value_before_queue(views[0])
     first = () if old is None else (old,)
-    args = (*first, *env.arguments(passed[0][len(first) :], node))
-    kwargs = env.arguments(passed[1], node)
+    call = None if is_opaque(op) and not facts(op).random else node
+    args = (*first, *env.arguments(passed[0][len(first) :], call))
+    kwargs = env.arguments(passed[1], call)
     if is_opaque(op):
         layouts = layouts_in_eager(env, op, bind(op, *passed))
         given = kwargs if layouts is None else {**kwargs, "layouts": layouts}
         return env.emit.call(on_copies, op, *args, **given)
-    if form is None:
-        _refuse_overlapping_operands(env, op, bind(op, *passed), views)
-        return env.noted(env.emit.call(on_copies, op, *args, **kwargs))
-    args, kwargs = functional_call(op, form, bind(op, args, kwargs), dtype)
-    new = env.noted(env.emit.call(form, *args, **kwargs))
-    new.meta[WRITTEN_IN_PLACE] = not facts(op).outs
-    return new
+    if form is not None:
+        own_args, own_kwargs = functional_call(op, form, bind(op, args, kwargs), dtype)
+        new = env.emit.call(form, *own_args, **own_kwargs)
+        new.meta[WRITTEN_IN_PLACE] = not facts(op).outs
+        if not _rounds_elsewhere(env, node, new, views) or _read_overlaps(env, op, passed, views):
+            return env.noted(new)
+        env.emit.graph.erase_node(new)
+    elif _read_overlaps(env, op, passed, views):
+        raise Refused(
+            f"{op} reads memory that it writes, in an order that its schema does not state"
+        )
+    return env.noted(env.emit.call(on_copies, op, *args, **kwargs))
+
+
+# An `out=` can have gaps, or be transposed. Then the kernel runs other loops than for the new
+# tensor of the functional form, and may round in another way.
+
+
+def _rounds_elsewhere(
+    env: Environment, node: fx.Node, new: fx.Node, written: list[FunctionalView]
+) -> bool:
+    """True if a call into an `out=` may have other bits than its functional form, `new`."""
+    op = node.target
+    if not isinstance(op, OpOverload) or not facts(op).outs or any(map(_has_lazy_bits, written)):
+        return False
+    results = tensors_in(new.meta["val"])[len(facts(op).fresh) :]
+    return env.depends_on_strides(node) and not all(
+        view.geometry is None
+        or same_strides(view.geometry.sizes, result.stride(), view.geometry.strides)
+        for view, result in zip(written, results, strict=True)
+    )
 
 
 def _is_contiguous(view: FunctionalView) -> bool:
@@ -305,21 +330,21 @@ def _refuse_two_writes(op: OpOverload, views: list[FunctionalView]) -> None:
         others.append(view)
 
 
-def _refuse_overlapping_operands(
-    env: Environment, op: OpOverload, given: dict[str, Any], written: list[FunctionalView]
-) -> None:
-    """Raise `Refused` if an op without a functional form reads bytes that it writes."""
+def _read_overlaps(
+    env: Environment,
+    op: OpOverload,
+    passed: tuple[tuple[Any, ...], dict[str, Any]],
+    written: list[FunctionalView],
+) -> bool:
+    """True if a call reads bytes that it writes, through another argument."""
     read = [
         view
-        for name, value in given.items()
+        for name, value in bind(op, *passed).items()
         if name not in facts(op).writes
         for operand in nodes_in(value)
         for view in env.views_of(operand)
     ]
-    if any(_may_overlap(view, other) for view in written for other in read):
-        raise Refused(
-            f"{op} reads memory that it writes, in an order that its schema does not state"
-        )
+    return any(_may_overlap(view, other) for view in written for other in read)
 
 
 def _may_overlap(one: FunctionalView, other: FunctionalView) -> bool:

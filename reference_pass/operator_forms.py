@@ -234,7 +234,10 @@ def copied_view(op: OpOverload) -> OpOverload | None:
 
 def rounds_its_scalar(op: OpOverload, dtype: torch.dtype | None) -> bool:
     """True if an in-place op rounds its scalar to this dtype, and its functional form does not."""
-    return op is aten.mul_.Scalar and dtype in (torch.bfloat16, torch.float16)
+    return op in _ROUND_SCALARS and dtype in (torch.bfloat16, torch.float16)
+
+
+_ROUND_SCALARS = {aten.mul_.Scalar, aten._foreach_mul_.Scalar, aten._foreach_mul_.ScalarList}
 
 
 def rounds_in_place(node: fx.Node) -> bool:
