@@ -18,11 +18,16 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import storage_of
-from aliasproof.reference_pass.eager.operand_access import SCATTERS
+from aliasproof.reference_pass.eager.operand_access import (
+    SCATTERS,
+    noted_strides,
+    rounds_by_strides,
+)
 from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.liveness import Liveness, stored_over
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import (
+    WRITTEN_IN_PLACE,
     aten,
     bind,
     facts,
@@ -35,6 +40,7 @@ from aliasproof.reference_pass.operator_forms import (
     unbind,
     writes,
 )
+from aliasproof.reference_pass.regions import equal
 
 
 class How(Enum):
@@ -79,6 +85,22 @@ class Candidate:
     def at(self) -> int:
         """The position of the node."""
         return self.liveness.position[self.node]
+
+    @property
+    def rounds_elsewhere(self) -> bool:
+        """True if the call may have other bits at the strides of its destinations than now.
+
+        Not where eager makes it in place, too, at the same strides.
+        """
+        if not rounds_by_strides(self.node):
+            return False
+        if self.how is How.OUT or not self.node.meta.get(WRITTEN_IN_PLACE):
+            return True
+        noted = dict(noted_strides(self.node))
+        return not all(
+            equal(tuple(noted.get(slot.destination, ())), slot.destination.meta["val"].stride())
+            for slot in self.slots
+        )
 
 
 def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:

@@ -31,21 +31,13 @@ from aliasproof.reference_pass.eager.operand_access import (
     SCATTERS,
     depends_on_location,
     misaligned_by,
-    noted_strides,
-    rounds_by_strides,
     shows_layout,
     unread,
 )
 from aliasproof.reference_pass.emission import has_partial_element
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operator_forms import (
-    WRITTEN_IN_PLACE,
-    aten,
-    bind,
-    facts,
-    is_pointwise,
-)
+from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_pointwise
 from aliasproof.reference_pass.regions import (
     Region,
     Size,
@@ -86,12 +78,11 @@ def same_stride(candidate: Candidate) -> str | None:
     """(1a) The operand has the strides of the result, or no use of the result depends on them.
 
     The op itself must not depend on them either. Kernels draw random numbers and add in memory
-    order, and some kernels with several results expect the same layout of all. Strides that locate
-    no element are not reliable on fakes, so no use may depend on them. A call that eager makes in
-    place, on an operand of these strides, has the bits of eager there.
+    order, and some kernels with several results expect the same layout of all. (Where eager makes
+    the call in place at these strides, it has the bits of eager.) Strides that locate no element
+    are not reliable on fakes, so no use may depend on them.
     """
     op = facts(candidate.op)
-    rounds = rounds_by_strides(candidate.node) and not _is_as_in_eager(candidate)
     for slot in candidate.slots:
         operand = slot.destination.meta["val"]
         if slot.result is not None and (
@@ -103,7 +94,7 @@ def same_stride(candidate: Candidate) -> str | None:
             continue
         strides = operand.stride(), slot.value.stride()
         differs = "{} has strides {}, the result {}".format(slot.destination, *strides)
-        if op.random or len(op.writes) > 1 or rounds:
+        if op.random or len(op.writes) > 1 or candidate.rounds_elsewhere:
             return f"{differs}, and the op itself depends on them"
         if slot.result is not None and (
             user := stride_use(slot.result, operand, candidate.liveness)
@@ -304,17 +295,6 @@ CONDITIONS: tuple[Condition, ...] = (
 def _writing(candidate: Candidate) -> tuple[Slot, ...]:
     """The slots that would be written: none where the result is at its destination already."""
     return () if candidate.how is How.REDUNDANT else candidate.slots
-
-
-def _is_as_in_eager(candidate: Candidate) -> bool:
-    """True if eager makes the call in place, too, on operands that have the same strides."""
-    if candidate.how is How.OUT or not candidate.node.meta.get(WRITTEN_IN_PLACE):
-        return False
-    in_eager = dict(noted_strides(candidate.node))
-    return all(
-        equal(tuple(in_eager.get(slot.destination, ())), slot.destination.meta["val"].stride())
-        for slot in candidate.slots
-    )
 
 
 def _is_elementwise(candidate: Candidate) -> bool:

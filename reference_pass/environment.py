@@ -39,7 +39,7 @@ from aliasproof.reference_pass.functional_storage import (
 )
 from aliasproof.reference_pass.nested import on_values, tensors_in
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_opaque
-from aliasproof.reference_pass.regions import Size, is_data_dependent, known, overlaps_itself
+from aliasproof.reference_pass.regions import Size, is_data_dependent, known
 from aliasproof.reference_pass.rules import Rules
 
 
@@ -128,11 +128,11 @@ class Environment:
         """The value of a view with the strides of eager."""
         storage = view.storage
         value = storage.read(view) if self.emit.copies else storage.read_by_strides(view)
-        # No copy can have the strides of a tensor that overlaps itself. A data-dependent size has
-        # another symbol here, so its strides cannot be compared.
+        # A copy has no stride of zero. A data-dependent size has another symbol here, so that
+        # strides of such sizes cannot be compared.
         if (
             has_strides(value, geometry)
-            or overlaps_itself(geometry.region)
+            or any(known(stride == 0) for stride in geometry.strides)
             or any(map(is_data_dependent, value.meta["val"].stride()))
         ):
             return value
