@@ -49,11 +49,11 @@ class _WithHistory(torch.autograd.Function):
 def with_history(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     """The new contents of a tensor, with the gradients of its old ones.
 
-    Raises `Refused` if the new contents have a history of their own: then two tensors of the
+    Raises `LostHistory` if the new contents have a history of their own: then two tensors of the
     program have the same memory, and other gradients.
     """
     if torch.is_grad_enabled() and new.requires_grad:
-        raise Refused(
+        raise LostHistory(
             "what is written through detach() has a gradient, and the tensor that was detached has"
             " another one; write the tensor itself, or detach what is written"
         )

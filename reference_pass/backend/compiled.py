@@ -27,10 +27,10 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.fx.graph import _BoxedCodeGen
 
 from aliasproof.reference_pass.backend.differentiation import (
     TRAINING,
+    Differentiate,
     Runnable,
     Trained,
     may_write,
@@ -61,7 +61,7 @@ from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import writes_inputs
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views, functionalize_by
-from aliasproof.reference_pass.graph_copies import copied
+from aliasproof.reference_pass.graph_copies import copied, taking_a_list
 from aliasproof.reference_pass.history import LostHistory
 from aliasproof.reference_pass.pipeline import pipeline
 
@@ -77,10 +77,7 @@ def _compiling() -> Iterator[None]:
         yield
 
 
-# AOTAutograd on a graph without mutation, its inputs, and those inputs that the caller overwrites.
-Differentiate = Callable[[fx.GraphModule, Sequence[Any], frozenset[AOTInput]], Callable[..., Any]]
-
-
+_NO_GRADIENT = "does not support automatic differentiation"
 _log = logging.getLogger(__name__)
 
 
@@ -249,7 +246,7 @@ class Compiled:
         if anywhere and self._depends_on_location(captured):
             return None
         if self.differentiate is not None:
-            return self._trained(mode, captured, new_fakes, anywhere=anywhere)
+            return self._trained_or_given(mode, captured, new_fakes, anywhere=anywhere)
         compiled = pipeline(
             captured, *new_fakes(), views=self.views, strict=self.strict, noted=self.noted
         )
@@ -258,7 +255,7 @@ class Compiled:
         self._depends_on_sharing(compiled)
         if self.views == "alias" and has_higher_peak(compiled):
             compiled = copied(captured)
-        return _taking_a_list(detach_new_outputs(compiled, captured))
+        return taking_a_list(detach_new_outputs(compiled, captured))
 
     def _depends_on_sharing(self, graph_module: fx.GraphModule) -> None:
         if writes_inputs(graph_module):
@@ -269,6 +266,19 @@ class Compiled:
             self.detail = Detail.LOCATIONS
         return self.detail is Detail.LOCATIONS
 
+    def _trained_or_given(
+        self, mode: FakeTensorMode, captured: fx.GraphModule, new_fakes: Any, *, anywhere: bool
+    ) -> Trained | None:
+        """The graph as it is `_trained`, or as it was given, for which autograd is right."""
+        try:
+            return self._trained(mode, captured, new_fakes, anywhere=anywhere)
+        except (LostHistory, RuntimeError) as reason:
+            # Of some functional forms, autograd knows no gradient for complex numbers.
+            if not isinstance(reason, LostHistory) and _NO_GRADIENT not in str(reason):
+                raise
+            _log.info("not compiled: %s", reason)
+            return Trained(self.graph_module, None)
+
     def _trained(
         self,
         mode: FakeTensorMode,
@@ -278,11 +288,7 @@ class Compiled:
         anywhere: bool,
     ) -> Trained | None:
         """The captured graph without mutation, differentiated, and its epilogue."""
-        try:
-            functional = functionalize_by(TRAINING, captured, *new_fakes(), views=self.views)
-        except LostHistory as reason:  # autograd is right for the program as it was given
-            _log.info("not compiled: %s", reason)
-            return Trained(self.graph_module, None)
+        functional = functionalize_by(TRAINING, captured, *new_fakes(), views=self.views)
         if anywhere and self._depends_on_location(functional):
             return None
         self._depends_on_sharing(functional)
@@ -366,15 +372,6 @@ class Compiled:
             built = self._built_for(template.layouts, values, template.env)
             return General(built, template) if built is not None else None
         return None
-
-
-def _taking_a_list(compiled: fx.GraphModule) -> fx.GraphModule:
-    """The graph takes its inputs out of a list, so that it can free them after their last use."""
-    compiled.graph.set_codegen(_BoxedCodeGen())
-    compiled.recompile()
-    # Hooks would get that list. Sizes are part of the key, or `General` checks the guards.
-    compiled._forward_pre_hooks.clear()
-    return compiled
 
 
 def _allocates_more(one: Runnable, other: Runnable) -> bool:

@@ -30,10 +30,9 @@ from torch.utils import _pytree as pytree
 from aliasproof.reference_pass.alias_analysis import storage_of
 from aliasproof.reference_pass.eager.copied_operands import Layout
 from aliasproof.reference_pass.emission import checkpoint_tags
-from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.graph_copies import with_graph
-from aliasproof.reference_pass.history import differentiable_form, of_detach
+from aliasproof.reference_pass.history import LostHistory, differentiable_form, of_detach
 from aliasproof.reference_pass.liveness import is_view
 from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
 from aliasproof.reference_pass.operator_forms import (
@@ -71,6 +70,14 @@ def may_write(graph_module: fx.GraphModule) -> bool:
     values = [node.meta.get("example_value", _UNKNOWN) for node in nodes]
     tensors = tensors_in([node.meta.get("example_value") for node in graph_module.graph.nodes])
     return any(value is _UNKNOWN for value in values) or any(x._version for x in tensors)
+
+
+def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
+    """True if an output has the lazy conjugate or negative bit, as no result of AOTAutograd has."""
+    outputs = [
+        node.meta.get("example_value") for node in graph_module.graph.output_node().all_input_nodes
+    ]
+    return any(tensor.is_conj() or tensor.is_neg() for tensor in tensors_in(outputs))
 
 
 def is_traced_whole(graph_module: fx.GraphModule) -> bool:
@@ -177,7 +184,9 @@ class _Splitting:
     def pure(self) -> fx.GraphModule:
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
         for node in self.functional.graph.nodes:
-            if node.op != "output" and node.target not in EPILOGUE:
+            if node.target in EPILOGUE:
+                copies[node] = copies[node.args[0]]
+            elif node.op != "output":
                 copies[node] = graph.node_copy(node, copies.__getitem__)
                 copies[node].meta = checkpoint_tags(node)
                 copies[node].target = _DIFFERENTIABLE.get(node.target, node.target)
@@ -268,7 +277,7 @@ def on_new_tensors(
     """`on_copies`, with copies that are no views: AOTAutograd functionalizes the call."""
     given = bind(op, args, kwargs)
     if layouts is not None and len({layout[0] for layout in layouts}) < len(layouts):
-        raise Refused(f"{op} gets tensors that share memory, and gradients go through the call")
+        raise LostHistory(f"{op} gets tensors that share memory, and is differentiated")
     for name in given.keys() & {*facts(op).writes}:
         given[name] = pytree.tree_map_only(torch.Tensor, lambda x: with_contents(x, x), given[name])
     return returned_and_written(op, given)
@@ -310,3 +319,7 @@ class Trained:
 
 
 Runnable: TypeAlias = fx.GraphModule | Trained  # takes a list of inputs
+# AOTAutograd on a graph without mutation, its inputs, and those inputs that the caller overwrites.
+Differentiate: TypeAlias = Callable[
+    [fx.GraphModule, Sequence[Any], frozenset[AOTInput]], Callable[..., Any]
+]

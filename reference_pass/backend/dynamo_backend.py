@@ -19,7 +19,11 @@ from torch._functorch._aot_autograd.descriptors import AOTInput
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from aliasproof.reference_pass.backend.compiled import Compiled
-from aliasproof.reference_pass.backend.differentiation import is_traced_whole, may_write
+from aliasproof.reference_pass.backend.differentiation import (
+    is_traced_whole,
+    may_write,
+    returns_lazy_bits,
+)
 from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
 from aliasproof.reference_pass.backend.partitioning import (
     donate_nothing,
@@ -73,9 +77,10 @@ def _compile(
     if strict:
         # The graphs of AOTAutograd do not show any more what the program writes.
         Compiled(graph_module, example_inputs, views, strict)
-    if may_write(graph_module) and not has_wrappers(graph_module):
+    has_epilogue = may_write(graph_module) or returns_lazy_bits(graph_module)
+    if has_epilogue and not has_wrappers(graph_module):
         if not is_traced_whole(graph_module):
-            # AOTAutograd would functionalize it, and gets some of these wrong without a word.
+            # AOTAutograd would functionalize it, and get some of these wrong without a word.
             return graph_module
         differentiate = functools.partial(_differentiated, views, strict)
         return Compiled(graph_module, example_inputs, views, strict, differentiate=differentiate)
@@ -127,8 +132,17 @@ def boxed(
     """The same as AOTAutograd calls it: with a list that is cleared, so that inputs are freed."""
     compiled = Compiled(graph_module, example_inputs, views, strict, noted=True)
     donate_nothing()
+    plain = [
+        index
+        for index, value in enumerate(example_inputs)
+        if isinstance(value, torch.Tensor) and not (value.is_conj() or value.is_neg())
+    ]
 
     def run(inputs: list[Any]) -> Any:
+        # The graph was traced for these bits, and a gradient may have others.
+        for index in plain:
+            if inputs[index].is_conj() or inputs[index].is_neg():
+                inputs[index] = inputs[index].resolve_conj().resolve_neg()
         return compiled.run(inputs)
 
     run._boxed_call = True  # type: ignore[attr-defined]

@@ -159,7 +159,7 @@ def has_symbols(layouts: Sequence[Any], values: Sequence[Any]) -> bool:
     return any(
         isinstance(number, _SYMBOLS)
         for layout, value in zip(layouts, values, strict=True)
-        for number in _numbers(layout, value)
+        for number in (*_numbers(layout, value), *(getattr(layout, "location", None) or ()))
     )
 
 

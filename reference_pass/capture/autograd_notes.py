@@ -29,6 +29,15 @@ from aliasproof.reference_pass.operator_forms import aten, bind, facts, writes
 NO_GRAD = "no grad"  # in the `meta` of a node: gradients were off at the call
 
 
+# Autograd does not see that these write, also where gradients are on.
+KEEP_HISTORY = {
+    aten.logical_and_.default,
+    aten.logical_or_.default,
+    aten.logical_xor_.default,
+    aten.logical_not_.default,
+}
+
+
 class GradientNotes:
     """Notes in the nodes of a trace what autograd does at each call."""
 
@@ -36,15 +45,17 @@ class GradientNotes:
         self.last: fx.Node | None = None
         self.results: list[tuple[fx.Node, list[torch.Tensor]]] = []
 
-    def note(self, result: Any) -> None:
-        """Note the newest nodes, and what the last one of them returned."""
+    def note(self, op: OpOverload, result: Any) -> None:
+        """Note the newest nodes, which are those of a call, and what it returned."""
         mode = get_proxy_mode()
         if mode is None:
             return
         tracer: Any = mode.tracer
         newest = node = tracer.graph._root.prev
+        # Autograd takes an `out=` only where it has nothing to record.
+        is_unseen = not torch.is_grad_enabled() or op in KEEP_HISTORY or bool(facts(op).outs)
         while node is not self.last and node.op == "call_function":
-            node.meta[NO_GRAD] = not torch.is_grad_enabled()
+            node.meta[NO_GRAD] = is_unseen
             node = node.prev
         if newest is not self.last and newest.op == "call_function":
             self.last = newest
@@ -85,7 +96,8 @@ def detach_operands(graph: fx.Graph) -> None:
         if writes(op):
             _use_operand_for_result(node, op)
         for operand in node.all_input_nodes:
-            if isinstance(operand.meta.get("val"), torch.Tensor):
+            is_tensor = isinstance(operand.meta.get("val"), torch.Tensor)
+            if is_tensor and operand.meta.get(HAS_GRADIENT, True):
                 with graph.inserting_before(node):
                     detached = graph.call_function(aten.detach.default, (operand,))
                 node.replace_input_with(operand, detached)

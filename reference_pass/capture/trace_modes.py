@@ -111,7 +111,7 @@ class TraceGuard(TorchDispatchMode):
         layouts = _out_layouts(func, given)
         result = _traced(func, args, kwargs or {})
         if self.gradients is not None:
-            self.gradients.note(result)
+            self.gradients.note(func, result)
         for leaf in leaves_in((args, kwargs, result)):
             refuse_without_regions(leaf)
         if layouts is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -16,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from aliasproof.reference_pass import views
 from aliasproof.reference_pass.backend import aliasproof, compiled
 from aliasproof.reference_pass.backend.differentiation import TRAINING
-from aliasproof.reference_pass.operator_forms import functional_form
+from aliasproof.reference_pass.capture.autograd_notes import KEEP_HISTORY
+from aliasproof.reference_pass.operator_forms import aten, functional_form, writes
 
 # The inputs of one call, and the leaves whose gradients are compared.
 Inputs = Callable[[], tuple[Sequence[Tensor], Sequence[Tensor]]]
@@ -121,10 +124,31 @@ def scales_data(x, w):
     return y + w
 
 
+def turns(x, w):
+    with torch.no_grad():
+        y = x - 1
+        y.unsqueeze_(0)
+        z = torch.empty(0)
+        torch.add(x, w, out=z)
+    return y * w + z
+
+
+def compares(x, w):
+    y = x * w
+    torch.eq(y, x, out=y)
+    return y * w
+
+
 def clamps_weights(x, w):
     with torch.no_grad():
         w.clamp_(1.5, 2.5)
     return (x * w).sum()
+
+
+def decides(x, w):
+    y = x * w
+    y.logical_not_()
+    return y * w
 
 
 def averages_without_gradients(x, w):
@@ -152,6 +176,9 @@ def normalises_batches(x, w):
             detaches_and_scales,
             scales_data,
             draws_numbers,
+            decides,
+            turns,
+            compares,
             clamps_weights,
             averages_without_gradients,
         ),
@@ -316,6 +343,39 @@ def test_a_module_keeps_its_statistics():
         return [tensor.tolist() for tensor in left]
 
     assert run(lambda module: torch.compile(module, backend=aliasproof)) == run(lambda x: x)
+
+
+def keeps_history(op: OpOverload) -> bool:
+    """True if an in-place operator leaves the history of what it writes as it is."""
+    written = torch.full((3,), 0.5).requires_grad_() * 1
+    before = written.grad_fn
+    required = [each for each in op._schema.arguments[1:] if not each.has_default_value()]
+    values = {"Tensor": torch.ones(3), "number": 1, "int": 1, "float": 0.5, "bool": True}
+    given = {each.name: values.get(str(each.type)) for each in required}
+    try:
+        op(written, **given)
+    except (RuntimeError, TypeError, IndexError):  # not for such arguments
+        return False
+    return written.grad_fn is before
+
+
+def overloads(name: str) -> list[OpOverload]:
+    packet = getattr(aten, name)
+    return [getattr(packet, overload) for overload in packet.overloads()]
+
+
+def test_these_operators_alone_keep_the_history_of_what_they_write():
+    names = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    methods = [
+        name[6:]
+        for name in sorted(names)
+        if name.startswith("aten::") and name.endswith("_") and hasattr(Tensor, name[6:])
+    ]
+    methods.remove("requires_grad_")
+    in_place = [op for name in methods for op in overloads(name) if writes(op)]
+    assert len(in_place) > 100
+    with warnings.catch_warnings(action="ignore"):
+        assert {op for op in in_place if keeps_history(op)} == KEEP_HISTORY
 
 
 # --- each rule of training is needed --------------------------------------------------------------
