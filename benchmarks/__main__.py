@@ -18,7 +18,7 @@ import torch
 import z3
 
 from aliasproof.programs.errors import UserError
-from benchmarks import ablation, models, pass_cost, scenario_yield, sweep, throughput
+from benchmarks import ablation, models, pass_cost, scenario_yield, sharing, sweep, throughput
 from benchmarks.tables import Figures, as_json, show
 
 SECONDS = 120  # of a search, by default
@@ -27,8 +27,8 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "throughput": throughput.measure,
     "pass_cost": pass_cost.measure,
 }
-# These run only if they are named: a search takes its seconds, the sweep hours, and the models need
-# an extra.
+# These run only if they are named: a search takes its seconds, the sweep hours, the shared memory
+# of many programs minutes, and the models need an extra.
 NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "scenario_yield": lambda options: scenario_yield.measure(options.seconds or SECONDS),
     "ablation": lambda options: ablation.measure(options.seconds or SECONDS),
@@ -36,6 +36,7 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
         seconds=options.seconds, resume=options.resume, names=options.only
     ),
     "models": lambda options: models.measure(options.only),
+    "sharing": lambda options: sharing.measure(options.only),
 }
 NAMES = (*BENCHMARKS, *NAMED_ALONE)
 
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=(),
         help="for sweep: these operators and modules; for models: these models and optimizers;"
-        " by their names in the output",
+        " for sharing: these programs; by their names in the output",
     )
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"
