@@ -23,11 +23,12 @@ from aliasproof.reference_pass.alias_analysis import Analysis, Geometry, analyse
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.conditions import CONDITIONS
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.functionalize import Views, functionalize
+from aliasproof.reference_pass.functionalize import Views
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import on_copies
+from aliasproof.reference_pass.pipeline import functionalize, reinplace
 from aliasproof.reference_pass.regions import Size, known, same_strides
-from aliasproof.reference_pass.reinplace import Decision, decisions, reinplace
+from aliasproof.reference_pass.reinplace import Decision, decisions
 from aliasproof.reports.explanation import (
     Explanation,
     NodeLine,

@@ -35,8 +35,7 @@ from torch.func import functionalize as torch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes import reinplace as torch_reinplace
 
-from aliasproof.reference_pass.functionalize import functionalize
-from aliasproof.reference_pass.reinplace import reinplace
+from aliasproof.reference_pass.pipeline import functionalize, reinplace
 from benchmarks.tables import Table
 
 aten = torch.ops.aten

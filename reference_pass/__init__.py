@@ -27,17 +27,18 @@ It imports torch and the standard library. It shares no code with the oracles th
 from aliasproof.reference_pass.candidates import Candidate, How
 from aliasproof.reference_pass.conditions import CONDITIONS, Condition
 from aliasproof.reference_pass.exceptions import Broken, Refused
-from aliasproof.reference_pass.functionalize import functionalize
 from aliasproof.reference_pass.metadata import update_metadata
-from aliasproof.reference_pass.noops import remove_noops
 from aliasproof.reference_pass.pipeline import (
     Functionalize,
     Reinplace,
     RemoveNoOps,
     checked,
+    functionalize,
     pipeline,
+    reinplace,
+    remove_noops,
 )
-from aliasproof.reference_pass.reinplace import Decision, decisions, reinplace
+from aliasproof.reference_pass.reinplace import Decision, decisions
 
 __all__ = [
     "CONDITIONS",

@@ -43,23 +43,18 @@ called on copies; metadata mutation of inputs is part of the epilogue.
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse
-from aliasproof.reference_pass.backtracking import footprint
+from aliasproof.reference_pass.alias_analysis import Analysis, Effect, Geometry
 from aliasproof.reference_pass.bases import BaseKind, is_base, storage_uses
-from aliasproof.reference_pass.capture.control_flow_calls import PRINT, functional_branches
-from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
-from aliasproof.reference_pass.capture.locations import depends_on_location
-from aliasproof.reference_pass.capture.size_guards import LOCATED, guard_sizes
+from aliasproof.reference_pass.capture.control_flow_calls import PRINT
 from aliasproof.reference_pass.eager.fake_execution import (
     attribute,
     fake_inputs,
@@ -67,13 +62,11 @@ from aliasproof.reference_pass.eager.fake_execution import (
     on_fakes,
 )
 from aliasproof.reference_pass.eager.operand_access import overwrites
-from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.emission import Emitter, checkpoint_tags
 from aliasproof.reference_pass.environment import Environment, is_plain, result_strides
 from aliasproof.reference_pass.epilogue import finish
-from aliasproof.reference_pass.exceptions import Refused, refusals
+from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.flattening import as_strided_offset, resize, view_of_geometry
-from aliasproof.reference_pass.functional_already import unchanged
 from aliasproof.reference_pass.functional_calls import call_with_writes, call_without_writes
 from aliasproof.reference_pass.functional_storage import (
     FunctionalStorage,
@@ -83,7 +76,6 @@ from aliasproof.reference_pass.functional_storage import (
     must_apply,
 )
 from aliasproof.reference_pass.graph_copies import with_graph
-from aliasproof.reference_pass.history import refuse_lost_history
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import (
     aten,
@@ -113,74 +105,32 @@ RULES = Rules(
 )
 
 
-def functionalize(
-    function: Callable[..., Any],
-    *sample_args: object,
+def functional_module(
+    captured: fx.GraphModule,
+    analysis: Analysis,
+    inputs: Sequence[object],
+    rules: Rules = RULES,
     views: Views = "alias",
-    sizes: SizeMode = "fixed",
-    strict: bool = False,
-    noted: bool = False,
 ) -> fx.GraphModule:
-    """The function, or graph module, as a graph module that mutates only its inputs, at its end.
+    """A graph of ATen calls as a graph module that mutates only its inputs, at its end.
 
-    `views="copy"` emits view-copy ops only, so that in the graph nothing aliases, with two
-    exceptions: at its end, where eager's outputs share memory, and at its start, where a view copy
-    cannot reach the memory around an input (the input has a lazy conjugate or negative bit, or its
-    storage is not a whole number of its elements). `sizes="symbolic"` traces a function for all
-    sizes, not only those of the sample arguments. The sample arguments are not mutated. Raises
-    `Refused`, with a reason, for a program that it cannot compile correctly; with `strict`, also
-    for calls that eager does not define (`undefined_calls`). `noted` says that the graph has the
-    metadata of a run on fakes of such inputs, as graphs of AOTAutograd have (`noted_values`).
+    `analysis` is that of the graph for these inputs. `views="copy"` emits view-copy ops only, so
+    that in the graph nothing aliases, with two exceptions: at its end, where eager's outputs share
+    memory, and at its start, where a view copy cannot reach the memory around an input (the input
+    has a lazy conjugate or negative bit, or its storage is not a whole number of its elements).
+    Raises `Refused`, with a reason, for a program that it cannot compile correctly.
     """
-    return functionalize_by(
-        RULES, function, *sample_args, views=views, sizes=sizes, strict=strict, noted=noted
-    )
-
-
-def functionalize_by(
-    rules: Rules,
-    function: Callable[..., Any],
-    *sample_args: object,
-    views: Views = "alias",
-    sizes: SizeMode = "fixed",
-    strict: bool = False,
-    noted: bool = False,
-) -> fx.GraphModule:
-    """`functionalize` by other rules than `RULES`: a wrong pass, planted on purpose."""
-    if views not in ("alias", "copy"):
-        raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
-    captured = capture(function, sample_args, sizes)
-    metas = [node.meta.get("val") for node in captured.graph.nodes if node.op == "placeholder"]
-    inputs = metas if sizes == "symbolic" and captured is not function else sample_args
-    if len(metas) != len(inputs):
-        raise Refused(
-            f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given"
-        )
-    by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
-    captured = functional_branches(captured, by_rules)
-    with refusals(symbolic=any(map(is_symbolic, inputs))):
-        analysis = analyse(captured, inputs, noted=noted, detaches=rules.detaches)
-        _refuse_mutated_twice(captured, analysis, sample_args)
-        if rules.detaches:
-            refuse_lost_history(captured, analysis)
-        if strict:
-            refuse_undefined(analysis)
-        with on_fakes(analysis.mode):
-            graph = None if views == "copy" else unchanged(captured.graph, analysis)
-            graph = graph or _rewrite(captured, analysis, inputs, rules, views == "copy")
-            graph.eliminate_dead_code(has_effect)
-            made = with_graph(captured, graph)
-            made.meta["captured_footprint"] = footprint(captured.graph, analysis.value)
-            made.meta[LOCATED] = depends_on_location(captured)
-            guard_sizes(made)
-    return made
+    with on_fakes(analysis.mode):
+        graph = _rewrite(captured, analysis, inputs, rules, views == "copy")
+        graph.eliminate_dead_code(has_effect)
+    return with_graph(captured, graph)
 
 
 # A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of
 # one would not change the other, so it is refused.
 
 
-def _refuse_mutated_twice(
+def refuse_mutated_twice(
     captured: fx.GraphModule, analysis: Analysis, sample_args: Sequence[object]
 ) -> None:
     """Raise `Refused` if a tensor is passed twice and its metadata is mutated."""

@@ -22,17 +22,15 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.reference_pass.alias_analysis import encoding, same_view
-from aliasproof.reference_pass.capture.aten_graphs import require_aten
-from aliasproof.reference_pass.capture.size_guards import guard_sizes
-from aliasproof.reference_pass.eager.fake_execution import fake_mode, on_fakes
+from aliasproof.reference_pass.eager.fake_execution import on_fakes
 from aliasproof.reference_pass.eager.layout_uses import at_same_offset, location_use
 from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE, SCATTERS
 from aliasproof.reference_pass.emission import has_partial_element
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
-from aliasproof.reference_pass.metadata import update_metadata
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind
 from aliasproof.reference_pass.regions import Region, equal, known, overlap
 
@@ -246,20 +244,17 @@ def is_worth_its_memory(duplicate: Duplicate) -> bool:
 # --- the pass -------------------------------------------------------------------------------------
 
 
-def remove_noops(
-    graph_module: fx.GraphModule, *sample_args: object, rules: Sequence[NoOpRule] = NOOP_RULES
-) -> fx.GraphModule:
+def erase_noops(
+    graph_module: fx.GraphModule, mode: FakeTensorMode, rules: Sequence[NoOpRule] = NOOP_RULES
+) -> None:
     """Erase clones, copies, scatters and views that do nothing, in a functional graph.
 
-    Changes the graph module and returns it. No output comes to share storage with an input or
-    another output, and no value is overwritten before its last read. The sample arguments are as
-    for `reinplace`. With a rule left out, the pass makes wrong programs.
+    The metadata of the graph are true, and `mode` is that of its fakes. No output comes to share
+    storage with an input or another output, and no value is overwritten before its last read. With
+    a rule left out, the pass makes wrong programs.
     """
-    require_aten(graph_module, sample_args)
-    update_metadata(graph_module, *sample_args)
     graph = graph_module.graph
     graph.eliminate_dead_code(has_effect)  # a dead use must not keep a copy
-    mode = fake_mode(graph_module, sample_args)
     with on_fakes(mode):
         liveness = Liveness(graph, mode)
         for node in list(graph.nodes):
@@ -271,4 +266,3 @@ def remove_noops(
                 liveness.replace(node, duplicate.original, node.meta["val"])
     graph.eliminate_dead_code(has_effect)  # the duplicates, which have no users any more
     graph_module.recompile()
-    return guard_sizes(graph_module)

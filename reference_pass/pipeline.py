@@ -1,8 +1,11 @@
-"""The passes as `PassBase`, and the pipeline of them.
+"""The passes as users call them: one by one, as `PassBase`, and the pipeline of them.
 
     compiled = pipeline(function, *sample_args)         # functionalize, remove_noops, reinplace
     with checked():                                     # the same, with the invariants checked
         compiled = pipeline(function, *sample_args)
+
+The algorithm takes a graph of ATen calls with true metadata. This file makes one of what users
+give, and lets the result check its guards.
 
 Each pass can check the invariants that it requires and ensures, and raises `Broken` for one that
 does not hold. Checks are off by default, since they run every graph again on fakes. The tests turn
@@ -12,16 +15,32 @@ them on.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from aliasproof.reference_pass.capture.function_trace import SizeMode, capture
+from aliasproof.reference_pass.alias_analysis import analyse
+from aliasproof.reference_pass.backtracking import footprint
+from aliasproof.reference_pass.capture.aten_graphs import require_aten
+from aliasproof.reference_pass.capture.control_flow_calls import functional_branches
+from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
+from aliasproof.reference_pass.capture.functional_already import unchanged
+from aliasproof.reference_pass.capture.locations import depends_on_location
+from aliasproof.reference_pass.capture.size_guards import LOCATED, guard_sizes
 from aliasproof.reference_pass.conditions import CONDITIONS, Condition
-from aliasproof.reference_pass.exceptions import Broken
-from aliasproof.reference_pass.functionalize import Views, functionalize
+from aliasproof.reference_pass.eager.fake_execution import fake_mode
+from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
+from aliasproof.reference_pass.exceptions import Broken, Refused, refusals
+from aliasproof.reference_pass.functionalize import (
+    RULES,
+    Views,
+    functional_module,
+    refuse_mutated_twice,
+)
+from aliasproof.reference_pass.history import refuse_lost_history
 from aliasproof.reference_pass.invariants import (
     Aliases,
     Invariant,
@@ -33,8 +52,105 @@ from aliasproof.reference_pass.invariants import (
     operands_have_eager_strides,
 )
 from aliasproof.reference_pass.metadata import update_metadata
-from aliasproof.reference_pass.noops import remove_noops
-from aliasproof.reference_pass.reinplace import reinplace
+from aliasproof.reference_pass.noops import NOOP_RULES, NoOpRule, erase_noops
+from aliasproof.reference_pass.reinplace import put_in_place
+from aliasproof.reference_pass.rules import Rules
+
+# --- the passes, one by one -----------------------------------------------------------------------
+
+
+def functionalize(
+    function: Callable[..., Any],
+    *sample_args: object,
+    views: Views = "alias",
+    sizes: SizeMode = "fixed",
+    strict: bool = False,
+    noted: bool = False,
+) -> fx.GraphModule:
+    """The function, or graph module, as a graph module that mutates only its inputs, at its end.
+
+    `views` says whether the graph has view ops or view-copy ops (`functional_module`).
+    `sizes="symbolic"` traces a function for all sizes, not only those of the sample arguments. The
+    sample arguments are not mutated. Raises `Refused`, with a reason, for a program that it cannot
+    compile correctly; with `strict`, also for calls that eager does not define (`undefined_calls`).
+    `noted` says that the graph has the metadata of a run on fakes of such inputs, as graphs of
+    AOTAutograd have (`noted_values`).
+    """
+    return functionalize_by(
+        RULES, function, *sample_args, views=views, sizes=sizes, strict=strict, noted=noted
+    )
+
+
+def functionalize_by(
+    rules: Rules,
+    function: Callable[..., Any],
+    *sample_args: object,
+    views: Views = "alias",
+    sizes: SizeMode = "fixed",
+    strict: bool = False,
+    noted: bool = False,
+) -> fx.GraphModule:
+    """`functionalize` by other rules than `RULES`: a wrong pass, planted on purpose."""
+    if views not in ("alias", "copy"):
+        raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
+    captured = capture(function, sample_args, sizes)
+    metas = [node.meta.get("val") for node in captured.graph.nodes if node.op == "placeholder"]
+    inputs = metas if sizes == "symbolic" and captured is not function else sample_args
+    if len(metas) != len(inputs):
+        raise Refused(
+            f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given"
+        )
+    by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
+    captured = functional_branches(captured, by_rules)
+    with refusals(symbolic=any(map(is_symbolic, inputs))):
+        analysis = analyse(captured, inputs, noted=noted, detaches=rules.detaches)
+        refuse_mutated_twice(captured, analysis, sample_args)
+        if rules.detaches:
+            refuse_lost_history(captured, analysis)
+        if strict:
+            refuse_undefined(analysis)
+        made = None if views == "copy" else unchanged(captured, analysis)
+        made = made or functional_module(captured, analysis, inputs, rules, views)
+        made.meta["captured_footprint"] = footprint(captured.graph, analysis.value)
+        made.meta[LOCATED] = depends_on_location(captured)
+        return guard_sizes(made)
+
+
+def remove_noops(
+    graph_module: fx.GraphModule, *sample_args: object, rules: Sequence[NoOpRule] = NOOP_RULES
+) -> fx.GraphModule:
+    """Erase clones, copies, scatters and views that do nothing, in a functional graph.
+
+    Changes the graph module and returns it (`erase_noops`). The sample arguments are as for
+    `reinplace`.
+    """
+    require_aten(graph_module, sample_args)
+    update_metadata(graph_module, *sample_args)
+    erase_noops(graph_module, fake_mode(graph_module, sample_args), rules)
+    return guard_sizes(graph_module)
+
+
+def reinplace(
+    graph_module: fx.GraphModule,
+    *sample_args: object,
+    conditions: Sequence[Condition] = CONDITIONS,
+    growth: int = 1,
+) -> fx.GraphModule:
+    """Turn functional ops of a functional ATen graph into in-place ones.
+
+    Changes the graph module and returns it (`put_in_place`). The sample arguments say which inputs
+    share storage; without them, the metadata of the placeholders does. `growth` is how many times
+    larger than in eager the storage of an output may be: more saves memory in the call, and costs
+    it afterwards. The decisions are in `graph_module.meta["reinplace"]`. Raises `Refused` if the
+    graph writes anything except its inputs at its end.
+    """
+    require_aten(graph_module, sample_args)
+    update_metadata(graph_module, *sample_args)
+    put_in_place(graph_module, fake_mode(graph_module, sample_args), conditions, growth)
+    return guard_sizes(graph_module)
+
+
+# --- the passes as `PassBase` ---------------------------------------------------------------------
 
 _CHECKS = [False]  # a stack, as `checked` nests; the last one counts
 

@@ -34,15 +34,13 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from aliasproof.reference_pass.alias_analysis import same_view
 from aliasproof.reference_pass.backtracking import BacktrackPoints, Walk, best_walk
 from aliasproof.reference_pass.candidates import Candidate, How, candidates
-from aliasproof.reference_pass.capture.aten_graphs import require_aten
-from aliasproof.reference_pass.capture.size_guards import guard_sizes
 from aliasproof.reference_pass.conditions import CONDITIONS, Condition, no_later_use, no_new_alias
-from aliasproof.reference_pass.eager.fake_execution import fake_mode, on_fakes
+from aliasproof.reference_pass.eager.fake_execution import on_fakes
 from aliasproof.reference_pass.eager.operand_access import stores_through
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.metadata import note_value, set_value, update_metadata
+from aliasproof.reference_pass.metadata import note_value, set_value
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, on_copies, writes
 from aliasproof.reference_pass.output_storage import larger_output_storage
 
@@ -61,25 +59,21 @@ class Decision:
     refused: tuple[tuple[How, str, str], ...]
 
 
-def reinplace(
+def put_in_place(
     graph_module: fx.GraphModule,
-    *sample_args: object,
+    mode: FakeTensorMode,
     conditions: Sequence[Condition] = CONDITIONS,
     growth: int = 1,
-) -> fx.GraphModule:
-    """Turn functional ops of a functional ATen graph into in-place ones.
+) -> None:
+    """Turn functional ops of a functional graph into in-place ones.
 
-    Changes the graph module and returns it. The sample arguments say which inputs share storage;
-    without them, the metadata of the placeholders does. `growth` is how many times larger than in
-    eager the storage of an output may be: more saves memory in the call, and costs it afterwards.
-    The decisions are in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes
-    anything except its inputs at its end.
+    The metadata of the graph are true, and `mode` is that of its fakes. `growth` is how many times
+    larger than in eager the storage of an output may be. Notes the decisions in
+    `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
+    inputs at its end.
     """
-    require_aten(graph_module, sample_args)
-    update_metadata(graph_module, *sample_args)
     _require_functional(graph_module.graph)
     graph_module.graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
-    mode = fake_mode(graph_module, sample_args)
     with on_fakes(mode):
         best = best_walk(
             graph_module.graph,
@@ -87,7 +81,6 @@ def reinplace(
         )
     graph_module.graph = best.graph  # the setter also recompiles
     graph_module.meta["reinplace"] = best.decisions
-    return guard_sizes(graph_module)
 
 
 def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:

@@ -82,7 +82,7 @@ FAULTS: tuple[Fault, ...] = (
         "shows_layout",
         operators_see_no_layout,
         "rule of remove_noops: no use depends on the location of a copy",
-        "layout_uses",
+        "eager.layout_uses",
         "conditions",
     ),
 )

@@ -20,9 +20,8 @@ from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.programs.trace import Trace
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
-from aliasproof.reference_pass.functionalize import Views, functionalize
-from aliasproof.reference_pass.noops import remove_noops
-from aliasproof.reference_pass.reinplace import reinplace
+from aliasproof.reference_pass.functionalize import Views
+from aliasproof.reference_pass.pipeline import functionalize, reinplace, remove_noops
 from aliasproof.targets import dynamo, variants
 from aliasproof.targets.clauses import DATA_OF_A_TRACER, OTHER_DECOMPOSITION
 from aliasproof.targets.target import NOTHING, Build, Function, Target, Variant

@@ -60,10 +60,10 @@ from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import writes_inputs
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.functionalize import Views, functionalize_by
+from aliasproof.reference_pass.functionalize import Views
 from aliasproof.reference_pass.graph_copies import copied, taking_a_list
 from aliasproof.reference_pass.history import LostHistory
-from aliasproof.reference_pass.pipeline import pipeline
+from aliasproof.reference_pass.pipeline import functionalize_by, pipeline
 
 
 @contextlib.contextmanager

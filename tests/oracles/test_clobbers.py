@@ -26,9 +26,7 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.reference_pass.conditions import CONDITIONS
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.functionalize import functionalize
-from aliasproof.reference_pass.noops import remove_noops
-from aliasproof.reference_pass.reinplace import reinplace
+from aliasproof.reference_pass.pipeline import functionalize, reinplace, remove_noops
 from aliasproof.targets.registry import TARGETS
 
 aten = torch.ops.aten

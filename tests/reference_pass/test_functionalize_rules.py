@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.reference_pass.functionalize import RULES, functionalize_by
+from aliasproof.reference_pass.functionalize import RULES
+from aliasproof.reference_pass.pipeline import functionalize_by
 from aliasproof.reference_pass.regions import contiguous_strides
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS

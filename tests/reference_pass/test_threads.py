@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.functionalize import functionalize
+from aliasproof.reference_pass.pipeline import functionalize
 
 
 def in_another_thread(task: Callable[[], object]) -> None:

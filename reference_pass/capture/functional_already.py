@@ -12,25 +12,30 @@ from torch import fx
 
 from aliasproof.reference_pass.alias_analysis import Analysis, storage_of, value_of
 from aliasproof.reference_pass.eager.operand_access import note_strides
+from aliasproof.reference_pass.functionalize import has_effect
+from aliasproof.reference_pass.graph_copies import with_graph
 from aliasproof.reference_pass.invariants import other_write
 from aliasproof.reference_pass.metadata import note_value
 from aliasproof.reference_pass.operator_forms import aten, writes
 from aliasproof.reference_pass.regions import Size
 
 
-def unchanged(captured: fx.Graph, analysis: Analysis) -> fx.Graph | None:
+def unchanged(captured: fx.GraphModule, analysis: Analysis) -> fx.GraphModule | None:
     """A copy of the captured graph, if it writes nothing except inputs at its end; else None."""
-    written = {node.target for node in captured.nodes if writes(node.target)}
+    written = {node.target for node in captured.graph.nodes if writes(node.target)}
     if not written <= {aten.copy_.default}:
         return None
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
-    graph.output(graph.graph_copy(captured, copies))
+    graph.output(graph.graph_copy(captured.graph, copies))
     for node, new in copies.items():
         note_value(new, analysis.value(node))
         if new.op == "call_function":
             note_strides(new, _strides)
-    return graph if other_write(graph) is None and not _reads_what_it_wrote(graph) else None
+    if other_write(graph) is not None or _reads_what_it_wrote(graph):
+        return None
+    graph.eliminate_dead_code(has_effect)
+    return with_graph(captured, graph)
 
 
 def _strides(operand: fx.Node) -> Sequence[Size] | None:
