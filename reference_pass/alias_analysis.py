@@ -26,16 +26,15 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
-from aliasproof.reference_pass.eager.fake_execution import (
+from aliasproof.reference_pass.eager.fake_execution import run_node, run_out_call
+from aliasproof.reference_pass.eager.noted_values import NotedValues
+from aliasproof.reference_pass.exceptions import DataDependent, Refused
+from aliasproof.reference_pass.fake_tensors import (
     fake_inputs,
     fake_mode,
     on_fakes,
     refuse_without_regions,
-    run_node,
-    run_out_call,
 )
-from aliasproof.reference_pass.eager.noted_values import NotedValues
-from aliasproof.reference_pass.exceptions import DataDependent, Refused
 from aliasproof.reference_pass.nested import leaves_in, on_values, tensors_in
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, on_copies, writes_outs_alone
 from aliasproof.reference_pass.regions import Region, Size, known

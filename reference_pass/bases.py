@@ -29,8 +29,8 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Geometry
-from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE
 from aliasproof.reference_pass.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.operand_reads import COPIES_STORAGE
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, view_form
 from aliasproof.reference_pass.regions import contains, is_dense, known, overlaps_itself
 from aliasproof.reference_pass.views import INVERSES, ToSteps, ViewCall, view_steps

@@ -18,12 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import storage_of
-from aliasproof.reference_pass.eager.operand_access import (
-    SCATTERS,
-    noted_strides,
-    rounds_by_strides,
-)
-from aliasproof.reference_pass.eager.prims import called_in_eager
+from aliasproof.reference_pass.eager.operand_access import noted_strides, rounds_by_strides
 from aliasproof.reference_pass.liveness import Liveness, stored_over
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import (
@@ -41,6 +36,7 @@ from aliasproof.reference_pass.operator_forms import (
     writes,
 )
 from aliasproof.reference_pass.regions import equal
+from aliasproof.reference_pass.views import SCATTERS
 
 
 class How(Enum):
@@ -118,7 +114,7 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     else:
         if op is aten.copy.default:
             yield from _copy(node, op, liveness)
-        in_operands = list(_into_operands(node, called_in_eager(node), liveness))
+        in_operands = list(_into_operands(node, op, liveness))
         yield from _ordered(node, in_operands, liveness)
 
 
@@ -162,7 +158,7 @@ def _ordered(
 
 def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """The result, straight into the input that the epilogue copies it to."""
-    op, value = called_in_eager(node), node.meta["val"]
+    op, value = node.target, node.meta["val"]
     for copy in node.users:
         if copy.target is not aten.copy_.default or copy.args[1] is not node:
             continue

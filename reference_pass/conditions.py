@@ -27,16 +27,13 @@ from aliasproof.reference_pass.eager.layout_uses import (
     use_of_unknown_strides,
 )
 from aliasproof.reference_pass.eager.operand_access import (
-    COPIES_STORAGE,
-    SCATTERS,
-    depends_on_location,
     misaligned_by,
     shows_layout,
-    unread,
 )
 from aliasproof.reference_pass.emission import has_partial_element
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.operand_reads import COPIES_STORAGE, depends_on_location, unread
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_pointwise
 from aliasproof.reference_pass.regions import (
     Region,
@@ -47,6 +44,7 @@ from aliasproof.reference_pass.regions import (
     overlaps_itself,
     same_strides,
 )
+from aliasproof.reference_pass.views import SCATTERS
 
 Condition: TypeAlias = Callable[[Candidate], str | None]
 

@@ -19,7 +19,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect, operand_storages, written_tensors
-from aliasproof.reference_pass.eager.copied_operands import Layout
+from aliasproof.reference_pass.copied_operands import Layout
 from aliasproof.reference_pass.eager.strided_calls import copy_by_geometry, scatter_by_geometry
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.exceptions import Refused

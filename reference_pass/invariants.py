@@ -21,8 +21,8 @@ from aliasproof.reference_pass.alias_analysis import (
     written_tensors,
 )
 from aliasproof.reference_pass.capture.aten_graphs import is_aten
-from aliasproof.reference_pass.eager.fake_execution import fake_mode, on_fakes
 from aliasproof.reference_pass.eager.operand_access import noted_strides, rounds_by_strides
+from aliasproof.reference_pass.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.metadata import run
 from aliasproof.reference_pass.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, writes

@@ -28,19 +28,18 @@ from aliasproof.reference_pass.alias_analysis import (
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.eager.operand_access import (
-    COPIES_STORAGE,
-    SCATTERS,
-    depends_on_location,
-    overwrites,
-    reads_all_strides,
-    stores_through,
-    unread,
-)
+from aliasproof.reference_pass.eager.operand_access import reads_all_strides
 from aliasproof.reference_pass.metadata import can_keep, dependencies, set_value
 from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
+from aliasproof.reference_pass.operand_reads import (
+    COPIES_STORAGE,
+    depends_on_location,
+    overwrites,
+    unread,
+)
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, writes
 from aliasproof.reference_pass.regions import Region, contains, overlap
+from aliasproof.reference_pass.views import SCATTERS, stores_through
 
 END = 1 << 62  # the position of the caller, after all nodes
 

@@ -30,16 +30,11 @@ from aliasproof.reference_pass.alias_analysis import (
     storage_of,
     value_of,
 )
-from aliasproof.reference_pass.eager.fake_execution import (
-    fake_inputs,
-    fake_mode,
-    fake_on,
-    on_fakes,
-    run_node,
-)
-from aliasproof.reference_pass.eager.operand_access import is_plain_view
+from aliasproof.reference_pass.eager.fake_execution import run_node
 from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.fake_tensors import fake_inputs, fake_mode, fake_on, on_fakes
 from aliasproof.reference_pass.nested import leaves_in
+from aliasproof.reference_pass.operand_reads import is_plain_view
 from aliasproof.reference_pass.operator_forms import aten, writes
 from aliasproof.reference_pass.regions import equal, known, same_strides
 

@@ -25,14 +25,15 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.reference_pass.alias_analysis import encoding, same_view
-from aliasproof.reference_pass.eager.fake_execution import on_fakes
 from aliasproof.reference_pass.eager.layout_uses import at_same_offset, location_use
-from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE, SCATTERS
 from aliasproof.reference_pass.emission import has_partial_element
+from aliasproof.reference_pass.fake_tensors import on_fakes
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
+from aliasproof.reference_pass.operand_reads import COPIES_STORAGE
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind
 from aliasproof.reference_pass.regions import Region, equal, known, overlap
+from aliasproof.reference_pass.views import SCATTERS
 
 # --- which operand a node duplicates --------------------------------------------------------------
 

@@ -22,8 +22,7 @@ from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx.node import map_aggregate
 
-from aliasproof.reference_pass.eager.copied_operands import Layout, copy_with_strides, laid_out
-from aliasproof.reference_pass.eager.prims import aten_of_prim, called_in_eager
+from aliasproof.reference_pass.copied_operands import Layout, copy_with_strides, laid_out
 from aliasproof.reference_pass.nested import tensors_in
 
 aten = torch.ops.aten
@@ -249,7 +248,7 @@ def rounds_in_place(node: fx.Node) -> bool:
     """
     value = node.meta["val"]
     return (
-        called_in_eager(node) in _COMPLEX_PRODUCTS
+        node.target in _COMPLEX_PRODUCTS
         and isinstance(value, torch.Tensor)
         and value.is_complex()
         and not node.meta.get(WRITTEN_IN_PLACE)
@@ -273,7 +272,7 @@ def is_pointwise(op: OpOverload) -> bool:
 
     So the result may overwrite an operand.
     """
-    return torch.Tag.pointwise in aten_of_prim(op).tags
+    return torch.Tag.pointwise in op.tags
 
 
 def _functional_names(op: OpOverload) -> list[str]:

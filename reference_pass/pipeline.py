@@ -24,16 +24,16 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
 from aliasproof.reference_pass.backtracking import footprint
-from aliasproof.reference_pass.capture.aten_graphs import require_aten
+from aliasproof.reference_pass.capture.aten_graphs import replace_prims, require_aten
 from aliasproof.reference_pass.capture.control_flow_calls import functional_branches
 from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
 from aliasproof.reference_pass.capture.functional_already import unchanged
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import LOCATED, guard_sizes
 from aliasproof.reference_pass.conditions import CONDITIONS, Condition
-from aliasproof.reference_pass.eager.fake_execution import fake_mode
 from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused, refusals
+from aliasproof.reference_pass.fake_tensors import fake_mode
 from aliasproof.reference_pass.functionalize import (
     RULES,
     Views,
@@ -145,6 +145,7 @@ def reinplace(
     graph writes anything except its inputs at its end.
     """
     require_aten(graph_module, sample_args)
+    replace_prims(graph_module.graph)  # a prim has no in-place form
     update_metadata(graph_module, *sample_args)
     put_in_place(graph_module, fake_mode(graph_module, sample_args), conditions, growth)
     return guard_sizes(graph_module)

@@ -35,14 +35,14 @@ from aliasproof.reference_pass.alias_analysis import same_view
 from aliasproof.reference_pass.backtracking import BacktrackPoints, Walk, best_walk
 from aliasproof.reference_pass.candidates import Candidate, How, candidates
 from aliasproof.reference_pass.conditions import CONDITIONS, Condition, no_later_use, no_new_alias
-from aliasproof.reference_pass.eager.fake_execution import on_fakes
-from aliasproof.reference_pass.eager.operand_access import stores_through
 from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.fake_tensors import on_fakes
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.metadata import note_value, set_value
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, on_copies, writes
 from aliasproof.reference_pass.output_storage import larger_output_storage
+from aliasproof.reference_pass.views import stores_through
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Rules:
     functional_form: Callable[[OpOverload], OpOverload | None]
 
     # True if a functional op ignores the contents of its first operand
-    # (`operand_access.overwrites`).
+    # (`operand_reads.overwrites`).
     overwrites: Callable[[OpOverload], bool]
 
     # True if a tensor of this geometry shows every byte of its storage that the program sees, each

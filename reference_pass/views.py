@@ -26,7 +26,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.emission import Emitter
-from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.operator_forms import aten, bind, unbind
 from aliasproof.reference_pass.regions import Size, known
 
 Arguments: TypeAlias = tuple[Any, ...]  # of a view op, without the tensor that comes first
@@ -199,6 +199,24 @@ INVERSES: dict[OpOverload, Inverse] = {
     aten._conj.default: _of_conj,
     aten._neg_view.default: _of_neg_view,
 }
+
+# The table read backwards: the view that each scatter stores through. Of its base, its first
+# operand, a scatter reads all bytes except those that this view covers.
+SCATTERS = {
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.select_scatter.default: aten.select.int,
+    aten.diagonal_scatter.default: aten.diagonal.default,
+    aten.as_strided_scatter.default: aten.as_strided.default,
+}
+
+
+def stores_through(scatter: fx.Node) -> tuple[OpOverload, tuple[Any, ...]]:
+    """The view op that a scatter stores through, and its arguments; the first one is the base."""
+    assert isinstance(scatter.target, OpOverload)
+    given = bind(scatter.target, scatter.args, scatter.kwargs)
+    del given["src"]  # the other arguments have the same names in the view op
+    view = SCATTERS[scatter.target]
+    return view, unbind(view, given)[0]
 
 
 # --- view ops as steps ----------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from aliasproof.faults.fault import (
     weaker_noop_rule,
 )
 from aliasproof.reference_pass.alias_analysis import encoding, same_view, storage_of
-from aliasproof.reference_pass.eager.operand_access import SCATTERS
 from aliasproof.reference_pass.liveness import is_view, stored_over
 from aliasproof.reference_pass.noops import (
     SOURCES,
@@ -28,6 +27,7 @@ from aliasproof.reference_pass.noops import (
 )
 from aliasproof.reference_pass.operator_forms import facts
 from aliasproof.reference_pass.regions import Region, overlap
+from aliasproof.reference_pass.views import SCATTERS
 
 
 def copy_of_a_mutated_input_is_dropped(duplicate: Duplicate) -> bool:

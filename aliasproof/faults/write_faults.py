@@ -8,10 +8,10 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.faults.fault import Fault, after_functionalize, by_rule, instead_of
-from aliasproof.reference_pass.eager import operand_access
-from aliasproof.reference_pass.eager.operand_access import SCATTERS
+from aliasproof.reference_pass import operand_reads
 from aliasproof.reference_pass.functionalize import RULES
 from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.views import SCATTERS
 
 
 def first_of_two_scatters_is_dropped(graph_module: fx.GraphModule) -> None:
@@ -60,7 +60,7 @@ def casts_are_left_out(graph_module: fx.GraphModule) -> None:
             node.replace_all_uses_with(node.args[0])
 
 
-_overwrites = operand_access.overwrites
+_overwrites = operand_reads.overwrites
 _PARTIAL = {
     aten.masked_fill.Scalar,
     aten.masked_fill.Tensor,
@@ -87,7 +87,7 @@ FAULTS: tuple[Fault, ...] = (
     instead_of(
         "overwrites",
         masked_write_counts_as_overwrite,
-        "overwrites of reference_pass/operand_access.py",
+        "overwrites of reference_pass/operand_reads.py",
         "liveness",
         rules=replace(RULES, overwrites=masked_write_counts_as_overwrite),
     ),

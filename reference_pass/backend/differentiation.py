@@ -28,7 +28,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils import _pytree as pytree
 
 from aliasproof.reference_pass.alias_analysis import storage_of
-from aliasproof.reference_pass.eager.copied_operands import Layout
+from aliasproof.reference_pass.copied_operands import Layout
 from aliasproof.reference_pass.emission import checkpoint_tags
 from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.graph_copies import with_graph

@@ -110,6 +110,12 @@ def normalised(graph_module: fx.GraphModule) -> fx.GraphModule:
     return with_graph(graph_module, copy)
 
 
+def replace_prims(graph: fx.Graph) -> None:
+    """Let a graph call the ATen operators that its prims call in eager."""
+    for node in graph.nodes:
+        node.target = called_in_eager(node)
+
+
 def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]] | None:
     """The call that replaces a node's call; None if there is nothing to change."""
     op = called_in_eager(node)

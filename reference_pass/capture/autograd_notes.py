@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 
-from aliasproof.reference_pass.eager.fake_execution import without_record_of_views
+from aliasproof.reference_pass.fake_tensors import without_record_of_views
 from aliasproof.reference_pass.history import HAS_GRADIENT
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, writes

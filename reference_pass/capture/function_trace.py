@@ -30,9 +30,9 @@ from aliasproof.reference_pass.capture.autograd_notes import (
     saves_for_trace_alone,
 )
 from aliasproof.reference_pass.capture.trace_modes import PythonGuard, Seeds, TraceGuard
-from aliasproof.reference_pass.eager.fake_execution import another_fake, refuse_without_regions
 from aliasproof.reference_pass.eager.real_runs import current
 from aliasproof.reference_pass.exceptions import DataDependent, Refused, refusals
+from aliasproof.reference_pass.fake_tensors import another_fake, refuse_without_regions
 from aliasproof.reference_pass.operator_forms import aten
 
 SizeMode = Literal["fixed", "symbolic"]

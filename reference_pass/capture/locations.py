@@ -7,8 +7,9 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 
+from aliasproof.reference_pass import operand_reads
 from aliasproof.reference_pass.capture.control_flow_calls import CONTROL_FLOW
-from aliasproof.reference_pass.eager import operand_access
+from aliasproof.reference_pass.eager.operand_access import NEEDS_ALIGNMENT
 from aliasproof.reference_pass.operator_forms import aten, is_opaque, on_copies
 
 
@@ -30,8 +31,8 @@ def _depends(node: fx.Node, target: Any) -> bool:
     if target in CONTROL_FLOW or is_opaque(target):
         return True
     return isinstance(target, OpOverload) and (
-        operand_access.depends_on_location(target)
-        or target in operand_access.NEEDS_ALIGNMENT
+        operand_reads.depends_on_location(target)
+        or target in NEEDS_ALIGNMENT
         or target.overloadpacket in _OTHERS
     )
 

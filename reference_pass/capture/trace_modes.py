@@ -34,10 +34,10 @@ from aliasproof.reference_pass.eager.fake_corrections import (
     may_be_corrected,
     true_result,
 )
-from aliasproof.reference_pass.eager.fake_execution import refuse_without_regions
 from aliasproof.reference_pass.eager.out_layouts import OutLayout, out_layouts
 from aliasproof.reference_pass.eager.prims import aten_of_prim
 from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.fake_tensors import refuse_without_regions
 from aliasproof.reference_pass.nested import leaves_in, tensors_in
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
 from aliasproof.reference_pass.regions import contiguous_strides, known, same_strides

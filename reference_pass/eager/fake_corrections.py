@@ -18,9 +18,10 @@ from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE
+from aliasproof.reference_pass.eager.prims import aten_of_prim
 from aliasproof.reference_pass.eager.real_runs import with_layout_of_run
 from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.operand_reads import COPIES_STORAGE
 from aliasproof.reference_pass.operator_forms import aten, bind, is_pointwise
 from aliasproof.reference_pass.regions import (
     Size,
@@ -98,7 +99,7 @@ def correction_of(op: object) -> Correction | None:
     if op in CORRECTIONS or not isinstance(op, OpOverload):
         return CORRECTIONS.get(op)
     is_functional = not any(returned.alias_info for returned in op._schema.returns)
-    return _BY_UNUSED_STRIDES if is_functional and is_pointwise(op) else None
+    return _BY_UNUSED_STRIDES if is_functional and is_pointwise(aten_of_prim(op)) else None
 
 
 def may_be_corrected(op: OpOverload, given: dict[str, Any]) -> bool:

@@ -16,9 +16,6 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.eager.fake_execution import run_call
 from aliasproof.reference_pass.eager.operand_access import (
-    COPIES_STORAGE,
-    SCATTERS,
-    depends_on_location,
     misaligned_by,
     reads_all_strides,
     rounds_by_strides,
@@ -26,8 +23,10 @@ from aliasproof.reference_pass.eager.operand_access import (
 )
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
+from aliasproof.reference_pass.operand_reads import COPIES_STORAGE, depends_on_location
 from aliasproof.reference_pass.operator_forms import aten, facts
 from aliasproof.reference_pass.regions import Size, equal, is_contiguous, known, same_strides
+from aliasproof.reference_pass.views import SCATTERS
 
 
 def users_of_views(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:

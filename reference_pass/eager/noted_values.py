@@ -24,9 +24,9 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 from aliasproof.reference_pass.eager.fake_corrections import correction_of, may_be_corrected
-from aliasproof.reference_pass.eager.fake_execution import fake_on
-from aliasproof.reference_pass.eager.operand_access import OTHER_ITEM_SIZE, depends_on_location
+from aliasproof.reference_pass.fake_tensors import fake_on
 from aliasproof.reference_pass.nested import leaves_in, on_values, tensors_in
+from aliasproof.reference_pass.operand_reads import OTHER_ITEM_SIZE, depends_on_location
 from aliasproof.reference_pass.operator_forms import aten, bind, copied_view, facts, is_opaque
 
 

@@ -1,0 +1,87 @@
+"""What an operator reads of its operands: values or metadata alone, and its location.
+
+Schemas do not say this, so these are short tables of ATen operators. An operator that is in no
+table gets the safe answer: it reads all values of each operand.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.operator_forms import aten, facts
+
+
+@functools.cache
+def unread(op: OpOverload) -> tuple[str, ...]:
+    """The arguments whose data an op does not read: it reads their metadata, or overwrites them."""
+    name = op.overloadpacket.__name__
+    if name.endswith("_like") or name.startswith(("new_", "sym_")):
+        return facts(op).names[:1]
+    if op in (aten.view_as.default, aten.expand_as.default, aten.reshape_as.default):
+        return facts(op).names[1:]
+    return ("self",) if op is aten.copy_.default else ()
+
+
+def overwrites(op: OpOverload) -> bool:
+    """True if the in-place form of an op overwrites its first operand without reading it."""
+    return op in _OVERWRITES
+
+
+_OVERWRITES = {
+    aten.fill.Scalar,
+    aten.fill.Tensor,
+    aten.zero.default,
+    aten.copy.default,
+    aten.uniform.default,
+    aten.normal_functional.default,
+    aten.exponential.default,
+    aten.random.default,
+    aten.random.to,
+    getattr(aten.random, "from"),
+    aten.cauchy.default,
+    aten.log_normal.default,
+    aten.geometric.default,
+}
+
+
+def depends_on_location(op: object) -> bool:
+    """True if what an op shows or stores depends on its operand's offset and whole storage."""
+    return getattr(op, "overloadpacket", None) in (
+        aten.as_strided,
+        aten.as_strided_copy,
+        aten.as_strided_scatter,
+    )
+
+
+# The offset of the result is counted in other elements than that of the operand.
+OTHER_ITEM_SIZE = {aten.view.dtype, aten.view_as_complex.default, aten.view_as_real.default}
+
+
+@functools.cache
+def is_plain_view(op: OpOverload) -> bool:
+    """True for a view op whose result is at a distance from its operand that the layout decides.
+
+    So if the operand is elsewhere in a storage, or in another one, the view moves with it.
+    """
+    info = op._schema.arguments[0].alias_info if op._schema.arguments else None
+    return (
+        op.namespace == "aten"
+        and info is not None
+        and not facts(op).writes
+        and not depends_on_location(op)
+        and op not in OTHER_ITEM_SIZE
+    )
+
+
+# These copy the whole storage of their first operand, not only the bytes that the operand covers.
+# So the result has the operand's offset, and `as_strided` of the result shows bytes from around the
+# operand. They raise if the storage ends with a part of an element.
+COPIES_STORAGE = {
+    aten.copy.default,
+    aten.slice_scatter.default,
+    aten.select_scatter.default,
+    aten.diagonal_scatter.default,
+    aten.as_strided_scatter.default,
+}
