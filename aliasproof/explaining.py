@@ -21,12 +21,12 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
 from aliasproof.reference_pass.alias_analysis import Analysis, Geometry, analyse, written_tensors
 from aliasproof.reference_pass.capture.function_trace import capture
-from aliasproof.reference_pass.conditions import CONDITIONS
+from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import on_copies
-from aliasproof.reference_pass.pipeline import functionalize, reinplace
+from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace
 from aliasproof.reference_pass.regions import Size, known, same_strides
 from aliasproof.reference_pass.reinplace import Decision, decisions
 from aliasproof.reports.explanation import (
@@ -150,7 +150,7 @@ def _source_of(function: Function) -> str | None:
 
 def graph_lines(graph_module: fx.GraphModule, inputs: Sequence[object]) -> tuple[NodeLine, ...]:
     """The lines of a graph. Layouts and storages are observed in a run on fake tensors."""
-    return tuple(_lines(graph_module.graph, analyse(graph_module, inputs)))
+    return tuple(_lines(graph_module.graph, analyse(graph_module, inputs, EAGER)))
 
 
 def _lines(graph: fx.Graph, analysis: Analysis) -> Iterator[NodeLine]:

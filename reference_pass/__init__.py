@@ -25,10 +25,10 @@ It imports torch and the standard library. It shares no code with the oracles th
 """
 
 from aliasproof.reference_pass.candidates import Candidate, How
-from aliasproof.reference_pass.conditions import CONDITIONS, Condition
+from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.exceptions import Broken, Refused
-from aliasproof.reference_pass.metadata import update_metadata
 from aliasproof.reference_pass.pipeline import (
+    CONDITIONS,
     Functionalize,
     Reinplace,
     RemoveNoOps,
@@ -37,6 +37,7 @@ from aliasproof.reference_pass.pipeline import (
     pipeline,
     reinplace,
     remove_noops,
+    update_metadata,
 )
 from aliasproof.reference_pass.reinplace import Decision, decisions
 

@@ -25,19 +25,19 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 
-from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
-from aliasproof.reference_pass.eager.fake_execution import run_node, run_out_call
-from aliasproof.reference_pass.eager.noted_values import NotedValues
 from aliasproof.reference_pass.exceptions import DataDependent, Refused
 from aliasproof.reference_pass.fake_tensors import (
     fake_inputs,
     fake_mode,
+    has_data_dependent_size,
     on_fakes,
     refuse_without_regions,
+    run_node,
 )
 from aliasproof.reference_pass.nested import leaves_in, on_values, tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, on_copies, writes_outs_alone
+from aliasproof.reference_pass.operator_forms import aten, bind, facts, on_copies
 from aliasproof.reference_pass.regions import Region, Size, known
+from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
 # --- tensors and their storages -------------------------------------------------------------------
 
@@ -170,12 +170,12 @@ class Analysis:
 
     `seen` has for each storage all geometries in which the program sees it, the first one first,
     and `nbytes` its size in bytes at that time. `written` are the storages that are written,
-    `resized` those that are resized. `notes` are the values that need no run. `detached` are the
-    detached tensors, by the identity of the objects; None if that does not matter.
+    `resized` those that are resized. `detached` are the detached tensors, by the identity of the
+    objects; None if that does not matter.
     """
 
     mode: FakeTensorMode
-    notes: NotedValues | None = None
+    semantics: Semantics = NAIVE
     detached: set[int] | None = None
     effects: dict[fx.Node, Effect] = field(default_factory=dict)
     storages: Storages = field(default_factory=Storages)
@@ -216,19 +216,17 @@ class Analysis:
 def analyse(
     graph_module: fx.GraphModule,
     sample_args: Sequence[object],
+    semantics: Semantics = NAIVE,
     *,
-    noted: bool = False,
     detaches: bool = False,
 ) -> Analysis:
     """Run a graph of ATen calls on fake tensors and note what it does with storage.
 
-    With `noted`, the metadata of the graph are those of such a run (`noted_values`). With
-    `detaches`, a detached tensor has another geometry. Raises `Refused` for a node that is not an
-    ATen call, and for data-dependent shapes.
+    With `detaches`, a detached tensor has another geometry. Raises `Refused` for a node that is not
+    an ATen call, and for data-dependent shapes.
     """
     mode = fake_mode(graph_module, sample_args)
-    notes = NotedValues(mode) if noted else None
-    analysis = Analysis(mode, notes, set() if detaches else None)
+    analysis = Analysis(mode, semantics, set() if detaches else None)
     # Fakes of the sample arguments: the run must not change the metadata of the caller's tensors.
     inputs = iter(fake_inputs(mode, sample_args))
     of_inputs: set[int] = set()
@@ -244,8 +242,6 @@ def analyse(
             # Noted now: a later node may change the metadata of these objects.
             effect.shows = {id(tensor): analysis.see(tensor) for tensor in tensors_in(effect.value)}
             analysis.effects[node] = effect
-            if analysis.notes is not None:
-                analysis.notes.compare(node, effect.value)
             if node.op == "placeholder":
                 of_inputs |= {geometry.storage for geometry in effect.shows.values()}
         # Fake inputs share their storages with the caller's fakes, so these get their size back.
@@ -262,7 +258,7 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
             " trace the module with make_fx first"
         )
     if node.op == "call_function":
-        _check_target(node)
+        _check_target(node, analysis.semantics)
     # Read off the schema; what really changes is found by comparing.
     before = [
         (tensor, analysis.storages.geometry(tensor), tensor.untyped_storage().nbytes())
@@ -285,22 +281,8 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
 
 def _value(node: fx.Node, analysis: Analysis) -> Any:
     """The value of a node; raises `DataDependent` where it is data-dependent."""
-    if node.target in _READS_DATA_UNNOTICED:
-        raise DataDependent(
-            f"{node.target} is data-dependent, and one graph must be right for all data"
-        )
-    if node.target in _CRASHES_ON_UNKNOWN_SIZE and _has_unknown_size(node, analysis):
-        raise DataDependent(
-            f"{node.target} asks for the sizes of its operand, and one is data-dependent"
-        )
-    if analysis.notes is not None:
-        value = analysis.notes.value(node, analysis.value)
-        if value is not None:
-            return value
     try:
-        if writes_outs_alone(node.target):
-            return run_out_call(node, analysis.value)
-        return run_node(node, analysis.value, analysis.mode)
+        return run_node(node, analysis.value, analysis.mode, analysis.semantics)
     except DataDependentOutputException as error:
         raise DataDependent(
             f"{node.target} is data-dependent ({error}), and one graph must be right for all data"
@@ -315,12 +297,6 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
                 f"{node.target} may not support an operand of data-dependent size: {error}"
             ) from error
         raise
-
-
-# They read data by a pointer. On fakes that fails with an error that says nothing of data.
-_READS_DATA_UNNOTICED = {aten.tensor_split.tensor_indices_or_sections}
-# Without a known size, torch 2.13 raises an error from C++, or dies of signal 11.
-_CRASHES_ON_UNKNOWN_SIZE = {aten.squeeze_.default, aten.squeeze_.dim, aten.squeeze_.dims}
 
 
 def _copied_by_location(node: fx.Node, analysis: Analysis) -> Geometry | None:
@@ -347,12 +323,7 @@ def _stored_by_location(node: fx.Node, value: Any, analysis: Analysis) -> Geomet
 def _has_unknown_size(node: fx.Node, analysis: Analysis) -> bool:
     """True if an operand of a node has a data-dependent size."""
     operands = tensors_in([analysis.value(operand) for operand in node.all_input_nodes])
-    return any(map(_has_data_dependent_size, operands))
-
-
-def _has_data_dependent_size(tensor: torch.Tensor) -> bool:
-    sizes: tuple[Any, ...] = tuple(tensor.shape)
-    return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in sizes)
+    return any(map(has_data_dependent_size, operands))
 
 
 def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torch.Tensor]:
@@ -367,14 +338,14 @@ def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torc
     return found
 
 
-def _check_target(node: fx.Node) -> None:
+def _check_target(node: fx.Node, semantics: Semantics) -> None:
     target = node.target
     for leaf in leaves_in((node.args, node.kwargs)):
         refuse_without_regions(leaf)
     # `on_copies` is in graphs of this pass, `getitem` picks results; neither writes.
     if isinstance(target, OpOverload) or target is on_copies or target is operator.getitem:
         return
-    if target in ARITHMETIC or target in HIGHER_ORDER:
+    if target in ARITHMETIC or target in semantics.higher_order:
         return
     raise Refused(
         f"{node.format_node()}: {target} is not an ATen operator, so what it reads and writes is"

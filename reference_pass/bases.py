@@ -30,9 +30,9 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Geometry
 from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operand_reads import COPIES_STORAGE
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, view_form
 from aliasproof.reference_pass.regions import contains, is_dense, known, overlaps_itself
+from aliasproof.reference_pass.semantics import Semantics
 from aliasproof.reference_pass.views import INVERSES, ToSteps, ViewCall, view_steps
 
 
@@ -81,13 +81,14 @@ def storage_uses(
     analysis: Analysis,
     copies: bool,
     table: Mapping[OpOverload, ToSteps],
+    semantics: Semantics,
 ) -> StorageUses:
     """The uses of all storages. `table` gives view ops as steps that have inverses."""
     return StorageUses(
         analysis,
         copies,
         _find_only_by_as_strided(analysis, copies, table),
-        _find_copied_whole(analysis),
+        _find_copied_whole(analysis, semantics),
         _find_returned_twice(captured, analysis),
     )
 
@@ -158,12 +159,12 @@ def _has_steps(
 # first.
 
 
-def _find_copied_whole(analysis: Analysis) -> dict[int, int]:
+def _find_copied_whole(analysis: Analysis, semantics: Semantics) -> dict[int, int]:
     """Each copied storage that is seen around the tensor made with it, and its original."""
     copied: dict[int, tuple[int, Geometry]] = {}
     now: dict[int, int] = {}  # the storages of tensors at a call; a later `set_` changes them
     for node, effect in analysis.effects.items():
-        if node.target in COPIES_STORAGE:
+        if semantics.copies_whole_storage(node.target):
             (operand,) = tensors_in(analysis.effects[node.args[0]].value)  # type: ignore[index]
             geometry = effect.shows[id(effect.value)]
             copied[geometry.storage] = now[id(operand)], geometry

@@ -18,11 +18,9 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import storage_of
-from aliasproof.reference_pass.eager.operand_access import noted_strides, rounds_by_strides
 from aliasproof.reference_pass.liveness import Liveness, stored_over
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import (
-    WRITTEN_IN_PLACE,
     aten,
     bind,
     facts,
@@ -30,12 +28,10 @@ from aliasproof.reference_pass.operator_forms import (
     is_pointwise,
     on_copies,
     out_form,
-    rounds_in_place,
     rounds_its_scalar,
     unbind,
     writes,
 )
-from aliasproof.reference_pass.regions import equal
 from aliasproof.reference_pass.views import SCATTERS
 
 
@@ -82,22 +78,6 @@ class Candidate:
         """The position of the node."""
         return self.liveness.position[self.node]
 
-    @property
-    def rounds_elsewhere(self) -> bool:
-        """True if the call may have other bits at the strides of its destinations than now.
-
-        Not where eager makes it in place, too, at the same strides.
-        """
-        if not rounds_by_strides(self.node):
-            return False
-        if self.how is How.OUT or not self.node.meta.get(WRITTEN_IN_PLACE):
-            return True
-        noted = dict(noted_strides(self.node))
-        return not all(
-            equal(tuple(noted.get(slot.destination, ())), slot.destination.meta["val"].stride())
-            for slot in self.slots
-        )
-
 
 def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """What could be done with a node, the best first."""
@@ -119,8 +99,6 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
 
 
 def _into_operands(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
-    if rounds_in_place(node) or (op is aten.copy.default and _loses_sign(node)):
-        return
     form = in_place_form(op)
     dtypes = {tensor.dtype for tensor in tensors_in(node.meta["val"])}
     if form is not None and any(rounds_its_scalar(form, dtype) for dtype in dtypes):
@@ -169,8 +147,7 @@ def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
             continue
         slots = (Slot(node, value, destination, destination.meta["val"]),)
         form = _useful_out(op)
-        # A product of complex numbers may have other bits where its result overwrites an operand.
-        if isinstance(op, OpOverload) and form is not None and not value.is_complex():
+        if isinstance(op, OpOverload) and form is not None:
             given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}
             yield Candidate(node, How.OUT, form, *unbind(form, given), slots, liveness)
         copied = (destination, node)
@@ -194,20 +171,7 @@ def _scatter(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Cand
     # On another storage the source cannot be at its destination, so that way is not even tried.
     if storage_of(source.meta["val"]) == storage_of(shown):
         yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, liveness)
-    if not _loses_sign(node):
-        yield Candidate(node, How.SCATTER, op, node.args, node.kwargs, slots, liveness)
-
-
-def _loses_sign(node: fx.Node) -> bool:
-    """True for a `copy`, or scatter, that would lose the sign of its source as a `copy_`.
-
-    On CPU, torch 2.13 has a kernel of its own for `copy_` between float16 and float32. It does not
-    ask for the lazy negative bit. The functional forms resolve that bit first.
-    """
-    given = bind(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
-    to, source = given["self"].meta["val"], given["src"].meta["val"]
-    converts = {to.dtype, source.dtype} == {torch.float16, torch.float32}
-    return converts and to.is_neg() != source.is_neg()
+    yield Candidate(node, How.SCATTER, op, node.args, node.kwargs, slots, liveness)
 
 
 def _copy(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:

@@ -20,30 +20,19 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import encoding, same_view, storage_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
-from aliasproof.reference_pass.eager.layout_uses import (
-    at_same_offset,
-    run_with,
-    stride_use,
-    use_of_unknown_strides,
-)
-from aliasproof.reference_pass.eager.operand_access import (
-    misaligned_by,
-    shows_layout,
-)
-from aliasproof.reference_pass.emission import has_partial_element
 from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.metadata import run_with
 from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operand_reads import COPIES_STORAGE, depends_on_location, unread
+from aliasproof.reference_pass.operand_reads import unread
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_pointwise
 from aliasproof.reference_pass.regions import (
     Region,
-    Size,
     equal,
     known,
     overlap,
     overlaps_itself,
-    same_strides,
 )
+from aliasproof.reference_pass.semantics import Semantics
 from aliasproof.reference_pass.views import SCATTERS
 
 Condition: TypeAlias = Callable[[Candidate], str | None]
@@ -69,63 +58,6 @@ def same_size_and_dtype(candidate: Candidate) -> str | None:
             return f"{slot.destination} is on {operand.device}, the result on {value.device}"
         if encoding(operand) != encoding(value):
             return f"{slot.destination} has another lazy conjugate or negative bit than the result"
-    return None
-
-
-def same_stride(candidate: Candidate) -> str | None:
-    """(1a) The operand has the strides of the result, or no use of the result depends on them.
-
-    The op itself must not depend on them either. Kernels draw random numbers and add in memory
-    order, and some kernels with several results expect the same layout of all. (Where eager makes
-    the call in place at these strides, it has the bits of eager.) Strides that locate no element
-    are not reliable on fakes, so no use may depend on them.
-    """
-    op = facts(candidate.op)
-    for slot in candidate.slots:
-        operand = slot.destination.meta["val"]
-        if slot.result is not None and (
-            user := use_of_unknown_strides(slot.result, slot.destination, candidate.liveness)
-        ):
-            return f"fakes may have strides of {slot.destination} wrong, and {user} reads them"
-        # All strides are compared: a view as another dtype depends on all of them.
-        if known(slot.value.numel() == 0) or equal(operand.stride(), slot.value.stride()):
-            continue
-        strides = operand.stride(), slot.value.stride()
-        differs = "{} has strides {}, the result {}".format(slot.destination, *strides)
-        if op.random or len(op.writes) > 1 or candidate.rounds_elsewhere:
-            return f"{differs}, and the op itself depends on them"
-        if slot.result is not None and (
-            user := stride_use(slot.result, operand, candidate.liveness)
-        ):
-            return f"{differs}, and {user} depends on them"
-    return None
-
-
-def same_location(candidate: Candidate) -> str | None:
-    """(1a) The operand has the offset of the result, or no use of the result depends on the offset.
-
-    Uses that depend on it are `as_strided`, views as a larger dtype, and outputs that share a
-    storage. A scatter of the result copies the whole storage of its base. So it must accept that
-    storage, and must not return a copy of a larger input.
-    """
-    for slot in candidate.slots:
-        operand = slot.destination.meta["val"]
-        # Nothing uses the result, or it is on that storage already.
-        if slot.result is None or storage_of(operand) == storage_of(slot.value):
-            continue
-        same = known(operand.storage_offset() == slot.value.storage_offset()) and same_strides(
-            tuple(operand.shape), operand.stride(), slot.value.stride()
-        )
-        nbytes = slot.value.untyped_storage().nbytes()
-        larger = not known(operand.untyped_storage().nbytes() <= nbytes)
-        smaller = not known(operand.untyped_storage().nbytes() >= nbytes)
-        # Usually all is fine, and the uses need not be searched.
-        if same and not larger and not smaller and not has_partial_element(operand):
-            continue
-        moved = not same or larger or smaller
-        reason = _location_matters(slot, same, moved, larger, candidate.liveness)
-        if reason is not None:
-            return reason
     return None
 
 
@@ -271,20 +203,54 @@ def source_is_at_destination(candidate: Candidate) -> str | None:
     return None
 
 
-# In the order in which they are asked: the first one that fails gives the reason that is shown.
-CONDITIONS: tuple[Condition, ...] = (
-    same_size_and_dtype,
-    same_stride,
-    same_location,
-    no_self_overlap,
-    not_repeated,
-    no_overlapping_operand,
-    source_is_at_destination,
-    not_an_input,
-    no_later_use,
-    dead_before_epilogue,
-    no_new_alias,
-)
+def larger_output_storage(growth: int) -> Condition:
+    """The condition that no output has a storage of more than `growth` times its bytes in eager.
+
+    In place, a result is in the storage of its operand:
+
+        h = x + 1                                h is 4 MB
+        return h[:1] * 2                         a row of 4 kB
+
+    Written into the row of `h`, the result would save 4 kB in the call, and cost 4 MB for as long
+    as the caller, or autograd, keeps it. No result is wrong for that, so this is not one of
+    `all_conditions`.
+    """
+
+    def larger_output_storage(candidate: Candidate) -> str | None:
+        live = candidate.liveness
+        for slot in candidate.slots:
+            ours, eager = (tensor.untyped_storage() for tensor in (slot.written, slot.value))
+            if storage_of(slot.written) == storage_of(slot.value) or not live.escapes(slot.value):
+                continue
+            # A symbolic size is allowed if it is known to be small enough.
+            if not known(ours.nbytes() <= growth * eager.nbytes()):
+                return (
+                    f"the result is returned, and would keep the storage of {slot.destination}"
+                    f" alive: {ours.nbytes()} bytes in place of {eager.nbytes()}"
+                )
+        return None
+
+    return larger_output_storage
+
+
+def all_conditions(semantics: Semantics) -> tuple[Condition, ...]:
+    """The conditions in the order in which they are asked.
+
+    The first one that fails gives the reason that is shown. Those of `semantics` may rely on equal
+    sizes.
+    """
+    return (
+        same_size_and_dtype,
+        *semantics.conditions,
+        no_self_overlap,
+        not_repeated,
+        no_overlapping_operand,
+        source_is_at_destination,
+        not_an_input,
+        no_later_use,
+        dead_before_epilogue,
+        no_new_alias,
+    )
 
 
 # --- what the conditions ask ----------------------------------------------------------------------
@@ -319,47 +285,6 @@ def _operands(candidate: Candidate) -> Iterator[fx.Node]:
                 yield operand
 
 
-def _location_matters(
-    slot: Slot, same: bool, moved: bool, larger: bool, liveness: Liveness
-) -> str | None:
-    """Why the result must not be at the location of its operand; None if no use depends on it.
-
-    `same` says that the two have the same offset and strides, `moved` that they have not, or that
-    their storages have other sizes, `larger` that the operand's storage is larger.
-    """
-    assert slot.result is not None
-    operand = slot.destination.meta["val"]
-    shift: Size = (operand.storage_offset() - slot.value.storage_offset()) * operand.itemsize
-    for value in at_same_offset(slot.result, liveness):
-        # Outputs that share a storage show the caller where they are in it.
-        shown = [] if same else tensors_in(value.meta["val"])
-        if any(len(liveness.returned_in(tensor)) > 1 for tensor in shown):
-            return f"{slot.destination} is at another location, and outputs on one storage show it"
-        for user in value.users:
-            if moved and shows_layout(user):
-                return f"{slot.destination} is at another location, and {user} may depend on it"
-            # Only the first operand of a user has a location that matters to it.
-            if user.op == "output" or not user.args or user.args[0] is not value:
-                continue
-            if (not same and depends_on_location(user.target)) or misaligned_by(user, shift):
-                return f"{slot.destination} is at another location, and {user} depends on it"
-            # The rest is about the storage as a whole, which these users copy.
-            if user.target not in COPIES_STORAGE:
-                continue
-            # The user may see it as a larger dtype.
-            if not known(operand.untyped_storage().nbytes() % value.meta["val"].itemsize == 0):
-                return (
-                    f"{user} copies the whole storage of {slot.destination},"
-                    " whose size is not a multiple of the element size"
-                )
-            if larger and liveness.memory(operand).is_input and liveness.escapes(user.meta["val"]):
-                return (
-                    f"{user} is returned, so it would copy the whole input that {slot.destination}"
-                    " is memory of"
-                )
-    return None
-
-
 def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if two tensors of one storage have the same elements in the same order.
 
@@ -389,7 +314,7 @@ def _copies_itself(copy: fx.Node, slot: Slot, liveness: Liveness) -> bool:
     # The views are taken again, of the operand in place of the result.
     instead = {source: slot.destination.meta["val"]}
     for view in reversed(chain):
-        instead[view] = run_with(view, instead)
+        instead[view] = run_with(view, instead, liveness.semantics)
         if not isinstance(instead[view], torch.Tensor):
             return False
     return same_view(destination.meta["val"], instead[chain[0] if chain else source])

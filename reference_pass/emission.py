@@ -19,9 +19,9 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.metadata import set_value
 from aliasproof.reference_pass.nested import leaves_in
-from aliasproof.reference_pass.operand_reads import COPIES_STORAGE
 from aliasproof.reference_pass.operator_forms import aten, copy_form
 from aliasproof.reference_pass.regions import Size, contiguous_strides
+from aliasproof.reference_pass.semantics import Semantics
 
 # In the `meta` of nodes: that autograd computes them once more, where the program checkpoints.
 CHECKPOINT_TAGS = ("recompute", "ac_graph_id")
@@ -42,6 +42,7 @@ class Emitter:
 
     graph: fx.Graph
     mode: FakeTensorMode
+    semantics: Semantics
     copies: bool = False
     symbols: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class Emitter:
 
         Raises what the operator raises if it does not accept these arguments.
         """
-        if target in COPIES_STORAGE and has_partial_element(args[0].meta["val"]):
+        if self.semantics.copies_whole_storage(target) and has_partial_element(args[0].meta["val"]):
             # It would raise on such a storage. The storage of a clone has whole elements only.
             args = (self.call(aten.clone.default, args[0]), *args[1:])
         args, kwargs = self._without_symbols((args, kwargs))
@@ -60,7 +61,7 @@ class Emitter:
         node = self.graph.create_node("call_function", target, args, kwargs, name=packet.__name__)
         node.meta.update(self.tags)
         try:
-            set_value(node, self.mode)
+            set_value(node, self.mode, self.semantics)
         except Exception:
             self.graph.erase_node(node)  # the graph stays as it was before the call
             raise
@@ -107,7 +108,7 @@ class Emitter:
             # There are also new nodes for what the symbols are computed from.
             for node in self.graph.nodes:
                 if "val" not in node.meta:
-                    set_value(node, self.mode)
+                    set_value(node, self.mode, self.semantics)
         if not symbols:
             return arguments
         return map_aggregate(

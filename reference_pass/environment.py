@@ -29,7 +29,6 @@ from aliasproof.reference_pass.bases import (
     base_of_result,
     without_lazy_bits,
 )
-from aliasproof.reference_pass.eager.operand_access import note_strides, rounds_by_strides
 from aliasproof.reference_pass.emission import Emitter
 from aliasproof.reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
 from aliasproof.reference_pass.functional_storage import (
@@ -38,6 +37,7 @@ from aliasproof.reference_pass.functional_storage import (
     has_strides,
 )
 from aliasproof.reference_pass.nested import on_values, tensors_in
+from aliasproof.reference_pass.operand_strides import note_strides
 from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_opaque
 from aliasproof.reference_pass.regions import Size, is_data_dependent, known
 from aliasproof.reference_pass.rules import Rules
@@ -122,7 +122,7 @@ class Environment:
         # An operator of another library gets more than strides (`layouts_in_eager`).
         if isinstance(op, OpOverload) and (is_opaque(op) or facts(op).random):
             return facts(op).random
-        return rounds_by_strides(call, self.analysis.value)
+        return self.emit.semantics.rounds_by_strides(call, self.analysis.value)
 
     def _with_strides(self, view: FunctionalView, geometry: Geometry) -> fx.Node:
         """The value of a view with the strides of eager."""

@@ -25,6 +25,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.regions import Size
+from aliasproof.reference_pass.semantics import Semantics, Values
 
 
 def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> FakeTensorMode:
@@ -142,3 +143,19 @@ def attribute(node: fx.Node) -> Any:
     for name in str(node.target).split("."):
         value = getattr(value, name)
     return value
+
+
+def run_node(node: fx.Node, values: Values, mode: FakeTensorMode, semantics: Semantics) -> Any:
+    """The value of a call_function or get_attr node on fakes.
+
+    The caller has entered `on_fakes(mode)`.
+    """
+    if node.op == "get_attr":
+        return fake_value(mode, attribute(node))
+    return semantics.run(node, values)
+
+
+def has_data_dependent_size(tensor: torch.Tensor) -> bool:
+    """True if a size of a tensor is not known before the run."""
+    sizes: tuple[Any, ...] = tuple(tensor.shape)
+    return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in sizes)

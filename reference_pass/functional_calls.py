@@ -20,7 +20,6 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect, operand_storages, written_tensors
 from aliasproof.reference_pass.copied_operands import Layout
-from aliasproof.reference_pass.eager.strided_calls import copy_by_geometry, scatter_by_geometry
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
@@ -58,11 +57,7 @@ from aliasproof.reference_pass.regions import (
 
 def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None:
     """A call that writes nothing: the same call on current values."""
-    if effect.copied is not None:
-        env.define(node, effect, effect.value, copy_by_geometry(env, node, effect.copied))
-        return
-    if node.target is aten.as_strided_scatter.default:
-        scatter_by_geometry(env, node, effect)
+    if env.emit.semantics.call_in_eager(env, node, effect):
         return
     op = node.target
     layouts = None

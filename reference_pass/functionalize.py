@@ -54,7 +54,6 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect, Geometry
 from aliasproof.reference_pass.bases import BaseKind, is_base, storage_uses
-from aliasproof.reference_pass.capture.control_flow_calls import PRINT
 from aliasproof.reference_pass.emission import Emitter, checkpoint_tags
 from aliasproof.reference_pass.environment import Environment, is_plain, result_strides
 from aliasproof.reference_pass.epilogue import finish
@@ -81,6 +80,7 @@ from aliasproof.reference_pass.operator_forms import (
 )
 from aliasproof.reference_pass.regions import overlaps_itself
 from aliasproof.reference_pass.rules import Rules
+from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS, ViewCall, ViewStep, view_steps
 
 Views = Literal["alias", "copy"]
@@ -104,6 +104,7 @@ def functional_module(
     captured: fx.GraphModule,
     analysis: Analysis,
     inputs: Sequence[object],
+    semantics: Semantics = NAIVE,
     rules: Rules = RULES,
     views: Views = "alias",
 ) -> fx.GraphModule:
@@ -116,7 +117,7 @@ def functional_module(
     Raises `Refused`, with a reason, for a program that it cannot compile correctly.
     """
     with on_fakes(analysis.mode):
-        graph = _rewrite(captured, analysis, inputs, rules, views == "copy")
+        graph = _rewrite(captured, analysis, inputs, semantics, rules, views == "copy")
         graph.eliminate_dead_code(has_effect)
     return with_graph(captured, graph)
 
@@ -152,15 +153,15 @@ def _rewrite(
     captured: fx.GraphModule,
     analysis: Analysis,
     sample_args: Sequence[object],
+    semantics: Semantics,
     rules: Rules,
     copies: bool,
 ) -> fx.Graph:
     """The new graph. The caller has entered `on_fakes(analysis.mode)`."""
     graph = fx.Graph()
-    uses = storage_uses(captured, analysis, copies, rules.view_steps)
-    env = Environment(
-        analysis, uses, rules, Emitter(graph, analysis.mode, copies), dict(analysis.nbytes)
-    )
+    uses = storage_uses(captured, analysis, copies, rules.view_steps, semantics)
+    emit = Emitter(graph, analysis.mode, semantics, copies)
+    env = Environment(analysis, uses, rules, emit, dict(analysis.nbytes))
     nodes = list(captured.graph.nodes)
     _inputs(env, nodes, sample_args)
     for node in nodes:
@@ -174,12 +175,12 @@ def _rewrite(
 
 def has_effect(node: fx.Node) -> bool:
     """True if a node must stay although nothing uses it."""
-    if node.op in ("placeholder", "output") or node.target in (on_copies, PRINT):
+    if node.op in ("placeholder", "output") or node.target is on_copies:
         return True
+    # FX knows what is registered as effectful, such as `print`.
     if not isinstance(node.target, OpOverload):
-        return False
+        return node.is_impure()
     op = node.target
-    # FX knows the operators that are registered as effectful.
     return facts(op).random or not op._schema.returns or node.is_impure()
 
 

@@ -20,11 +20,10 @@ from aliasproof.reference_pass.alias_analysis import (
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.capture.aten_graphs import is_aten
-from aliasproof.reference_pass.eager.operand_access import noted_strides, rounds_by_strides
 from aliasproof.reference_pass.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.metadata import run
 from aliasproof.reference_pass.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.operand_strides import noted_strides
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, writes
 from aliasproof.reference_pass.regions import (
     Region,
@@ -34,15 +33,10 @@ from aliasproof.reference_pass.regions import (
     overlaps_itself,
     same_strides,
 )
+from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
 Invariant: TypeAlias = Callable[[fx.GraphModule], str | None]
 Aliases: TypeAlias = frozenset[tuple[str, str]]
-
-
-def is_aten_graph(graph_module: fx.GraphModule) -> str | None:
-    """All calls are ATen calls, and the graph is well formed."""
-    graph_module.graph.lint()
-    return None if is_aten(graph_module) else "a node is not an ATen call"
 
 
 def is_functional(graph_module: fx.GraphModule) -> str | None:
@@ -70,8 +64,11 @@ def other_write(graph: fx.Graph) -> str | None:
     return None
 
 
-def metadata_is_true(graph_module: fx.GraphModule) -> str | None:
-    """The metadata of each node is what a run on fakes gives, and the same nodes share storage."""
+def untrue_metadata(graph_module: fx.GraphModule, semantics: Semantics = NAIVE) -> str | None:
+    """What is noted of a node, and is not what a run on fakes gives; None if all is.
+
+    Nodes share a storage on the noted fakes if and only if they do in the run.
+    """
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     # The inputs are taken as noted; everything else is run anew from them.
     values: dict[fx.Node, Any] = {node: node.meta.get("val") for node in placeholders}
@@ -86,7 +83,7 @@ def metadata_is_true(graph_module: fx.GraphModule) -> str | None:
             if node not in values:
                 if "val" not in node.meta:
                     return f"{node} has no metadata"
-                values[node] = run(node, lambda operand: values[operand], mode)
+                values[node] = run(node, lambda operand: values[operand], mode, semantics)
             for one, other in zip(
                 tensors_in(node.meta["val"]), tensors_in(values[node]), strict=False
             ):
@@ -116,8 +113,13 @@ def no_copy_reads_what_it_writes(graph_module: fx.GraphModule) -> str | None:
     return None
 
 
-def operands_have_eager_strides(graph_module: fx.GraphModule) -> str | None:
-    """A call whose bits depend on strides has operands with those of the captured graph."""
+def operand_of_other_strides(
+    graph_module: fx.GraphModule, semantics: Semantics = NAIVE
+) -> str | None:
+    """A call whose bits depend on strides, and an operand with others than in the captured graph.
+
+    None if there is no such call.
+    """
     for node in graph_module.graph.nodes:
         for operand, strides in noted_strides(node):
             value = operand.meta["val"]
@@ -125,7 +127,7 @@ def operands_have_eager_strides(graph_module: fx.GraphModule) -> str | None:
             # A data-dependent size has another symbol in the captured graph.
             if same_strides(sizes, own, tuple(strides)) or any(map(is_data_dependent, own)):
                 continue
-            if rounds_by_strides(node):
+            if semantics.rounds_by_strides(node, value_of):
                 return (
                     f"{operand} has strides {list(own)}, in eager {list(strides)},"
                     f" and the bits of {node.format_node()} depend on them"

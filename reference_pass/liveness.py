@@ -28,17 +28,16 @@ from aliasproof.reference_pass.alias_analysis import (
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.eager.operand_access import reads_all_strides
 from aliasproof.reference_pass.metadata import can_keep, dependencies, set_value
 from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
 from aliasproof.reference_pass.operand_reads import (
-    COPIES_STORAGE,
     depends_on_location,
     overwrites,
     unread,
 )
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, writes
 from aliasproof.reference_pass.regions import Region, contains, overlap
+from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import SCATTERS, stores_through
 
 END = 1 << 62  # the position of the caller, after all nodes
@@ -93,20 +92,18 @@ class Liveness:
     ranges and the metadata.
     """
 
-    def __init__(self, graph: fx.Graph, mode: FakeTensorMode) -> None:
+    def __init__(self, graph: fx.Graph, mode: FakeTensorMode, semantics: Semantics = NAIVE) -> None:
         self.mode = mode
+        self.semantics = semantics
         self.position = {node: index for index, node in enumerate(graph.nodes)}
         self.epilogue = min(
             (at for node, at in self.position.items() if node.target in EPILOGUE), default=END
-        )
-        self.last_stride_read = max(
-            (at for node, at in self.position.items() if reads_all_strides(node)), default=-1
         )
         self.memories: dict[int, Memory] = {}
         self.returned: Counter[fx.Node] = Counter()  # how often the output names each node
         # Computed once: a rewrite keeps views views, and adds its new ones here.
         self.views = {node for node in graph.nodes if is_view(node)}
-        self.whole = _reads_whole(graph)
+        self.whole = _reads_whole(graph, semantics)
         for node in graph.nodes:
             NOTES[node.op](self, node)
 
@@ -184,6 +181,21 @@ class Liveness:
             node for node in self.memory(tensor).values for _ in range(self.returned.get(node, 0))
         ]
 
+    def at_same_offset(self, value: fx.Node) -> Iterator[fx.Node]:
+        """A value, all views of it, and all copies of its whole storage.
+
+        If the value gets another offset, all of these get it.
+        """
+        pending = [value]
+        while pending:
+            yield (derived := pending.pop())
+            pending.extend(
+                user
+                for user in derived.users
+                if user in self.views
+                or (self.semantics.copies_whole_storage(user.target) and user.args[0] is derived)
+            )
+
     # Changes. -------------------------------------------------------------------------------------
 
     def replace(self, node: fx.Node, by: fx.Node, value: Any) -> None:
@@ -209,15 +221,15 @@ class Liveness:
             if user.op == "output":  # its reads moved with `replace`; it has no value
                 continue
             # Views and copies of a storage change with their operand, and so do their users.
-            if user in self.views or user.target in COPIES_STORAGE:
+            if user in self.views or self.semantics.copies_whole_storage(user.target):
                 old = user.meta["val"]
-                if can_keep(old, set_value(user, self.mode), user):
+                if can_keep(old, set_value(user, self.mode, self.semantics), user):
                     user.meta["val"] = old
                     continue
                 self._move_reads(user, old, user)
                 users.extend(user.users)
             elif user.target in EPILOGUE:
-                set_value(user, self.mode)
+                set_value(user, self.mode, self.semantics)
             else:
                 # It computes a new tensor, which has the same metadata as before: otherwise the
                 # conditions would have refused the rewrite.
@@ -266,7 +278,7 @@ def note_call(liveness: Liveness, node: fx.Node) -> None:
         liveness.add(source, Read(END, node))
     for operand, read in _reads_by(liveness, node):
         liveness.add(operand, read)
-    for held in held_by_collective(node):
+    for held in liveness.semantics.held(node):
         liveness.add(held, Read(END, node))
 
 
@@ -291,7 +303,7 @@ def _reads_by(liveness: Liveness, node: fx.Node) -> Iterator[tuple[fx.Node, Read
         yield operand, Read(at, node, is_scatter and not whole, overwritten and not whole, whole)
 
 
-def _reads_whole(graph: fx.Graph) -> set[fx.Node]:
+def _reads_whole(graph: fx.Graph, semantics: Semantics) -> set[fx.Node]:
     """The nodes that read more of a storage than their first operand shows.
 
     `as_strided_copy` does. A copy or a scatter does if a later `as_strided` shows more of its own
@@ -302,7 +314,7 @@ def _reads_whole(graph: fx.Graph) -> set[fx.Node]:
     whole: set[fx.Node] = set()
     for node in graph.nodes:
         # Its result is on a storage of its own, at the offset of its operand.
-        if node.target in COPIES_STORAGE:
+        if semantics.copies_whole_storage(node.target):
             copies[storage_of(node.meta["val"])] = node
         elif depends_on_location(node.target):
             args, kwargs = on_values((node.args, node.kwargs), value_of)
@@ -340,29 +352,6 @@ def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
         is_first = name == facts(op).names[0]
         for operand in nodes_in(value):
             yield operand, is_first and op in SCATTERS, is_first and overwrites(op)
-
-
-def held_by_collective(node: fx.Node) -> Iterator[fx.Node]:
-    """The values whose memory a functional collective may use on, after its call.
-
-    A collective runs in the background, and reads its operands until it is waited for. What
-    `wait_tensor` returns is its operand, although its schema says that it is new
-    (torch/csrc/distributed/c10d/Functional.cpp). If that is a result of a collective which nothing
-    else uses, the returned tensor has that memory for itself.
-    """
-    if not isinstance(node.target, OpOverload) or node.target.namespace not in _COLLECTIVES:
-        return
-    is_wait = node.target.overloadpacket.__name__ == "wait_tensor"
-    for operand in node.all_input_nodes:
-        made_by = getattr(operand.target, "namespace", None)
-        if is_wait and made_by in _COLLECTIVES and len(operand.users) == 1:
-            continue
-        yield operand
-        if is_wait:
-            yield node
-
-
-_COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd"}
 
 
 def stored_over(scatter: fx.Node) -> torch.Tensor:

@@ -4,7 +4,7 @@ True means two things. The fake tensor of each node has the sizes, strides, offs
 the node's value will have. And two nodes have fakes on one storage if and only if their values will
 share a storage. A rewrite that replaces one operand can change all of that for every later node.
 
-`update_metadata` recomputes only what is out of date. A value depends on the op, its constant
+`refresh_metadata` recomputes only what is out of date. A value depends on the op, its constant
 arguments and the values of its operands. These are noted beside each value (`meta["val_of"]`), and
 a node runs again if they are not the same as noted. If its new value has the same metadata, the old
 one stays, and no user of the node runs again.
@@ -16,7 +16,7 @@ operand is compared by identity of the tensor, not by a hash.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,23 +30,29 @@ from aliasproof.reference_pass.alias_analysis import (
     storage_of,
     value_of,
 )
-from aliasproof.reference_pass.eager.fake_execution import run_node
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import fake_inputs, fake_mode, fake_on, on_fakes
-from aliasproof.reference_pass.nested import leaves_in
+from aliasproof.reference_pass.fake_tensors import (
+    fake_inputs,
+    fake_mode,
+    fake_on,
+    on_fakes,
+    run_node,
+)
+from aliasproof.reference_pass.nested import leaves_in, on_values
 from aliasproof.reference_pass.operand_reads import is_plain_view
 from aliasproof.reference_pass.operator_forms import aten, writes
-from aliasproof.reference_pass.regions import equal, known, same_strides
+from aliasproof.reference_pass.regions import Size, equal, known, same_strides
+from aliasproof.reference_pass.semantics import NAIVE, Semantics, Values
 
 
-def set_value(node: fx.Node, mode: FakeTensorMode) -> Any:
+def set_value(node: fx.Node, mode: FakeTensorMode, semantics: Semantics) -> Any:
     """Run a node on the values of its operands and note the result.
 
     The caller has entered `on_fakes(mode)`.
     """
     value = _moved(node, mode)
     if value is None:
-        value = run(node, value_of, mode)
+        value = run(node, value_of, mode, semantics)
     note_value(node, value)
     return value
 
@@ -98,7 +104,7 @@ def note_value(node: fx.Node, value: Any) -> None:
     node.meta["val_of"] = dependencies(node)
 
 
-def run(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:
+def run(node: fx.Node, values: Values, mode: FakeTensorMode, semantics: Semantics) -> Any:
     """The value of a node on fakes.
 
     Where the epilogue changes the metadata of an input, the fake of the input stays as it is: it is
@@ -110,10 +116,41 @@ def run(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -
     if node.target is aten.resize_.default:
         alias = aten.alias.default(values(node.args[0]))  # type: ignore[arg-type]
         return aten.resize_.default(alias, *node.args[1:])
-    return run_node(node, values, mode)
+    return run_node(node, values, mode, semantics)
 
 
-def update_metadata(graph_module: fx.GraphModule, *sample_args: object) -> int:
+def run_with(node: fx.Node, instead: dict[fx.Node, Any], semantics: Semantics) -> Any:
+    """The value of a call on fakes, with other values for some operands; None if it raises."""
+
+    def values(operand: fx.Node) -> Any:
+        return instead.get(operand, operand.meta["val"])
+
+    # Eager raises where a view goes past the end of a storage. On fakes the storage grows.
+    if node.target is aten.as_strided.default and not _is_inside(*on_values(node.args, values)):
+        return None
+    try:
+        return semantics.run(node, values)
+    except (RuntimeError, ValueError):  # it does not accept such an operand
+        return None
+
+
+def _is_inside(
+    operand: torch.Tensor,
+    sizes: Sequence[Size],
+    strides: Sequence[Size],
+    offset: Size | None = None,
+) -> bool:
+    """True if a view by `as_strided` is known to be in the storage of its operand."""
+    first = operand.storage_offset() if offset is None else offset
+    last = first + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+    return any(known(size == 0) for size in sizes) or known(
+        last < operand.untyped_storage().nbytes() // operand.itemsize
+    )
+
+
+def refresh_metadata(
+    graph_module: fx.GraphModule, sample_args: Sequence[object], semantics: Semantics = NAIVE
+) -> int:
     """Make `meta["val"]` true for every node; returns the number of nodes that ran.
 
     Inputs keep their values, or get those of the sample arguments. Linear in the number of nodes.
@@ -130,7 +167,7 @@ def update_metadata(graph_module: fx.GraphModule, *sample_args: object) -> int:
             if node.op in ("placeholder", "output"):
                 continue
             if not _is_current(node):
-                _refresh(node, mode)
+                _refresh(node, mode, semantics)
                 ran += 1
     return ran
 
@@ -178,10 +215,10 @@ def _is_value(leaf: Any) -> bool:
     return isinstance(leaf, (torch.Tensor, list, tuple, torch.SymInt))
 
 
-def _refresh(node: fx.Node, mode: FakeTensorMode) -> None:
+def _refresh(node: fx.Node, mode: FakeTensorMode, semantics: Semantics) -> None:
     old = node.meta.get("val")
     had_note = "val_of" in node.meta
-    new = set_value(node, mode)
+    new = set_value(node, mode, semantics)
     # Without a note, the old value was made by another pass, so its storage means nothing here.
     if had_note and can_keep(old, new, node):
         node.meta["val"] = old

@@ -25,14 +25,12 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.reference_pass.alias_analysis import encoding, same_view
-from aliasproof.reference_pass.eager.layout_uses import at_same_offset, location_use
-from aliasproof.reference_pass.emission import has_partial_element
 from aliasproof.reference_pass.fake_tensors import on_fakes
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
-from aliasproof.reference_pass.operand_reads import COPIES_STORAGE
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind
-from aliasproof.reference_pass.regions import Region, equal, known, overlap
+from aliasproof.reference_pass.regions import Region, equal, overlap
+from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import SCATTERS
 
 # --- which operand a node duplicates --------------------------------------------------------------
@@ -169,20 +167,6 @@ def copy_is_not_returned(duplicate: Duplicate) -> bool:
     return duplicate.is_view or not duplicate.liveness.escapes(duplicate.value)
 
 
-def no_use_of_location(duplicate: Duplicate) -> bool:
-    """No use of a copy depends on its offset, or on the bytes around it in its storage."""
-    if duplicate.is_view:
-        return True
-    old, new = duplicate.value, duplicate.replacement
-    same = (
-        known(old.storage_offset() == new.storage_offset())
-        and known(old.untyped_storage().nbytes() == new.untyped_storage().nbytes())
-        and not has_partial_element(new)
-    )
-    shift = (new.storage_offset() - old.storage_offset()) * new.itemsize
-    return same or location_use(duplicate.node, shift, duplicate.liveness) is None
-
-
 def original_is_not_overwritten(duplicate: Duplicate) -> bool:
     """The epilogue does not overwrite the original before the last read of the copy.
 
@@ -212,14 +196,15 @@ def _reads_where_it_writes(write: Write, duplicate: Duplicate) -> bool:
     return dataclasses.replace(read, start=read.start + moved).same(write.region)
 
 
-# A duplicate is erased if all of these hold.
-NOOP_RULES: tuple[NoOpRule, ...] = (
-    same_metadata,
-    view_is_not_returned,
-    copy_is_not_returned,
-    no_use_of_location,
-    original_is_not_overwritten,
-)
+def all_noop_rules(semantics: Semantics) -> tuple[NoOpRule, ...]:
+    """A duplicate is erased if all of these hold."""
+    return (
+        same_metadata,
+        view_is_not_returned,
+        copy_is_not_returned,
+        *semantics.noop_rules,
+        original_is_not_overwritten,
+    )
 
 
 # Not a rule, since it is about cost: no result is wrong with or without such a copy.
@@ -233,8 +218,9 @@ def is_worth_its_memory(duplicate: Duplicate) -> bool:
     """
     live, node = duplicate.liveness, duplicate.node
     # A copy of a whole storage has the offset of its base, so it is among these.
-    derived = (value for value in at_same_offset(node, live) if value is not node)
-    if duplicate.is_view or not any(value.target in COPIES_STORAGE for value in derived):
+    derived = (value for value in live.at_same_offset(node) if value is not node)
+    copies_whole = live.semantics.copies_whole_storage
+    if duplicate.is_view or not any(copies_whole(value.target) for value in derived):
         return False
     made, region = live.position[node], Region.of(duplicate.replacement)
     return live.caller_reads(duplicate.replacement, region, made) or any(
@@ -246,18 +232,22 @@ def is_worth_its_memory(duplicate: Duplicate) -> bool:
 
 
 def erase_noops(
-    graph_module: fx.GraphModule, mode: FakeTensorMode, rules: Sequence[NoOpRule] = NOOP_RULES
+    graph_module: fx.GraphModule,
+    mode: FakeTensorMode,
+    semantics: Semantics = NAIVE,
+    rules: Sequence[NoOpRule] | None = None,
 ) -> None:
     """Erase clones, copies, scatters and views that do nothing, in a functional graph.
 
     The metadata of the graph are true, and `mode` is that of its fakes. No output comes to share
     storage with an input or another output, and no value is overwritten before its last read. With
-    a rule left out, the pass makes wrong programs.
+    a rule left out, the pass makes wrong programs; by default they are `all_noop_rules`.
     """
+    rules = all_noop_rules(semantics) if rules is None else rules
     graph = graph_module.graph
     graph.eliminate_dead_code(has_effect)  # a dead use must not keep a copy
     with on_fakes(mode):
-        liveness = Liveness(graph, mode)
+        liveness = Liveness(graph, mode, semantics)
         for node in list(graph.nodes):
             # `liveness` is kept true by `replace`, so this sees the graph as it is by now.
             duplicate = _duplicate(node, liveness)

@@ -73,15 +73,3 @@ def is_plain_view(op: OpOverload) -> bool:
         and not depends_on_location(op)
         and op not in OTHER_ITEM_SIZE
     )
-
-
-# These copy the whole storage of their first operand, not only the bytes that the operand covers.
-# So the result has the operand's offset, and `as_strided` of the result shows bytes from around the
-# operand. They raise if the storage ends with a part of an element.
-COPIES_STORAGE = {
-    aten.copy.default,
-    aten.slice_scatter.default,
-    aten.select_scatter.default,
-    aten.diagonal_scatter.default,
-    aten.as_strided_scatter.default,
-}

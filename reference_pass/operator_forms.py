@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx.node import map_aggregate
 
@@ -239,32 +238,8 @@ def rounds_its_scalar(op: OpOverload, dtype: torch.dtype | None) -> bool:
 _ROUND_SCALARS = {aten.mul_.Scalar, aten._foreach_mul_.Scalar, aten._foreach_mul_.ScalarList}
 
 
-def rounds_in_place(node: fx.Node) -> bool:
-    """True if a functional call may give other bits than the same call in place.
-
-    A compiler may fuse one multiplication of a complex product with the addition. In the remainder
-    of a vector loop it does so or not, depending on whether the result overwrites an operand. What
-    the program does in place has the bits of the in-place call.
-    """
-    value = node.meta["val"]
-    return (
-        node.target in _COMPLEX_PRODUCTS
-        and isinstance(value, torch.Tensor)
-        and value.is_complex()
-        and not node.meta.get(WRITTEN_IN_PLACE)
-    )
-
-
 # The key in the metadata of a node that is the functional form of an in-place call.
 WRITTEN_IN_PLACE = "written in place"
-_COMPLEX_PRODUCTS = {
-    aten.mul.Tensor,
-    aten.mul.Scalar,
-    aten.div.Tensor,
-    aten.addcmul.default,
-    aten.addcdiv.default,
-    aten.addr.default,
-}
 
 
 def is_pointwise(op: OpOverload) -> bool:

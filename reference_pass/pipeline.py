@@ -15,6 +15,7 @@ them on.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -24,13 +25,19 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
 from aliasproof.reference_pass.backtracking import footprint
-from aliasproof.reference_pass.capture.aten_graphs import replace_prims, require_aten
+from aliasproof.reference_pass.capture.aten_graphs import is_aten, replace_prims, require_aten
 from aliasproof.reference_pass.capture.control_flow_calls import functional_branches
 from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
 from aliasproof.reference_pass.capture.functional_already import unchanged
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import LOCATED, guard_sizes
-from aliasproof.reference_pass.conditions import CONDITIONS, Condition
+from aliasproof.reference_pass.conditions import (
+    Condition,
+    all_conditions,
+    larger_output_storage,
+)
+from aliasproof.reference_pass.eager.noted_values import NotedValues
+from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused, refusals
 from aliasproof.reference_pass.fake_tensors import fake_mode
@@ -45,16 +52,20 @@ from aliasproof.reference_pass.invariants import (
     Aliases,
     Invariant,
     aliases_at_end,
-    is_aten_graph,
     is_functional,
-    metadata_is_true,
     no_copy_reads_what_it_writes,
-    operands_have_eager_strides,
+    operand_of_other_strides,
+    untrue_metadata,
 )
-from aliasproof.reference_pass.metadata import update_metadata
-from aliasproof.reference_pass.noops import NOOP_RULES, NoOpRule, erase_noops
+from aliasproof.reference_pass.metadata import refresh_metadata
+from aliasproof.reference_pass.noops import NoOpRule, all_noop_rules, erase_noops
 from aliasproof.reference_pass.reinplace import put_in_place
 from aliasproof.reference_pass.rules import Rules
+
+# All conditions of reinplacing, and all rules of removing no-ops.
+CONDITIONS = all_conditions(EAGER)
+NOOP_RULES = all_noop_rules(EAGER)
+
 
 # --- the passes, one by one -----------------------------------------------------------------------
 
@@ -103,14 +114,16 @@ def functionalize_by(
     by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
     captured = functional_branches(captured, by_rules)
     with refusals(symbolic=any(map(is_symbolic, inputs))):
-        analysis = analyse(captured, inputs, noted=noted, detaches=rules.detaches)
+        run = NotedValues().run if noted else EAGER.run
+        semantics = dataclasses.replace(EAGER, run=run)
+        analysis = analyse(captured, inputs, semantics, detaches=rules.detaches)
         refuse_mutated_twice(captured, analysis, sample_args)
         if rules.detaches:
             refuse_lost_history(captured, analysis)
         if strict:
             refuse_undefined(analysis)
         made = None if views == "copy" else unchanged(captured, analysis)
-        made = made or functional_module(captured, analysis, inputs, rules, views)
+        made = made or functional_module(captured, analysis, inputs, EAGER, rules, views)
         made.meta["captured_footprint"] = footprint(captured.graph, analysis.value)
         made.meta[LOCATED] = depends_on_location(captured)
         return guard_sizes(made)
@@ -126,7 +139,7 @@ def remove_noops(
     """
     require_aten(graph_module, sample_args)
     update_metadata(graph_module, *sample_args)
-    erase_noops(graph_module, fake_mode(graph_module, sample_args), rules)
+    erase_noops(graph_module, fake_mode(graph_module, sample_args), EAGER, rules)
     return guard_sizes(graph_module)
 
 
@@ -147,8 +160,36 @@ def reinplace(
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)  # a prim has no in-place form
     update_metadata(graph_module, *sample_args)
-    put_in_place(graph_module, fake_mode(graph_module, sample_args), conditions, growth)
+    asked = (*conditions, larger_output_storage(growth))
+    put_in_place(graph_module, fake_mode(graph_module, sample_args), EAGER, asked)
     return guard_sizes(graph_module)
+
+
+def update_metadata(graph_module: fx.GraphModule, *sample_args: object) -> int:
+    """Make `meta["val"]` true for every node; returns the number of nodes that ran.
+
+    Inputs keep their values, or get those of the sample arguments (`refresh_metadata`).
+    """
+    return refresh_metadata(graph_module, sample_args, EAGER)
+
+
+# --- invariants that need more than the graph -----------------------------------------------------
+
+
+def is_aten_graph(graph_module: fx.GraphModule) -> str | None:
+    """All calls are ATen calls, and the graph is well formed."""
+    graph_module.graph.lint()
+    return None if is_aten(graph_module) else "a node is not an ATen call"
+
+
+def metadata_is_true(graph_module: fx.GraphModule) -> str | None:
+    """The metadata of each node is what a run on fakes gives, and the same nodes share storage."""
+    return untrue_metadata(graph_module, EAGER)
+
+
+def operands_have_eager_strides(graph_module: fx.GraphModule) -> str | None:
+    """A call whose bits depend on strides has operands with those of the captured graph."""
+    return operand_of_other_strides(graph_module, EAGER)
 
 
 # --- the passes as `PassBase` ---------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 One walk over the graph, in order. For each functional op there are `candidates`: to write its
 result into its first operand, or into another one if the op has an `out=` form; for a
-scatter, to store its source straight into its base. The first candidate that meets all `CONDITIONS`
+scatter, to store its source straight into its base. The first candidate that meets all `conditions`
 is applied at once, so later decisions see the graph as it is then. A decision that costs more later
 than it saves is taken back by `backtracking`.
 
@@ -14,7 +14,8 @@ The specification is the docstring of `torch.fx.passes.reinplace.reinplace`. Dif
   source. And the scatter is redundant if its source is at its destination already (5).
 - The caller reads the inputs after the end of the graph. That is step (1b). The optimisation noted
   there follows: a `copy_` into an input overwrites its old data, so the caller does not read it.
-- An output gets no larger storage than in eager, unless the caller allows it (`output_storage`).
+- An output gets no larger storage than in eager, unless the caller allows it
+  (`larger_output_storage`).
 - Decisions are recorded (`decisions`): the way in which a node is in place, or the condition that
   each candidate fails.
 """
@@ -34,14 +35,19 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from aliasproof.reference_pass.alias_analysis import same_view
 from aliasproof.reference_pass.backtracking import BacktrackPoints, Walk, best_walk
 from aliasproof.reference_pass.candidates import Candidate, How, candidates
-from aliasproof.reference_pass.conditions import CONDITIONS, Condition, no_later_use, no_new_alias
+from aliasproof.reference_pass.conditions import (
+    Condition,
+    all_conditions,
+    no_later_use,
+    no_new_alias,
+)
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.fake_tensors import on_fakes
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.metadata import note_value, set_value
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, on_copies, writes
-from aliasproof.reference_pass.output_storage import larger_output_storage
+from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import stores_through
 
 
@@ -62,22 +68,22 @@ class Decision:
 def put_in_place(
     graph_module: fx.GraphModule,
     mode: FakeTensorMode,
-    conditions: Sequence[Condition] = CONDITIONS,
-    growth: int = 1,
+    semantics: Semantics = NAIVE,
+    conditions: Sequence[Condition] | None = None,
 ) -> None:
     """Turn functional ops of a functional graph into in-place ones.
 
-    The metadata of the graph are true, and `mode` is that of its fakes. `growth` is how many times
-    larger than in eager the storage of an output may be. Notes the decisions in
-    `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
-    inputs at its end.
+    The metadata of the graph are true, and `mode` is that of its fakes. The conditions are
+    `all_conditions` by default. Notes the decisions in `graph_module.meta["reinplace"]`. Raises
+    `Refused` if the graph writes anything except its inputs at its end.
     """
+    asked = all_conditions(semantics) if conditions is None else conditions
     _require_functional(graph_module.graph)
     graph_module.graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
     with on_fakes(mode):
         best = best_walk(
             graph_module.graph,
-            lambda graph, kept: _Reinplacing(graph, mode, conditions, growth, kept).run(),
+            lambda graph, kept: _Reinplacing(graph, mode, semantics, asked, kept).run(),
         )
     graph_module.graph = best.graph  # the setter also recompiles
     graph_module.meta["reinplace"] = best.decisions
@@ -104,16 +110,15 @@ class _Reinplacing:
         self,
         graph: fx.Graph,
         mode: FakeTensorMode,
+        semantics: Semantics,
         conditions: Sequence[Condition],
-        growth: int,
         kept: frozenset[str],
     ) -> None:
         self.graph = graph
         self.mode = mode
         self.conditions = conditions
-        self.growth = growth
         self.kept = kept
-        self.liveness = Liveness(graph, mode)
+        self.liveness = Liveness(graph, mode, semantics)
         self.backtrack_points = BacktrackPoints(self.liveness)
 
     def run(self) -> Walk:
@@ -160,8 +165,6 @@ class _Reinplacing:
                 reason = f"this depends on a data-dependent size: {error.cond}"
             if reason is not None:
                 return condition.__name__, reason
-        if (reason := larger_output_storage(candidate, self.growth)) is not None:
-            return larger_output_storage.__name__, reason
         return None
 
     # Rewrites. ------------------------------------------------------------------------------------
@@ -213,7 +216,7 @@ class _Reinplacing:
             (slot,) = candidate.slots
             note_value(node, slot.destination.meta["val"])
         else:
-            set_value(node, self.mode)
+            set_value(node, self.mode, self.liveness.semantics)
 
     def _store(self, node: fx.Node) -> None:
         """(3a) A scatter as a view and a copy_."""
@@ -229,7 +232,7 @@ class _Reinplacing:
         if op is aten.copy_.default:
             note_value(new, args[0].meta["val"])  # it hands back what it writes
         else:
-            set_value(new, self.mode)
+            set_value(new, self.mode, self.liveness.semantics)
             self.liveness.views.add(new)
         self.liveness.position[new] = self.liveness.position[new.next]
         return new

@@ -13,8 +13,9 @@ from aliasproof.faults.fault import Fault, Passes, after_reinplace, weaker_condi
 from aliasproof.reference_pass import conditions
 from aliasproof.reference_pass.alias_analysis import storage_of
 from aliasproof.reference_pass.candidates import Candidate
-from aliasproof.reference_pass.conditions import CONDITIONS, Condition
+from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.operator_forms import aten, facts, is_pointwise, out_form, writes
+from aliasproof.reference_pass.pipeline import CONDITIONS
 from aliasproof.reference_pass.regions import Region, is_dense, overlap
 
 # The PyTorch issue in which the condition was missing, where one is known.

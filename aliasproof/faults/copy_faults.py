@@ -16,12 +16,12 @@ from aliasproof.faults.fault import (
     weaker_noop_rule,
 )
 from aliasproof.reference_pass.alias_analysis import encoding, same_view, storage_of
+from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.liveness import is_view, stored_over
 from aliasproof.reference_pass.noops import (
     SOURCES,
     Duplicate,
     copy_is_not_returned,
-    no_use_of_location,
     original_is_not_overwritten,
     same_metadata,
 )

@@ -83,6 +83,6 @@ FAULTS: tuple[Fault, ...] = (
         operators_see_no_layout,
         "rule of remove_noops: no use depends on the location of a copy",
         "eager.layout_uses",
-        "conditions",
+        "eager.layout_conditions",
     ),
 )

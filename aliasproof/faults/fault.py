@@ -23,11 +23,17 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.programs.errors import InternalError
-from aliasproof.reference_pass.conditions import CONDITIONS, Condition
+from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.functionalize import RULES
-from aliasproof.reference_pass.metadata import update_metadata
-from aliasproof.reference_pass.noops import NOOP_RULES, NoOpRule
-from aliasproof.reference_pass.pipeline import functionalize_by, reinplace, remove_noops
+from aliasproof.reference_pass.noops import NoOpRule
+from aliasproof.reference_pass.pipeline import (
+    CONDITIONS,
+    NOOP_RULES,
+    functionalize_by,
+    reinplace,
+    remove_noops,
+    update_metadata,
+)
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.targets.reference import CONTRACT, staged
 from aliasproof.targets.target import Build, Function, Target

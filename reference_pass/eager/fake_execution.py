@@ -5,39 +5,55 @@ A fake kernel may have other strides than the kernel of eager, or refuse what ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
 from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
 from aliasproof.reference_pass.eager.out_layouts import out_layouts
 from aliasproof.reference_pass.eager.prims import called_in_eager
-from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import attribute, fake_value
+from aliasproof.reference_pass.exceptions import DataDependent, Refused
+from aliasproof.reference_pass.fake_tensors import has_data_dependent_size
 from aliasproof.reference_pass.nested import on_values, tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind, copied_view, facts, unbind
+from aliasproof.reference_pass.operator_forms import (
+    aten,
+    bind,
+    copied_view,
+    facts,
+    unbind,
+    writes_outs_alone,
+)
 from aliasproof.reference_pass.regions import known
-
-# --- nodes ----------------------------------------------------------------------------------------
-
-
-def run_node(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:
-    """The value of a call_function or get_attr node on fake tensors.
-
-    The caller has entered `on_fakes(mode)`.
-    """
-    if node.op == "get_attr":
-        return fake_value(mode, attribute(node))
-    return run_call(node, values)
+from aliasproof.reference_pass.semantics import Values
 
 
-def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
+def run(node: fx.Node, values: Values) -> Any:
+    """The value of a call_function node. Raises `DataDependent` where fakes cannot give it."""
+    if node.target in _READS_DATA_UNNOTICED:
+        raise DataDependent(
+            f"{node.target} is data-dependent, and one graph must be right for all data"
+        )
+    if node.target in _CRASHES_ON_UNKNOWN_SIZE:
+        operands = tensors_in([values(operand) for operand in node.all_input_nodes])
+        if any(map(has_data_dependent_size, operands)):
+            raise DataDependent(
+                f"{node.target} asks for the sizes of its operand, and one is data-dependent"
+            )
+    return run_out_call(node, values) if writes_outs_alone(node.target) else run_call(node, values)
+
+
+# They read data by a pointer. On fakes that fails with an error that says nothing of data.
+_READS_DATA_UNNOTICED = {aten.tensor_split.tensor_indices_or_sections}
+# Without a known size, torch 2.13 raises an error from C++, or dies of signal 11.
+_CRASHES_ON_UNKNOWN_SIZE = {aten.squeeze_.default, aten.squeeze_.dim, aten.squeeze_.dims}
+
+
+def run_call(node: fx.Node, values: Values) -> Any:
     """The value of a call_function node, for the given values of its operands."""
     args, kwargs = on_values((node.args, node.kwargs), values)
     if isinstance(node.target, OpOverload) and (view := copied_view(node.target)) is not None:
@@ -82,7 +98,7 @@ def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 # --- out= calls -----------------------------------------------------------------------------------
 
 
-def run_out_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
+def run_out_call(node: fx.Node, values: Values) -> Any:
     """The value of a call that writes its `out=` arguments alone: these, resized as in eager.
 
     Raises what eager raises, and `Refused` if it is unknown how the call resizes them.

@@ -7,14 +7,15 @@ strides, if no use can tell the difference. A view passes the question on to its
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.eager.fake_execution import run_call
+from aliasproof.reference_pass.alias_analysis import value_of
 from aliasproof.reference_pass.eager.operand_access import (
     misaligned_by,
     reads_all_strides,
@@ -22,8 +23,9 @@ from aliasproof.reference_pass.eager.operand_access import (
     shows_layout,
 )
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
-from aliasproof.reference_pass.operand_reads import COPIES_STORAGE, depends_on_location
+from aliasproof.reference_pass.metadata import run_with
+from aliasproof.reference_pass.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.operand_reads import depends_on_location
 from aliasproof.reference_pass.operator_forms import aten, facts
 from aliasproof.reference_pass.regions import Size, equal, is_contiguous, known, same_strides
 from aliasproof.reference_pass.views import SCATTERS
@@ -47,26 +49,11 @@ def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | N
             for user in users_of_views(value, liveness)
             if shows_layout(user)
             or depends_on_location(user.target)
-            or user.target in COPIES_STORAGE
+            or liveness.semantics.copies_whole_storage(user.target)
             or misaligned_by(user, shift)
         ),
         None,
     )
-
-
-def at_same_offset(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
-    """A value, all views of it, and all copies of its whole storage.
-
-    If the value gets another offset, all of these get it.
-    """
-    pending = [value]
-    while pending:
-        yield (derived := pending.pop())
-        pending.extend(
-            user
-            for user in derived.users
-            if user in liveness.views or (user.target in COPIES_STORAGE and user.args[0] is derived)
-        )
 
 
 def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.Node | None:
@@ -93,9 +80,9 @@ def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.N
             as_dtype = user.target in (aten.view.dtype, aten.view_copy.dtype)
             if as_dtype and _strides(instead[value]) != strides:
                 return user  # all strides count for it, also those of dimensions of size one
-            shown = run_with(user, instead)
+            shown = run_with(user, instead, liveness.semantics)
             same = _same_layout(instead[value], value.meta["val"])
-            if not same and user not in liveness.views and rounds_by_strides(user):
+            if not same and user not in liveness.views and rounds_by_strides(user, value_of):
                 return user
             # Random numbers are drawn in memory order. With other strides, elements get other ones.
             if shown is None or (isinstance(user.target, OpOverload) and facts(user.target).random):
@@ -134,13 +121,25 @@ def use_of_unknown_strides(
     `destination` is the operand that the result would be in.
     """
     value = result.meta["val"]
-    if liveness.position[result] > liveness.last_stride_read or not _has_unused_strides(value):
+    if liveness.position[result] > _last_stride_read(liveness) or not _has_unused_strides(value):
         return None
     if not known(value.numel() == 0) and all(
         _knows_unused_strides(each, liveness) for each in (result, destination)
     ):
         return None
     return _use_of_unused_strides(result)
+
+
+# Asked for each result, and mostly there is no such read.
+_LAST_STRIDE_READS: weakref.WeakKeyDictionary[Liveness, int] = weakref.WeakKeyDictionary()
+
+
+def _last_stride_read(liveness: Liveness) -> int:
+    """The last position at which all strides of a value are read; -1 if there is none."""
+    if liveness not in _LAST_STRIDE_READS:
+        reads = (at for node, at in liveness.position.items() if reads_all_strides(node))
+        _LAST_STRIDE_READS[liveness] = max(reads, default=-1)
+    return _LAST_STRIDE_READS[liveness]
 
 
 def _has_unused_strides(tensor: torch.Tensor) -> bool:
@@ -187,35 +186,6 @@ def _knows_unused_strides(value: fx.Node, liveness: Liveness) -> bool:
                 seen.add(operand)
                 pending.append(operand)
     return True
-
-
-def run_with(node: fx.Node, instead: dict[fx.Node, Any]) -> Any:
-    """The value of a node on fakes, with other values for some operands; None if it raises."""
-
-    def values(operand: fx.Node) -> Any:
-        return instead.get(operand, operand.meta["val"])
-
-    # Eager raises where a view goes past the end of a storage. On fakes the storage grows.
-    if node.target is aten.as_strided.default and not _is_inside(*on_values(node.args, values)):
-        return None
-    try:
-        return run_call(node, values)
-    except (RuntimeError, ValueError):  # it does not accept such an operand
-        return None
-
-
-def _is_inside(
-    operand: torch.Tensor,
-    sizes: Sequence[Size],
-    strides: Sequence[Size],
-    offset: Size | None = None,
-) -> bool:
-    """True if a view by `as_strided` is known to be in the storage of its operand."""
-    first = operand.storage_offset() if offset is None else offset
-    last = first + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
-    return any(known(size == 0) for size in sizes) or known(
-        last < operand.untyped_storage().nbytes() // operand.itemsize
-    )
 
 
 def _strides(value: Any) -> list[str]:

@@ -20,14 +20,17 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._guards import active_fake_mode
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
+from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.eager.fake_corrections import correction_of, may_be_corrected
 from aliasproof.reference_pass.fake_tensors import fake_on
 from aliasproof.reference_pass.nested import leaves_in, on_values, tensors_in
 from aliasproof.reference_pass.operand_reads import OTHER_ITEM_SIZE, depends_on_location
 from aliasproof.reference_pass.operator_forms import aten, bind, copied_view, facts, is_opaque
+from aliasproof.reference_pass.semantics import Values
 
 
 class NotedValues:
@@ -37,14 +40,27 @@ class NotedValues:
     the inputs may be at other offsets than those that are noted.
     """
 
-    def __init__(self, mode: FakeTensorMode) -> None:
-        self.mode = mode
+    def __init__(self) -> None:
         self.agree: set[fx.Node] = set()
+        self.inputs: set[fx.Node] = set()  # those that are compared
         self.storages: dict[int, tuple[torch.UntypedStorage, int]] = {}
         self.taken: dict[int, int] = {}  # the noted storage for each of ours
 
-    def value(self, node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
-        """The value of a call, given those of its operands; None if the call must run."""
+    def run(self, node: fx.Node, values: Values) -> Any:
+        """The value of a call, given those of its operands: noted, or made by a run."""
+        # Before the first call of an input: a call may change its metadata.
+        for operand in node.all_input_nodes:
+            if operand.op != "call_function" and operand not in self.inputs:
+                self.inputs.add(operand)
+                self._compare(operand, values(operand))
+        value = self._value(node, values)
+        if value is None:
+            value = fake_execution.run(node, values)
+        self._compare(node, value)
+        return value
+
+    def _value(self, node: fx.Node, values: Values) -> Any:
+        """The value of a call; None if it must run."""
         if not self.agree.issuperset(node.all_input_nodes):
             return None
         operand = node.args[0] if node.args else None
@@ -69,7 +85,7 @@ class NotedValues:
         self.agree.add(node)
         return self._fakes(note)
 
-    def compare(self, node: fx.Node, value: Any) -> None:
+    def _compare(self, node: fx.Node, value: Any) -> None:
         """Note that a node agrees, if its value, which was given or made by a run, does."""
         if node in self.agree:
             return
@@ -93,13 +109,14 @@ class NotedValues:
             return type(note)(map(self._fakes, note))
         if note is None:
             return None
-        storage = note.untyped_storage()
+        storage, mode = note.untyped_storage(), active_fake_mode()  # the notes may be of another
+        assert mode is not None
         if storage._cdata not in self.storages:
-            with in_kernel_invocation_manager(self.mode):
+            with in_kernel_invocation_manager(mode):
                 memory = torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta")
             self._take(storage._cdata, memory.untyped_storage(), 0)
         ours, shift = self.storages[storage._cdata]
-        return fake_on(ours, note.storage_offset() + shift // note.itemsize, note, self.mode)
+        return fake_on(ours, note.storage_offset() + shift // note.itemsize, note, mode)
 
     def _take(self, noted: int, ours: torch.UntypedStorage, shift: int) -> bool:
         """Let one of our storages stand for a noted one; False if another one does, or differs."""
@@ -131,7 +148,7 @@ def _is_as_noted(op: Callable[..., Any]) -> bool:
     )
 
 
-def _is_corrected(node: fx.Node, values: Callable[[fx.Node], Any]) -> bool:
+def _is_corrected(node: fx.Node, values: Values) -> bool:
     if correction_of(node.target) is None:
         return False
     assert isinstance(node.target, OpOverload)

@@ -5,25 +5,29 @@ Schemas do not say this, so these are short tables of ATen operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.nested import leaves_in, nodes_in, tensors_in
+from aliasproof.reference_pass.nested import leaves_in, tensors_in
 from aliasproof.reference_pass.operand_reads import unread
+from aliasproof.reference_pass.operand_strides import called
 from aliasproof.reference_pass.operator_forms import (
     aten,
     bind,
-    facts,
     functional_form,
     is_opaque,
     is_pointwise,
     on_copies,
 )
 from aliasproof.reference_pass.regions import Size, known
+from aliasproof.reference_pass.semantics import Values
 from aliasproof.reference_pass.views import SCATTERS
+
+# These copy the whole storage of their first operand, not only the bytes that the operand covers.
+# So the result has the operand's offset, and `as_strided` of the result shows bytes from around the
+# operand. They raise if the storage ends with a part of an element.
+COPIES_STORAGE = {aten.copy.default, *SCATTERS}
+
 
 # Whether a view as a larger dtype is possible depends on the offset of its operand.
 # A copy of such a view is made by way of the view.
@@ -41,49 +45,14 @@ def misaligned_by(user: fx.Node, shift: Size) -> bool:
 # --- bits that depend on strides ------------------------------------------------------------------
 
 
-def note_strides(call: fx.Node, strides: Callable[[fx.Node], Sequence[Size] | None]) -> None:
-    """Note for each operand of a call the strides that it has in eager; None if not known."""
-    call.meta[_STRIDES] = list(map(strides, _operands(call)))
-
-
-def noted_strides(call: fx.Node) -> Iterator[tuple[fx.Node, Sequence[Size]]]:
-    """The operands of a call, each with the strides that it has in eager, as far as noted."""
-    pairs = zip(_operands(call), call.meta.get(_STRIDES, ()), strict=False)
-    return ((operand, strides) for operand, strides in pairs if strides is not None)
-
-
-_STRIDES = "strides in eager"  # the key in the metadata of a node
-
-
-def _operands(node: fx.Node) -> list[fx.Node]:
-    """The nodes that are arguments of a call, in the order of the schema.
-
-    A form of the same call in place, or with an `out=`, has the same ones first.
-    """
-    op, args = _called(node)
-    given = bind(op, args, node.kwargs) if isinstance(op, OpOverload) else {}
-    if not node.kwargs or not given:
-        return nodes_in((args, node.kwargs))
-    return [leaf for name in facts(op).names if name in given for leaf in nodes_in(given[name])]
-
-
-def _called(node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
-    """The operator that a node calls, maybe on copies, and its arguments by position."""
-    return (node.args[0], node.args[1:]) if node.target is on_copies else (node.target, node.args)
-
-
-def _noted(node: fx.Node) -> Any:
-    return node.meta["val"]
-
-
-def rounds_by_strides(node: fx.Node, value: Callable[[fx.Node], Any] = _noted) -> bool:
+def rounds_by_strides(node: fx.Node, value: Values) -> bool:
     """True if the bits that a call computes may depend on the strides of its tensors.
 
     A sum adds in the order of memory. The vector loop of `sigmoid`, for dense tensors, does not
     round as the scalar loop does. Where each element is moved, or rounded once and correctly, the
     order does not matter.
     """
-    op, args = _called(node)
+    op, args = called(node)
     if not isinstance(op, OpOverload):
         return True  # a control flow call
     if unread(op):

@@ -14,6 +14,18 @@ from aliasproof.reference_pass.flattening import view_of_geometry
 from aliasproof.reference_pass.operator_forms import aten, bind, copy_form
 from aliasproof.reference_pass.regions import Size, known, same_strides
 
+
+def call_with_strides(env: Environment, node: fx.Node, effect: Effect) -> bool:
+    """Emit the call of a node that sees bytes around its operand; False for any other node."""
+    if effect.copied is not None:
+        env.define(node, effect, effect.value, copy_by_geometry(env, node, effect.copied))
+        return True
+    if node.target is aten.as_strided_scatter.default:
+        scatter_by_geometry(env, node, effect)
+        return True
+    return False
+
+
 # `as_strided_copy` is a copy of a view that the analysis has described: `as_strided` of its
 # operand. So it is the copying form of the last step to that view.
 

@@ -9,8 +9,8 @@ import aliasproof.explaining
 from aliasproof.explaining import explain, letter, step_of
 from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.programs.serialization import dumps
-from aliasproof.reference_pass.conditions import CONDITIONS
 from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.pipeline import CONDITIONS
 from aliasproof.reports.explanation import graph_text
 
 MUTATES = """

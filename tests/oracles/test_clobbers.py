@@ -24,9 +24,8 @@ from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import clone_inputs, input_tensors
-from aliasproof.reference_pass.conditions import CONDITIONS
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.pipeline import functionalize, reinplace, remove_noops
+from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace, remove_noops
 from aliasproof.targets.registry import TARGETS
 
 aten = torch.ops.aten

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
+
+from aliasproof.reference_pass.alias_analysis import Analysis, analyse
+from aliasproof.reference_pass.eager.torch_semantics import EAGER
 
 
 class NthValue:
@@ -45,3 +49,8 @@ ROW = torch.arange(6.0)
 
 def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
     return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+
+
+def analysis_of(graph_module: fx.GraphModule, inputs: Sequence[object]) -> Analysis:
+    """The analysis as the passes make it, with the semantics of torch."""
+    return analyse(graph_module, inputs, EAGER)

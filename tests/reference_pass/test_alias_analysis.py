@@ -16,14 +16,13 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aliasproof.reference_pass.alias_analysis import (
     Analysis,
-    analyse,
     same_view,
     storage_of,
     written_tensors,
 )
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.nested import tensors_in
-from tests.reference_pass.graphs import GRID, ROW, W, X, Y, Z, graph_of
+from tests.reference_pass.graphs import GRID, ROW, W, X, Y, Z, analysis_of, graph_of
 
 aten = torch.ops.aten
 
@@ -63,8 +62,8 @@ def copies(inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
 def compared_with_eager(graph_module: fx.GraphModule, *inputs: torch.Tensor) -> Analysis:
     """The analysis, after each of its nodes is compared with eager."""
     # Twice: torch caches the results of fakes, and a cached one is not always the same.
-    analyse(graph_module, inputs)
-    analysis = analyse(graph_module, inputs)
+    analysis_of(graph_module, inputs)
+    analysis = analysis_of(graph_module, inputs)
     eager = Recorder(graph_module)
     eager.run(*copies(inputs))
     effects = {node.name: effect for node, effect in analysis.effects.items()}
@@ -247,7 +246,7 @@ def test_out_calls_are_as_in_eager(graph_module, inputs):
 
 def test_an_out_call_that_eager_refuses_is_refused_with_its_error():
     with pytest.raises(RuntimeError, match="can't be cast"):
-        analyse(
+        analysis_of(
             graph_of((aten.add.out, X, X, {"out": Y}), inputs=2),
             (ROW, torch.zeros(6, dtype=torch.int64)),
         )
@@ -258,7 +257,7 @@ def test_an_out_call_that_eager_refuses_is_refused_with_its_error():
 
 def test_a_call_that_is_not_an_aten_operator_is_refused():
     with pytest.raises(Refused, match="not an ATen operator"):
-        analyse(graph_of((torch.add, X, 1)), (GRID,))
+        analysis_of(graph_of((torch.add, X, 1)), (GRID,))
 
 
 def test_arithmetic_on_sizes_is_known_by_the_function_not_by_its_name():
@@ -266,10 +265,10 @@ def test_arithmetic_on_sizes_is_known_by_the_function_not_by_its_name():
         return one.add_(other)
 
     graph_module = graph_of((aten.sym_size.int, X, 0), (torch.sym_max, Y, 5))
-    *_, effect = analyse(graph_module, (GRID,)).effects.values()
+    *_, effect = analysis_of(graph_module, (GRID,)).effects.values()
     assert effect.value == 5
     with pytest.raises(Refused, match="not an ATen operator"):
-        analyse(graph_of((sym_max, X, 1)), (GRID,))
+        analysis_of(graph_of((sym_max, X, 1)), (GRID,))
 
 
 def test_a_node_that_is_not_a_call_of_a_function_is_refused():
@@ -277,37 +276,37 @@ def test_a_node_that_is_not_a_call_of_a_function_is_refused():
     x = graph.placeholder("x")
     graph.output(graph.call_method("add_", (x, 1)))
     with pytest.raises(Refused, match="call_method node is not an ATen call"):
-        analyse(fx.GraphModule({}, graph), (GRID,))
+        analysis_of(fx.GraphModule({}, graph), (GRID,))
 
 
 def test_a_data_dependent_result_is_refused():
     with pytest.raises(Refused, match="data-dependent"):
-        analyse(graph_of((aten.equal.default, X, X)), (GRID,))
+        analysis_of(graph_of((aten.equal.default, X, X)), (GRID,))
 
 
 def test_a_data_dependent_shape_is_refused_where_the_mode_has_no_symbols_for_it():
     fake = FakeTensorMode().from_tensor(GRID)
     with pytest.raises(Refused, match=r"shape of what aten\.nonzero\.default returns"):
-        analyse(graph_of((aten.nonzero.default, X)), (fake,))
+        analysis_of(graph_of((aten.nonzero.default, X)), (fake,))
 
 
 def test_a_call_on_a_data_dependent_size_is_refused():
     with pytest.raises(
         Refused, match=r"aten\.split\.Tensor may not support an operand of data-dependent size"
     ):
-        analyse(graph_of((aten.nonzero.default, X), (aten.split.Tensor, Y, 2)), (GRID,))
+        analysis_of(graph_of((aten.nonzero.default, X), (aten.split.Tensor, Y, 2)), (GRID,))
 
 
 def test_a_call_that_crashes_on_a_data_dependent_size_is_refused():
     graph = graph_of((aten.nonzero.default, X), (aten.squeeze_.dim, Y, 0))
     with pytest.raises(Refused, match=r"aten\.squeeze_\.dim asks for the sizes"):
-        analyse(graph, (GRID,))
+        analysis_of(graph, (GRID,))
 
 
 def test_an_error_of_eager_stays_what_it_is_also_for_symbolic_sizes():
     mode = FakeTensorMode(shape_env=ShapeEnv())
     with pytest.raises(RuntimeError) as symbolic:
-        analyse(
+        analysis_of(
             graph_of((aten.view.default, X, [7, 7])), (mode.from_tensor(GRID, static_shapes=False),)
         )
     assert not isinstance(symbolic.value, Refused)
@@ -315,7 +314,7 @@ def test_an_error_of_eager_stays_what_it_is_also_for_symbolic_sizes():
 
 def test_an_error_of_eager_stays_what_it_is():
     with pytest.raises(RuntimeError) as caught:
-        analyse(graph_of((aten.view.default, X, [5])), (GRID,))
+        analysis_of(graph_of((aten.view.default, X, [5])), (GRID,))
     assert not isinstance(caught.value, Refused)
 
 
@@ -325,7 +324,7 @@ def test_an_error_of_eager_stays_what_it_is():
 def test_a_graph_runs_in_the_mode_of_its_arguments_and_leaves_their_sizes_alone():
     mode = FakeTensorMode()
     given = [mode.from_tensor(each) for each in (torch.ones(2), torch.ones(3))]
-    analysis = analyse(
+    analysis = analysis_of(
         graph_of((aten.resize_.default, X, [5]), (aten.resize_.default, Y, [7]), inputs=2), given
     )
     assert analysis.mode is mode

@@ -16,8 +16,7 @@ from aliasproof.reference_pass.backtracking import (
 )
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.capture.function_trace import capture
-from aliasproof.reference_pass.metadata import update_metadata
-from aliasproof.reference_pass.pipeline import pipeline
+from aliasproof.reference_pass.pipeline import pipeline, update_metadata
 
 aten = torch.ops.aten
 NEG = aten._foreach_neg_.default

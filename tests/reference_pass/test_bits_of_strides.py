@@ -7,8 +7,7 @@ import torch
 
 from aliasproof.reference_pass import CONDITIONS, Broken, checked, functionalize, pipeline
 from aliasproof.reference_pass.environment import Environment
-from aliasproof.reference_pass.invariants import operands_have_eager_strides
-from aliasproof.reference_pass.pipeline import reinplace
+from aliasproof.reference_pass.pipeline import operands_have_eager_strides, reinplace
 
 VIEWS = {
     "columns": lambda x: x[:, : x.shape[1] // 2 + 3],

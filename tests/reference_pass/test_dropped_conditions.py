@@ -18,9 +18,9 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import as_graph
 from aliasproof.programs.program import Program
-from aliasproof.reference_pass.conditions import CONDITIONS, Condition
+from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.pipeline import functionalize, reinplace, remove_noops
+from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace, remove_noops
 from aliasproof.reference_pass.reinplace import decisions
 from aliasproof.targets.target import Build, Target
 from aliasproof.trials.trial import Case, run_trial

@@ -10,18 +10,18 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from aliasproof.reference_pass.alias_analysis import analyse, storage_of
+from aliasproof.reference_pass.alias_analysis import storage_of
 from aliasproof.reference_pass.eager.fake_execution import _view_as
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.fake_tensors import fake_inputs, fake_mode
-from tests.reference_pass.graphs import GRID, ROW, X, Y, graph_of, layout_of
+from tests.reference_pass.graphs import GRID, ROW, X, Y, analysis_of, graph_of, layout_of
 
 aten = torch.ops.aten
 
 
 def test_a_sparse_input_has_no_strides_to_reason_about():
     with pytest.raises(Refused, match="no strides"):
-        analyse(graph_of((aten.neg.default, X)), (GRID.to_sparse(),))
+        analysis_of(graph_of((aten.neg.default, X)), (GRID.to_sparse(),))
 
 
 @pytest.mark.parametrize(
@@ -30,21 +30,21 @@ def test_a_sparse_input_has_no_strides_to_reason_about():
 def test_view_copies_of_symbolic_sizes_are_contiguous(op, named):
     dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 2)
     fake = FakeTensorMode(shape_env=ShapeEnv()).from_tensor(GRID, symbolic_context=dynamic)
-    *_, effect = analyse(graph_of((op, X, named)), (fake,)).effects.values()
+    *_, effect = analysis_of(graph_of((op, X, named)), (fake,)).effects.values()
     assert effect.value.is_contiguous()
     assert effect.value.dim() == (1 if named else 2)
 
 
 def test_a_complex_out_takes_a_real_result():
     out = torch.complex(ROW, ROW)
-    *_, effect = analyse(graph_of((aten.abs.out, X, {"out": X})), (out,)).effects.values()
+    *_, effect = analysis_of(graph_of((aten.abs.out, X, {"out": X})), (out,)).effects.values()
     assert effect.value.dtype == aten.abs.out(out, out=out.clone()).dtype == torch.complex64
 
 
 def test_a_split_at_positions_in_a_tensor_is_data_dependent():
     graph = graph_of((aten.tensor_split.tensor_indices_or_sections, X, Y), inputs=2)
     with pytest.raises(Refused, match="data-dependent"):
-        analyse(graph, (ROW, torch.tensor([2])))
+        analysis_of(graph, (ROW, torch.tensor([2])))
 
 
 def test_fake_inputs_share_what_the_inputs_share_and_are_new_objects():
@@ -89,7 +89,9 @@ def test_constants_are_found_by_dotted_names():
     graph = fx.Graph()
     table = graph.get_attr("inner.table")
     graph.output((graph.call_function(aten.neg.default, (table,)), graph.get_attr("number")))
-    effects = [effect.value for effect in analyse(fx.GraphModule(root, graph), ()).effects.values()]
+    effects = [
+        effect.value for effect in analysis_of(fx.GraphModule(root, graph), ()).effects.values()
+    ]
     assert tuple(effects[0].shape) == (4, 6)
     assert isinstance(effects[0], FakeTensor)
     assert effects[2] == 3
@@ -99,26 +101,26 @@ def test_a_resized_out_tensor_has_the_layout_of_the_functional_result():
     graph_module = graph_of(
         (aten.std.correction_out, X, [1], {"correction": 1, "keepdim": True, "out": Y}), inputs=2
     )
-    effects = list(analyse(graph_module, (GRID, torch.empty(0))).effects.values())
+    effects = list(analysis_of(graph_module, (GRID, torch.empty(0))).effects.values())
     assert layout_of(effects[2].value) == ((4, 1), (1, 1), 0)
 
 
 def test_a_resized_out_tensor_is_refused_if_there_is_no_functional_form():
     right, wrong = torch.empty(5), torch.empty(0)
     graph_module = graph_of((aten.linspace.out, 0, 1, 5, {"out": X}))
-    assert layout_of(list(analyse(graph_module, (right,)).effects.values())[1].value) == (
+    assert layout_of(list(analysis_of(graph_module, (right,)).effects.values())[1].value) == (
         (5,),
         (1,),
         0,
     )
     with pytest.raises(Refused, match="resizes its out="):
-        analyse(graph_module, (wrong,))
+        analysis_of(graph_module, (wrong,))
 
 
 def test_what_is_written_may_be_on_any_device():
     operand, place = torch.ones(4, device="meta"), torch.ones(8, device="meta")[4:]
     graph_module = graph_of((aten.neg.out, X, {"out": Y}), inputs=2)
-    effects = list(analyse(graph_module, (operand, place)).effects.values())
+    effects = list(analysis_of(graph_module, (operand, place)).effects.values())
     assert layout_of(effects[2].value) == ((4,), (1,), 4)
 
 

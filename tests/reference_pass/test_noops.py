@@ -10,15 +10,14 @@ from torch import Tensor, fx
 
 from aliasproof.oracles.contract import Contract
 from aliasproof.reference_pass import checked, functionalize, pipeline, remove_noops
+from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.noops import (
-    NOOP_RULES,
     copy_is_not_returned,
-    no_use_of_location,
     original_is_not_overwritten,
     same_metadata,
     view_is_not_returned,
 )
-from aliasproof.reference_pass.pipeline import RemoveNoOps
+from aliasproof.reference_pass.pipeline import NOOP_RULES, RemoveNoOps
 from aliasproof.targets.target import Build, Target
 from aliasproof.trials.trial import Case, run_trial
 

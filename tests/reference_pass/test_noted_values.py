@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor, fx, nn
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.reference_pass.alias_analysis import Analysis, analyse
 from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.eager import fake_execution
+from aliasproof.reference_pass.eager.noted_values import NotedValues
+from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.pipeline import pipeline
+from tests.reference_pass.graphs import analysis_of
 
 aten = torch.ops.aten
 GRID = torch.arange(12.0).view(3, 4)
@@ -34,11 +38,15 @@ def described(graph_module: fx.GraphModule, analysis: Analysis) -> Any:
     }
 
 
+def noted_analysis(graph_module: fx.GraphModule, args: Sequence[object]) -> Analysis:
+    return analyse(graph_module, args, replace(EAGER, run=NotedValues().run))
+
+
 def runs_of(graph_module: fx.GraphModule, *args: Any) -> list[str]:
     """The calls that run on fakes; the analysis must be that of a run of all."""
-    expected = described(graph_module, analyse(graph_module, args))
+    expected = described(graph_module, analysis_of(graph_module, args))
     with mock.patch.object(fake_execution, "run_call", wraps=fake_execution.run_call) as run:
-        actual = described(graph_module, analyse(graph_module, args, noted=True))
+        actual = described(graph_module, noted_analysis(graph_module, args))
     assert actual == expected
     return [str(call.args[0].target) for call in run.call_args_list]
 
@@ -123,12 +131,20 @@ def test_a_graph_without_notes():
 
 def test_the_values_are_new_fakes():
     graph_module = traced(views_and_sums, GRID)
-    analysis = analyse(graph_module, [GRID], noted=True)
+    analysis = noted_analysis(graph_module, [GRID])
     for node, effect in analysis.effects.items():
         for value in torch.utils._pytree.tree_leaves(effect.value):
             assert isinstance(value, FakeTensor)
             assert value.fake_mode is analysis.mode
             assert value is not node.meta["val"]
+
+
+def test_the_values_are_of_the_mode_of_the_inputs():
+    graph_module = traced(views_and_sums, GRID)
+    given = FakeTensorMode().from_tensor(GRID)
+    for effect in noted_analysis(graph_module, [given]).effects.values():
+        for value in torch.utils._pytree.tree_leaves(effect.value):
+            assert value.fake_mode is given.fake_mode
 
 
 def test_a_training_step_runs_no_product_on_fakes():

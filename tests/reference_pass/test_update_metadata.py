@@ -9,7 +9,7 @@ import torch
 from aliasproof.reference_pass import functionalize, update_metadata
 from aliasproof.reference_pass.alias_analysis import storage_of
 from aliasproof.reference_pass.eager import fake_execution
-from aliasproof.reference_pass.invariants import metadata_is_true
+from aliasproof.reference_pass.pipeline import metadata_is_true
 
 aten = torch.ops.aten
 

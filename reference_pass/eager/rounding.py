@@ -1,0 +1,77 @@
+"""Bits that differ between a functional call and the call that writes its result in place."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.candidates import Candidate, How
+from aliasproof.reference_pass.operator_forms import WRITTEN_IN_PLACE, aten, bind, in_place_form
+from aliasproof.reference_pass.views import SCATTERS
+
+
+def same_bits(candidate: Candidate) -> str | None:
+    """(3b) The call that writes the result gives the bits of the functional call."""
+    node = candidate.node
+    writes_result = candidate.how in (How.IN_PLACE, How.CAST_BACK, How.OUT)
+    if (writes_result and _rounds_in_place(node)) or _rounds_in_an_input(candidate):
+        return "a product of complex numbers may be rounded otherwise where it overwrites memory"
+    if (writes_result or candidate.how is How.SCATTER) and _loses_sign(node):
+        return "copy_ between float16 and float32 loses the lazy negative bit of its source"
+    return None
+
+
+# A compiler may fuse one multiplication of a complex product with the addition. In the remainder of
+# a vector loop it does so or not, depending on whether the result overwrites an operand. What the
+# program does in place has the bits of the in-place call.
+
+
+def _rounds_in_place(node: fx.Node) -> bool:
+    """True if a functional call may give other bits than the same call in place."""
+    value = node.meta["val"]
+    return (
+        node.target in _COMPLEX_PRODUCTS
+        and isinstance(value, torch.Tensor)
+        and value.is_complex()
+        and not node.meta.get(WRITTEN_IN_PLACE)
+    )
+
+
+_COMPLEX_PRODUCTS = {
+    aten.mul.Tensor,
+    aten.mul.Scalar,
+    aten.div.Tensor,
+    aten.addcmul.default,
+    aten.addcdiv.default,
+    aten.addr.default,
+}
+
+
+def _rounds_in_an_input(candidate: Candidate) -> bool:
+    """True for complex numbers that are computed into an input which is no operand itself.
+
+    The first operand has an in-place form, which is tried before.
+    """
+    node = candidate.node
+    if candidate.how is not How.OUT or not node.meta["val"].is_complex():
+        return False
+    assert isinstance(node.target, OpOverload)
+    given = bind(node.target, node.args, node.kwargs).values()
+    operands = [argument for argument in given if isinstance(argument, fx.Node)]
+    others = operands if in_place_form(node.target) is None else operands[1:]
+    return any(slot.destination not in others for slot in candidate.slots)
+
+
+def _loses_sign(node: fx.Node) -> bool:
+    """True for a `copy`, or scatter, that would lose the sign of its source as a `copy_`.
+
+    On CPU, torch 2.13 has a kernel of its own for `copy_` between float16 and float32. It does not
+    ask for the lazy negative bit. The functional forms resolve that bit first.
+    """
+    if node.target is not aten.copy.default and node.target not in SCATTERS:
+        return False
+    given = bind(node.target, node.args, node.kwargs)
+    to, source = given["self"].meta["val"], given["src"].meta["val"]
+    converts = {to.dtype, source.dtype} == {torch.float16, torch.float32}
+    return converts and to.is_neg() != source.is_neg()

@@ -1,0 +1,60 @@
+"""The semantics of torch: the answers that the tables of this folder give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
+from aliasproof.reference_pass.eager import fake_execution
+from aliasproof.reference_pass.eager.layout_conditions import (
+    no_use_of_location,
+    same_location,
+    same_stride,
+)
+from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE, rounds_by_strides
+from aliasproof.reference_pass.eager.rounding import same_bits
+from aliasproof.reference_pass.eager.strided_calls import call_with_strides
+from aliasproof.reference_pass.semantics import Semantics
+
+
+def copies_whole_storage(op: object) -> bool:
+    """True for a `copy`, or a scatter (`COPIES_STORAGE`)."""
+    return op in COPIES_STORAGE
+
+
+def held_by_collective(node: fx.Node) -> Iterator[fx.Node]:
+    """The values whose memory a functional collective may use on, after its call.
+
+    A collective runs in the background, and reads its operands until it is waited for. What
+    `wait_tensor` returns is its operand, although its schema says that it is new
+    (torch/csrc/distributed/c10d/Functional.cpp). If that is a result of a collective which nothing
+    else uses, the returned tensor has that memory for itself.
+    """
+    if not isinstance(node.target, OpOverload) or node.target.namespace not in _COLLECTIVES:
+        return
+    is_wait = node.target.overloadpacket.__name__ == "wait_tensor"
+    for operand in node.all_input_nodes:
+        made_by = getattr(operand.target, "namespace", None)
+        if is_wait and made_by in _COLLECTIVES and len(operand.users) == 1:
+            continue
+        yield operand
+        if is_wait:
+            yield node
+
+
+_COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd"}
+
+
+EAGER = Semantics(
+    run=fake_execution.run,
+    copies_whole_storage=copies_whole_storage,
+    higher_order=HIGHER_ORDER,
+    rounds_by_strides=rounds_by_strides,
+    call_in_eager=call_with_strides,
+    held=held_by_collective,
+    conditions=(same_bits, same_stride, same_location),
+    noop_rules=(no_use_of_location,),
+)
