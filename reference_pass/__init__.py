@@ -1,25 +1,31 @@
 """The reference pass: functionalize and reinplace `torch.fx` graphs.
 
-It is written to be read, in this order:
+It is written to be read. The algorithm is the files of this folder, in this order:
 
 1. `regions`: which bytes of its storage a tensor covers
-2. `nested`, `prims`, `operator_forms`, `operand_access`: what the schema of an operator says, its
-   other forms (functional, in-place, out=), and what it reads of its operands
-3. `fake_corrections`, `out_layouts`, `fake_execution`, `alias_analysis`: which tensor of a graph
-   sees which storage, and how
-4. `control_flow_calls`, `aten_graphs`, `capture`: from a function to a graph of ATen calls
+2. `nested`, `operator_forms`, `operand_reads`, `operand_strides`: what the schema of an operator
+   says, its other forms (functional, in-place, out=), and what it reads of its operands
+3. `semantics`: what the algorithm asks about calls beyond that, each with a naive answer
+4. `fake_tensors`, `alias_analysis`: which tensor of a graph sees which storage, and how
 5. `metadata`, `emission`: graphs with true metadata while they are built and rewritten
 6. `views`: view ops and their inverses
-7. `undefined_calls`, `bases`, `rules`: calls that eager does not define; which tensor contains the
-   contents of a storage; the decisions of functionalization
+7. `bases`, `rules`: which tensor contains the contents of a storage; the decisions of
+   functionalization
 8. `functional_storage`, `flattening`: how a view is read and written without mutation; storages in
    one dimension
-9. `environment`, `strided_calls`, `functional_calls`, `epilogue`, `functionalize`: mutation
-   removed, call by call
-10. `liveness`, `layout_uses`, `noops`: who reads which bytes until when; no-ops erased
+9. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call;
+   `history`: writes that autograd does not see
+10. `liveness`, `noops`: who reads which bytes until when; no-ops erased
 11. `candidates`, `conditions`, `backtracking`, `reinplace`: mutation put back where it is safe
-12. `invariants`, `size_guards`, `pipeline`, `output_views`, `backend`: what a pass requires and
-   ensures; for which sizes a graph is right; all passes; `torch.compile`
+12. `invariants`: what a pass requires and ensures
+
+`pipeline` has the passes as users call them. It assembles the algorithm with three folders, which
+the algorithm does not import:
+
+- `capture`: from a function to a graph of ATen calls; for which sizes a graph is right
+- `eager`: what torch does otherwise than its schemas say, as tables, and as one value
+  (`torch_semantics`)
+- `backend`: `torch.compile`
 
 It imports torch and the standard library. It shares no code with the oracles that judge it.
 """

@@ -316,7 +316,7 @@ def _reads_whole(graph: fx.Graph, semantics: Semantics) -> set[fx.Node]:
         # Its result is on a storage of its own, at the offset of its operand.
         if semantics.copies_whole_storage(node.target):
             copies[storage_of(node.meta["val"])] = node
-        elif depends_on_location(node.target):
+        elif depends_on_location(node.target) and node.target not in SCATTERS:
             args, kwargs = on_values((node.args, node.kwargs), value_of)
             shown = aten.as_strided.default(*args, **kwargs)
             seen.setdefault(storage_of(shown), []).append(shown)

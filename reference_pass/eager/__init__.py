@@ -1,1 +1,1 @@
-"""What torch does otherwise than its schemas say, as tables and functions of one call."""
+"""What torch does otherwise than its schemas say: the answers to the questions of `semantics`."""

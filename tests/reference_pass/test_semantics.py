@@ -1,0 +1,199 @@
+"""The algorithm runs with naive semantics, and each answer of torch is needed.
+
+A program is captured, and goes through the three passes of the core by the given semantics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, fx
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from aliasproof.reference_pass.alias_analysis import analyse
+from aliasproof.reference_pass.capture.function_trace import capture
+from aliasproof.reference_pass.eager.torch_semantics import EAGER
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.fake_tensors import fake_mode
+from aliasproof.reference_pass.functionalize import Views, functional_module
+from aliasproof.reference_pass.invariants import operand_of_other_strides
+from aliasproof.reference_pass.noops import erase_noops
+from aliasproof.reference_pass.reinplace import put_in_place
+from aliasproof.reference_pass.semantics import NAIVE, Semantics
+from tests.reference_pass import programs_that_write, programs_with_views
+from tests.reference_pass.scene import Example, Program, afresh, counted, seen_at_end
+
+aten = torch.ops.aten
+EXAMPLES: dict[str, Example] = {
+    example[0].__name__: example
+    for example in (*programs_with_views.PROGRAMS, *programs_that_write.PROGRAMS)
+}
+# They return None or nested results, which `seen_at_end` does not take.
+OTHER_OUTPUTS = {
+    "foreach_items_that_overlap",
+    "foreach_over_views",
+    "input_is_set_to_a_result_that_is_not_returned",
+    "outputs_that_are_inputs",
+    "swap",
+}
+# The programs that are wrong, or raise, without one answer of torch.
+NEEDS: dict[str, dict[Views, set[str]]] = {
+    "run": {
+        "alias": {
+            "out_that_is_resized_to_a_permuted_layout",
+            "out_that_is_resized_to_columns",
+            "strided_out_of_the_right_size",
+        },
+        "copy": {
+            "out_that_is_resized_to_a_permuted_layout",
+            "out_that_is_resized_to_columns",
+            "strided_out_of_the_right_size",
+            "strides_of_an_index_that_is_strided",
+        },
+    },
+    "copies_whole_storage": {
+        "alias": {"storage_that_is_not_a_whole_number_of_elements"},
+        "copy": set(),
+    },
+    "call_in_eager": {
+        "alias": {"as_strided_copy_of_a_written_view", "as_strided_copy_of_bools"},
+        "copy": {
+            "as_strided_copies_of_overlapping_inputs",
+            "as_strided_copy_of_a_view",
+            "as_strided_copy_of_a_written_view",
+            "as_strided_copy_of_bools",
+        },
+    },
+}
+# These need two answers at once.
+NEEDS_SEVERAL: dict[Views, set[str]] = {
+    "alias": set(),
+    "copy": {
+        "copy_of_a_storage_by_a_scatter_without_elements",
+        "input_is_set_to_nothing_after_its_storage_was_copied",
+        "strides_of_an_index_fill_of_a_strided_tensor",
+    },
+}
+VIEWS: tuple[Views, ...] = ("alias", "copy")
+
+
+def compiled(
+    program: Any, inputs: tuple[Any, ...], semantics: Semantics, views: Views = "alias"
+) -> fx.GraphModule:
+    captured = capture(program, afresh(inputs))
+    analysis = analyse(captured, afresh(inputs), semantics)
+    made = functional_module(captured, analysis, afresh(inputs), semantics, views=views)
+    mode = fake_mode(made, ())
+    erase_noops(made, mode, semantics)
+    put_in_place(made, mode, semantics)
+    return made
+
+
+def is_right(name: str, semantics: Semantics, views: Views) -> bool:
+    """True if the program does what it does in eager; False also if the passes raise."""
+    program, inputs = EXAMPLES[name]
+    try:
+        made = compiled(program, inputs, semantics, views)
+        return repr(seen(made, inputs)) == repr(seen(program, inputs))  # a NaN as itself
+    except (Refused, RuntimeError):
+        return False
+
+
+def seen(program: Program, inputs: tuple[Any, ...]) -> list[object]:
+    torch.manual_seed(0)
+    return seen_at_end(program, afresh(inputs))
+
+
+@pytest.mark.parametrize("views", VIEWS)
+def test_with_naive_semantics_views_and_writes_are_as_in_eager(views: Views) -> None:
+    wrong = {name for name in EXAMPLES.keys() - OTHER_OUTPUTS if not is_right(name, NAIVE, views)}
+    needed = {name for answers in NEEDS.values() for name in answers[views]}
+    assert wrong == needed | NEEDS_SEVERAL[views]
+    assert len(wrong) < len(EXAMPLES) / 5
+
+
+@pytest.mark.parametrize("views", VIEWS)
+@pytest.mark.parametrize("question", NEEDS)
+def test_without_an_answer_programs_are_wrong_that_are_right_with_it(
+    question: str, views: Views
+) -> None:
+    without = replace(EAGER, **{question: getattr(NAIVE, question)})
+    for name in NEEDS[question][views]:
+        assert is_right(name, EAGER, views)
+        assert not is_right(name, without, views)
+
+
+def test_each_question_is_left_out_once() -> None:
+    others = {"higher_order", "rounds_by_strides", "held", "conditions", "noop_rules"}  # below
+    assert {field.name for field in fields(Semantics)} == NEEDS.keys() | others
+
+
+def test_without_its_higher_order_calls_a_branch_is_refused() -> None:
+    def program(x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    assert torch.equal(compiled(program, (counted(3),), EAGER)(counted(3)), counted(3).sin())
+    with pytest.raises(Refused, match="not an ATen operator"):
+        compiled(program, (counted(3),), replace(EAGER, higher_order=NAIVE.higher_order))
+
+
+def test_without_strides_a_sum_reads_a_dense_value() -> None:
+    def program(x):
+        part = x[:, :2]
+        part.mul_(2)
+        return part.sum()
+
+    x = (counted(3, 4),)
+    without = replace(EAGER, rounds_by_strides=NAIVE.rounds_by_strides)
+    assert operand_of_other_strides(compiled(program, x, EAGER), EAGER) is None
+    captured = capture(program, x)
+    made = functional_module(captured, analyse(captured, x, without), x, without)
+    assert "in eager [4, 1]" in (operand_of_other_strides(made, EAGER) or "")
+
+
+def test_without_held_values_the_operand_of_a_collective_is_overwritten() -> None:
+    distributed.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+    import torch.distributed._functional_collectives  # registers the operators
+
+    group = torch.ops._c10d_functional
+
+    def mean(x):
+        made = aten.add.Tensor(x, 1)
+        total = group.all_reduce.default(made, "sum", "0")
+        sine = aten.sin.default(made)  # the collective may still read `made`
+        return group.wait_tensor.default(total), sine
+
+    def calls(semantics: Semantics) -> list[object]:
+        graph = compiled(fx.symbolic_trace(mean), (counted(3),), semantics).graph
+        return [node.target for node in graph.nodes]
+
+    try:
+        assert aten.sin.default in calls(EAGER)
+        assert aten.sin_.default in calls(replace(EAGER, held=NAIVE.held))
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_the_naive_conditions_keep_a_result_out_of_another_layout() -> None:
+    def program(x):
+        return ((x + 1)[:2] * 2).sum()
+
+    def calls(semantics: Semantics) -> list[object]:
+        return [node.target for node in compiled(program, (counted(4, 3),), semantics).graph.nodes]
+
+    assert aten.mul_.Tensor in calls(EAGER)
+    assert aten.mul.Tensor in calls(replace(EAGER, conditions=NAIVE.conditions))
+
+
+def test_the_naive_rules_keep_a_copy_in_another_layout() -> None:
+    def program(x):
+        return x[2:].clone() + 1
+
+    def calls(semantics: Semantics) -> list[object]:
+        return [node.target for node in compiled(program, (counted(6),), semantics).graph.nodes]
+
+    assert aten.clone.default not in calls(EAGER)
+    assert aten.clone.default in calls(replace(EAGER, noop_rules=NAIVE.noop_rules))
