@@ -19,12 +19,14 @@ from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import as_graph
 from aliasproof.programs.program import Program
 from aliasproof.reference_pass.conditions import Condition
+from aliasproof.reference_pass.eager.rounding import same_bits
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace, remove_noops
 from aliasproof.reference_pass.reinplace import decisions
 from aliasproof.targets.target import Build, Target
 from aliasproof.trials.trial import Case, run_trial
 
+aten = torch.ops.aten
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
 SHARDS, PROGRAMS = 40, 50  # 2,000 programs
@@ -126,8 +128,32 @@ def first_wrong_without(dropped: Condition) -> RefusingCase:
     raise AssertionError(f"{SHARDS * PROGRAMS} programs are compiled correctly without {name}")
 
 
-@pytest.mark.parametrize("dropped", CONDITIONS, ids=lambda each: each.__name__)
+# No program of these dtypes has other bits in place.
+DRAWN = [condition for condition in CONDITIONS if condition is not same_bits]
+
+
+@pytest.mark.parametrize("dropped", DRAWN, ids=lambda each: each.__name__)
 def test_without_a_condition_a_program_is_wrong_that_is_right_with_it(
     dropped: Condition,
 ) -> None:
     assert violations(first_wrong_without(dropped), CONDITIONS) == []
+
+
+def test_without_same_bits_a_lazy_negative_bit_is_lost() -> None:
+    def program(base: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        doubled, negative = aten.mul.Tensor(base, 2), aten._neg_view.default(source)
+        result: torch.Tensor = aten.slice_scatter.default(doubled, negative, 0, 0, 4)
+        return result
+
+    def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.ones(8), torch.arange(1.0, 5).half()
+
+    # As a graph: a trace would resolve the bit.
+    right, functional = program(*inputs()), fx.symbolic_trace(program)
+    others = [condition for condition in CONDITIONS if condition is not same_bits]
+    wrong = reinplace(copy.deepcopy(functional), *inputs(), conditions=others)
+    reinplaced = reinplace(functional, *inputs())
+    assert torch.equal(reinplaced(*inputs()), right)
+    assert torch.equal(wrong(*inputs())[:4], -right[:4])
+    refused = {name for each in decisions(reinplaced) for _, name, _ in each.refused}
+    assert "same_bits" in refused
