@@ -24,6 +24,7 @@ from torch._functorch._aot_autograd.descriptors import (
     ParamAOTInput,
     PlainAOTInput,
 )
+from torch._higher_order_ops.base_hop import BaseHOP
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils import _pytree as pytree
 
@@ -78,6 +79,13 @@ def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
         node.meta.get("example_value") for node in graph_module.graph.output_node().all_input_nodes
     ]
     return any(tensor.is_conj() or tensor.is_neg() for tensor in tensors_in(outputs))
+
+
+def calls_regions(graph_module: fx.GraphModule) -> bool:
+    """True if a graph of Dynamo calls graphs by operators that a trace under autograd cannot run."""
+    ops = torch.ops.higher_order
+    regions = (BaseHOP, type(ops.invoke_subgraph), type(ops.hints_wrapper), type(ops.strict_mode))
+    return any(isinstance(node.target, regions) for node in graph_module.graph.nodes)
 
 
 def is_traced_whole(graph_module: fx.GraphModule) -> bool:

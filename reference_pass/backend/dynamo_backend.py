@@ -78,13 +78,14 @@ def _compile(
         # The graphs of AOTAutograd do not show any more what the program writes.
         Compiled(graph_module, example_inputs, views, strict)
     has_epilogue = may_write(graph_module) or returns_lazy_bits(graph_module)
-    if has_epilogue and not has_wrappers(graph_module):
-        if not is_traced_whole(graph_module):
-            # AOTAutograd would functionalize it, and get some of these wrong without a word.
-            return graph_module
-        differentiate = functools.partial(_differentiated, views, strict)
-        return Compiled(graph_module, example_inputs, views, strict, differentiate=differentiate)
-    return _differentiated(views, strict, graph_module, example_inputs)
+    # AOTAutograd takes wrappers, and regions with graphs of their own, apart itself.
+    if not has_epilogue or has_wrappers(graph_module) or calls_regions(graph_module):
+        return _differentiated(views, strict, graph_module, example_inputs)
+    if not is_traced_whole(graph_module):
+        # AOTAutograd would functionalize it, and get some of these wrong without a word.
+        return graph_module
+    differentiate = functools.partial(_differentiated, views, strict)
+    return Compiled(graph_module, example_inputs, views, strict, differentiate=differentiate)
 
 
 def _differentiated(
@@ -141,8 +142,9 @@ def boxed(
     def run(inputs: list[Any]) -> Any:
         # The graph was traced for these bits, and a gradient may have others.
         for index in plain:
-            if inputs[index].is_conj() or inputs[index].is_neg():
-                inputs[index] = inputs[index].resolve_conj().resolve_neg()
+            value = inputs[index]
+            if value is not None and (value.is_conj() or value.is_neg()):
+                inputs[index] = value.resolve_conj().resolve_neg()
         return compiled.run(inputs)
 
     run._boxed_call = True  # type: ignore[attr-defined]
