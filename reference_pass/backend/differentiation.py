@@ -82,7 +82,7 @@ def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
 
 
 def calls_regions(graph_module: fx.GraphModule) -> bool:
-    """True if a graph of Dynamo calls graphs by operators that a trace under autograd cannot run."""
+    """True if a graph of Dynamo calls graphs by operators that no trace under autograd runs."""
     ops = torch.ops.higher_order
     regions = (BaseHOP, type(ops.invoke_subgraph), type(ops.hints_wrapper), type(ops.strict_mode))
     return any(isinstance(node.target, regions) for node in graph_module.graph.nodes)

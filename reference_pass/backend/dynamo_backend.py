@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.backend.differentiation import (
+    calls_regions,
     is_traced_whole,
     may_write,
     returns_lazy_bits,
