@@ -34,27 +34,34 @@ from aliasproof.reference_pass.backend.differentiation import (
     Runnable,
     Trained,
     may_write,
+    refuse_flattened,
     split,
+    writes_plainly,
 )
 from aliasproof.reference_pass.backend.general_graphs import (
     General,
     Template,
+    allocates_more,
+    exactly,
     has_symbols,
     is_int,
+    keep,
     template_of,
     with_dynamo_symbols,
     with_floats,
+    without_ints,
 )
 from aliasproof.reference_pass.backend.input_layouts import (
     Detail,
     InputLayout,
+    are_apart,
     are_transformed,
     fakes_of,
     input_layouts,
 )
 from aliasproof.reference_pass.backend.output_views import detach_new_outputs
 from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
-from aliasproof.reference_pass.backtracking import footprint, has_higher_peak
+from aliasproof.reference_pass.backtracking import has_higher_peak
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalised
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
@@ -103,6 +110,9 @@ class Compiled:
     ) -> None:
         self.graph_module, self.views, self.strict = graph_module, views, strict
         self.differentiate = differentiate  # AOTAutograd, for each graph without mutation
+        self.writes_plainly = differentiate is not None and writes_plainly(graph_module)
+        # What Dynamo's guards are enough for, if inputs share no storage.
+        self.apart: Runnable | None = None
         self.noted = noted  # whether the graph has the metadata of a run on fakes
         self.attributes = [*graph_module.parameters(), *graph_module.buffers()]
         self.graphs: dict[Any, Runnable] = {}
@@ -137,6 +147,8 @@ class Compiled:
         """Run on these inputs, and clear the list."""
         if are_transformed(inputs):
             return self.graph_module(*inputs)
+        if self.apart is not None and are_apart(inputs, self.attributes):
+            return self.apart(inputs)
         compiled = self._compiled(inputs)
         # The casts of autocast are calls of the graph, so a call must not cast once more.
         with torch._C._DisableAutocast():
@@ -148,7 +160,9 @@ class Compiled:
             self.graph_module.graph.find_nodes(op="placeholder"),
         )
         if not has_symbols(layouts, inputs):
-            self._compiled(inputs)
+            of_examples = self._compiled(inputs)
+            if self.writes_plainly and are_apart(inputs, self.attributes):
+                self.apart = of_examples
             return
         if (template := template_of(layouts, inputs)) is None:
             return  # without numbers, there is nothing to compile for before the first call
@@ -178,12 +192,12 @@ class Compiled:
                 layouts, compiled = self._built_or_given(layouts, inputs)
                 # The build may have found that more of the inputs matters.
                 key = self._key_of(layouts, inputs)
-            _keep(self.graphs, key, compiled, self.MOST_LAYOUTS)
+            keep(self.graphs, key, compiled, self.MOST_LAYOUTS)
         return compiled
 
     def _key_of(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> tuple[Any, Any]:
         values = [
-            _exactly(value)
+            exactly(value)
             for layout, value in zip(layouts, inputs, strict=True)
             if not isinstance(layout, InputLayout)
         ]
@@ -192,7 +206,7 @@ class Compiled:
     def _values_of_floats(self, inputs: Sequence[Any]) -> tuple[str, ...]:
         if not self.by_value:
             return ()
-        return tuple(_exactly(inputs[index].item()) for index in self.floats)
+        return tuple(exactly(inputs[index].item()) for index in self.floats)
 
     def _layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         # Only a trace asks who requires a gradient. The examples of AOTAutograd do not say it.
@@ -239,6 +253,8 @@ class Compiled:
         # New ones for each use, since a trace may change the metadata of its arguments.
         new_fakes = functools.partial(fakes_of, layouts, values, mode)
         tensors = [layout for layout in layouts if isinstance(layout, InputLayout)]
+        if self.writes_plainly and not any(layout.is_placed for layout in tensors):
+            return Trained(self._differentiated(mode, self.graph_module, new_fakes()), None)
         # A trace finds the mode, and the environment of its symbols, in a tensor among the inputs.
         with contextlib.nullcontext() if tensors else mode:
             captured = self._captured(new_fakes, values)
@@ -291,6 +307,7 @@ class Compiled:
         functional = functionalize_by(TRAINING, captured, *new_fakes(), views=self.views)
         if anywhere and self._depends_on_location(functional):
             return None
+        refuse_flattened(captured, functional)
         self._depends_on_sharing(functional)
         parts = split(functional)
         if not parts.has_values:
@@ -311,8 +328,10 @@ class Compiled:
         overwritten: frozenset[AOTInput] = frozenset(),
     ) -> Callable[..., Any]:
         assert self.differentiate is not None
-        # The casts of autocast are calls of the graph already.
-        with torch._guards.tracing(TracingContext(mode)), torch._C._DisableAutocast():
+        # The casts of autocast are calls of a captured graph already.
+        is_captured = graph_module is not self.graph_module
+        autocast = torch._C._DisableAutocast() if is_captured else contextlib.nullcontext()
+        with torch._guards.tracing(TracingContext(mode)), autocast:
             return self.differentiate(graph_module, fakes, overwritten)
 
     def _captured(
@@ -339,18 +358,18 @@ class Compiled:
                 return None
             return self._for_template(inputs)
         # It is built for the second ints.
-        key = _without_ints(self._key_of(layouts, inputs))
+        key = without_ints(self._key_of(layouts, inputs))
         if key in self.general:
             return self.general[key]
-        others = [graph for other, graph in self.graphs.items() if _without_ints(other) == key]
+        others = [graph for other, graph in self.graphs.items() if without_ints(other) == key]
         if not others or not any(map(is_int, inputs)):
             return None
         general = self._general_for(Template.with_int_symbols(layouts, inputs), inputs)
         # With symbols, less can be decided, so it may allocate more than the graph for one value.
-        if general is not None and _allocates_more(general.graph_module, others[0]):
+        if general is not None and allocates_more(general.graph_module, others[0]):
             general = None
-        key = _without_ints(self._key_of(self._layouts(inputs), inputs))
-        _keep(self.general, key, general, self.MOST_LAYOUTS)
+        key = without_ints(self._key_of(self._layouts(inputs), inputs))
+        keep(self.general, key, general, self.MOST_LAYOUTS)
         return general
 
     def _for_template(self, inputs: Sequence[Any]) -> General | None:
@@ -359,7 +378,7 @@ class Compiled:
         if floats not in self.general:
             general = self._general_for(self.template, inputs)
             floats = self._values_of_floats(inputs)  # the build may have found that they matter
-            _keep(self.general, floats, general, self.MOST_LAYOUTS)
+            keep(self.general, floats, general, self.MOST_LAYOUTS)
         return self.general[floats]
 
     def _general_for(self, template: Template, inputs: Sequence[Any]) -> General | None:
@@ -372,29 +391,3 @@ class Compiled:
             built = self._built_for(template.layouts, values, template.env)
             return General(built, template) if built is not None else None
         return None
-
-
-def _allocates_more(one: Runnable, other: Runnable) -> bool:
-    """True if one graph is known to make more new tensors than another one."""
-    return (
-        isinstance(one, fx.GraphModule)
-        and isinstance(other, fx.GraphModule)
-        and footprint(one.graph).calls > footprint(other.graph).calls
-    )
-
-
-def _exactly(value: Any) -> Any:
-    """A value as a key: as numbers, -0.0 equals 0.0, and NaN does not equal itself."""
-    return value.hex() if isinstance(value, float) else value
-
-
-def _without_ints(key: tuple[Any, Any]) -> tuple[Any, Any]:
-    layouts, values = key
-    return layouts, tuple(None if is_int(value) else value for value in values)
-
-
-def _keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    """Add an entry to a cache; the oldest one leaves if there are more than `most`."""
-    cache[key] = value
-    if len(cache) > most:
-        del cache[next(iter(cache))]

@@ -33,7 +33,12 @@ from aliasproof.reference_pass.copied_operands import Layout
 from aliasproof.reference_pass.emission import checkpoint_tags
 from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.graph_copies import with_graph
-from aliasproof.reference_pass.history import LostHistory, differentiable_form, of_detach
+from aliasproof.reference_pass.history import (
+    HAS_GRADIENT,
+    LostHistory,
+    differentiable_form,
+    of_detach,
+)
 from aliasproof.reference_pass.liveness import is_view
 from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
 from aliasproof.reference_pass.operator_forms import (
@@ -71,6 +76,26 @@ def may_write(graph_module: fx.GraphModule) -> bool:
     values = [node.meta.get("example_value", _UNKNOWN) for node in nodes]
     tensors = tensors_in([node.meta.get("example_value") for node in graph_module.graph.nodes])
     return any(value is _UNKNOWN for value in values) or any(x._version for x in tensors)
+
+
+def writes_plainly(graph_module: fx.GraphModule) -> bool:
+    """True if AOTAutograd is known to functionalize a graph of Dynamo correctly.
+
+    Each tensor that is written is seen in one way alone, and is no input that requires a gradient:
+    the statistics of a batch norm, a counter, the operand of `relu(inplace=True)`.
+    """
+    seen: dict[int, set[tuple[Any, ...]]] = {}
+    written: set[int] = set()
+    for node in graph_module.graph.nodes:
+        for tensor in tensors_in(node.meta.get("example_value")):
+            storage = storage_of(tensor)
+            layout = (tensor.dtype, tuple(map(str, tensor.shape)), tuple(map(str, tensor.stride())))
+            seen.setdefault(storage, set()).add((*layout, str(tensor.storage_offset())))
+            if tensor._version:
+                written.add(storage)
+                if node.op == "placeholder" and tensor.requires_grad:
+                    return False
+    return all(len(seen[storage]) == 1 for storage in written)
 
 
 def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
@@ -159,6 +184,20 @@ def _inputs_first(graph: fx.Graph) -> None:
         if node.op == "placeholder":
             first.append(node)
             first = node
+
+
+def refuse_flattened(captured: fx.GraphModule, functional: fx.GraphModule) -> None:
+    """Raise `LostHistory` if an input with a gradient is written together with memory around it."""
+    inputs = functional.graph.find_nodes(op="placeholder")
+    given = dict(zip(inputs, captured.graph.find_nodes(op="placeholder"), strict=True))
+    for node in functional.graph.find_nodes(op="call_function", target=aten.copy_.default):
+        destination: Any = node.args[0]
+        is_flattened = False
+        while destination not in given and destination.op == "call_function":
+            is_flattened = is_flattened or destination.target is aten.as_strided.default
+            destination = destination.args[0]
+        if is_flattened and destination in given and given[destination].meta[HAS_GRADIENT]:
+            raise LostHistory(f"memory around {destination} is written, which has a gradient")
 
 
 class _Splitting:

@@ -143,10 +143,14 @@ def boxed(
     def run(inputs: list[Any]) -> Any:
         # The graph was traced for these bits, and a gradient may have others.
         for index in plain:
-            value = inputs[index]
-            if value is not None and (value.is_conj() or value.is_neg()):
-                inputs[index] = value.resolve_conj().resolve_neg()
+            inputs[index] = _resolved(inputs[index])
         return compiled.run(inputs)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def _resolved(value: torch.Tensor | None) -> torch.Tensor | None:
+    """A tensor without lazy bits, which most are."""
+    has_lazy_bits = value is not None and (value.is_conj() or value.is_neg())
+    return value.resolve_conj().resolve_neg() if value is not None and has_lazy_bits else value

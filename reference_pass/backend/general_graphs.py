@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from aliasproof.reference_pass.backend.differentiation import Runnable
 from aliasproof.reference_pass.backend.input_layouts import InputLayout, OffsetInStorage
+from aliasproof.reference_pass.backtracking import footprint
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
 from aliasproof.reference_pass.graph_copies import copied
 
@@ -221,3 +222,32 @@ def with_floats(
                 changed.graph.erase_node(user)
     changed.recompile()
     return changed
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+def allocates_more(one: Runnable, other: Runnable) -> bool:
+    """True if one graph is known to make more new tensors than another one."""
+    return (
+        isinstance(one, fx.GraphModule)
+        and isinstance(other, fx.GraphModule)
+        and footprint(one.graph).calls > footprint(other.graph).calls
+    )
+
+
+def exactly(value: Any) -> Any:
+    """A value as a key: as numbers, -0.0 equals 0.0, and NaN does not equal itself."""
+    return value.hex() if isinstance(value, float) else value
+
+
+def without_ints(key: tuple[Any, Any]) -> tuple[Any, Any]:
+    layouts, values = key
+    return layouts, tuple(None if is_int(value) else value for value in values)
+
+
+def keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Add an entry to a cache; the oldest one leaves if there are more than `most`."""
+    cache[key] = value
+    if len(cache) > most:
+        del cache[next(iter(cache))]

@@ -104,6 +104,15 @@ def input_layouts(
     return tuple(layouts)
 
 
+def are_apart(inputs: Sequence[Any], attributes: Iterable[torch.Tensor]) -> bool:
+    """True if no two inputs share a storage, and none shares one with an attribute."""
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    storages = {tensor.untyped_storage()._cdata for tensor in tensors}
+    return len(storages) == len(tensors) and not any(
+        tensor.untyped_storage()._cdata in storages for tensor in attributes
+    )
+
+
 class _Places(NamedTuple):
     """Of inputs by index: the numbers of storages, who is located, and the distances of others."""
 

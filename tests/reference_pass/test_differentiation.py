@@ -114,7 +114,7 @@ def assigns_rows(x, w):
 
 def detaches_and_scales(x, w):
     y = x * w
-    y.detach().mul_(2)
+    y.detach()[1:].mul_(2)
     return y * w
 
 
@@ -147,7 +147,7 @@ def clamps_weights(x, w):
 
 def decides(x, w):
     y = x * w
-    y.logical_not_()
+    y[1:].logical_not_()
     return y * w
 
 
@@ -160,7 +160,7 @@ def averages_without_gradients(x, w):
 
 def draws_numbers(x, w):
     y = x * w
-    y.bernoulli_(1.0)
+    y[1:].bernoulli_(1.0)
     return y * w
 
 
