@@ -1,6 +1,6 @@
 """Alias analysis: which tensors of a graph see which bytes of which storage.
 
-Nothing is guessed from schemas. The graph is run once on fake tensors (`fake_execution`), and what
+Nothing is guessed from schemas. The graph is run once on fake tensors (`fake_tensors`), and what
 shares a storage with what is observed. Each node is run once, and what is kept of it has constant
 size, so the cost is linear in the number of nodes.
 

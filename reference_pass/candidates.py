@@ -82,7 +82,7 @@ class Candidate:
 def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """What could be done with a node, the best first."""
     op = node.target
-    # Order is preference: in place of the first operand is the plainest graph, `out=` the last way.
+    # Order is preference. Of the ways into operands, that into the first one is the plainest graph.
     if op is on_copies:
         yield from _called_on_copies(node, liveness)
     elif op is operator.getitem:
@@ -117,7 +117,7 @@ def _into_operands(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterato
 def _ordered(
     node: fx.Node, into_operands: list[Candidate], liveness: Liveness
 ) -> Iterator[Candidate]:
-    """The candidates of a node, those into the input that it is copied to first."""
+    """The candidates of a node: into the input that it is copied to, and into its operands."""
     into_input = list(_into_input(node, liveness))
     inputs = {storage_of(candidate.slots[0].written) for candidate in into_input}
     same: list[Candidate] = []

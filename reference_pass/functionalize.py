@@ -12,6 +12,7 @@ view is reached from the base by a chain of view ops. It works by three rules:
 
 So the program below on the left becomes the one on the right.
 
+    a = x * 2                       a  = mul(x, 2)
     b = a.view(4, 2)                b  = view(a, [4, 2])
     b.add_(1)                       b1 = add(b, 1)
     return a                        a1 = view(b1, [8])
@@ -32,7 +33,7 @@ and are part of the chain to the views.
 
 Each part has a file of its own, to be read in this order: `bases` (the choice of bases),
 `functional_storage` (reading, writing, the queue), `flattening`, `environment` (arguments and
-results), `strided_calls`, `functional_calls` (calls in functional form), `epilogue`. This file is
+results), `functional_calls` (calls in functional form), `epilogue`. This file is
 the walk over the graph that uses them. The decisions of all parts are one table, `RULES`.
 
 Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences:

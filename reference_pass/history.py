@@ -14,7 +14,7 @@ Here `detach` is a view like any other, and `with_history` is its inverse.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.emission import Emitter
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.operator_forms import facts, functional_form
+from aliasproof.reference_pass.operator_forms import aten, facts, functional_form
+from aliasproof.reference_pass.views import INVERSES
 
 # In the `meta` of a captured node: its value requires a gradient.
 HAS_GRADIENT = "has gradient"
@@ -68,6 +69,31 @@ def of_detach(
 ) -> fx.Node:
     """The inverse of `detach` (`views.INVERSES`) in a graph that is differentiated later."""
     return emit.call(with_history, parent(), new)
+
+
+def with_part(
+    whole: torch.Tensor,
+    part: torch.Tensor,
+    sizes: Sequence[Any],
+    strides: Sequence[Any],
+    offset: Any = None,
+) -> torch.Tensor:
+    """`as_strided_scatter`, with the gradient of a write through `as_strided`.
+
+    In torch 2.13, that operator has the gradient of what it overwrites.
+    """
+    copy = whole.clone()
+    copy.as_strided(sizes, strides, offset).copy_(part)
+    return copy
+
+
+def of_as_strided(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
+    """The inverse of `as_strided` in a graph that is differentiated later."""
+    scatter = INVERSES[aten.as_strided.default](emit, parent, new, args)
+    scatter.target = with_part
+    return scatter
 
 
 def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:

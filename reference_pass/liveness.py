@@ -61,7 +61,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes overwritten at a position by a node of the epilogue, that is, before any rewrite."""
+    """Bytes that a `copy_` of the epilogue overwrites. Writes that reinplacing adds do not count."""
 
     at: int
     by: fx.Node

@@ -5,7 +5,10 @@ A copy is a no-op if every use of it could use its original. That is not so if
 - the copy is returned: it would share memory with an input or another output (`return x.clone()`);
 - the epilogue overwrites the original before the last read of the copy
   (`y = x.clone(); x.copy_(...); return y + 1`);
-- the copy has another layout than the original, and a use of it depends on that.
+- the copy has another layout than the original, and a use of it depends on that. A use that copies
+  a whole storage counts, also where the copy is only what it stores;
+- the program stores into the copy while its original is still read: one copy is made anyway, and
+  this one is the cheapest (`is_worth_its_memory`).
 
 To erase one copy merges two storages. So each decision is made on the graph as the earlier ones
 left it. Compare `remove_noop_ops` (`torch/_inductor/fx_passes/post_grad.py`), which asks the same

@@ -101,7 +101,7 @@ def functionalize_by(
     strict: bool = False,
     noted: bool = False,
 ) -> fx.GraphModule:
-    """`functionalize` by other rules than `RULES`: a wrong pass, planted on purpose."""
+    """`functionalize` by any table of rules: `RULES`, those of training, or planted wrong ones."""
     if views not in ("alias", "copy"):
         raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
     captured = capture(function, sample_args, sizes)

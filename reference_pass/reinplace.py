@@ -55,8 +55,9 @@ from aliasproof.reference_pass.views import stores_through
 class Decision:
     """What was decided about a node.
 
-    `how` is the way in which it is in place, or None. `refused` has one entry per candidate that
-    was refused: the way, the name of the condition that it fails, and the reason.
+    `node` keeps its name in place, and `op` is what it called before. `how` is the way in which it
+    is in place, or None. `refused` has one entry per candidate that was refused: the way, the name
+    of the condition that it fails, and the reason.
     """
 
     node: str

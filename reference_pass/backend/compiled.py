@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     unset_fake_temporarily,
 )
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import PendingUnbackedSymbolNotFound, ShapeEnv
 
 from aliasproof.reference_pass.backend.differentiation import (
     TRAINING,
@@ -288,12 +288,14 @@ class Compiled:
         """The graph as it is `_trained`, or as it was given, for which autograd is right."""
         try:
             return self._trained(mode, captured, new_fakes, anywhere=anywhere)
-        except (LostHistory, RuntimeError) as reason:
+        except (LostHistory, NotImplementedError, PendingUnbackedSymbolNotFound) as reason:
+            _log.info("not compiled: %s", reason)
+        except RuntimeError as reason:
             # Of some functional forms, autograd knows no gradient for complex numbers.
-            if not isinstance(reason, LostHistory) and _NO_GRADIENT not in str(reason):
+            if _NO_GRADIENT not in str(reason):
                 raise
             _log.info("not compiled: %s", reason)
-            return Trained(self.graph_module, None)
+        return Trained(self.graph_module, None)
 
     def _trained(
         self,

@@ -37,6 +37,7 @@ from aliasproof.reference_pass.history import (
     HAS_GRADIENT,
     LostHistory,
     differentiable_form,
+    of_as_strided,
     of_detach,
 )
 from aliasproof.reference_pass.liveness import is_view
@@ -55,7 +56,11 @@ from aliasproof.reference_pass.views import INVERSES
 # Functionalization as autograd sees a program.
 TRAINING = replace(
     RULES,
-    inverses={**INVERSES, aten.detach.default: of_detach},
+    inverses={
+        **INVERSES,
+        aten.detach.default: of_detach,
+        aten.as_strided.default: of_as_strided,
+    },
     functional_form=differentiable_form,
     detaches=True,
 )
@@ -78,12 +83,22 @@ def may_write(graph_module: fx.GraphModule) -> bool:
     return any(value is _UNKNOWN for value in values) or any(x._version for x in tensors)
 
 
+def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
+    """True if an output has the lazy conjugate or negative bit, as no result of AOTAutograd has."""
+    outputs = [
+        node.meta.get("example_value") for node in graph_module.graph.output_node().all_input_nodes
+    ]
+    return any(tensor.is_conj() or tensor.is_neg() for tensor in tensors_in(outputs))
+
+
 def writes_plainly(graph_module: fx.GraphModule) -> bool:
     """True if AOTAutograd is known to functionalize a graph of Dynamo correctly.
 
     Each tensor that is written is seen in one way alone, and is no input that requires a gradient:
     the statistics of a batch norm, a counter, the operand of `relu(inplace=True)`.
     """
+    if returns_lazy_bits(graph_module):
+        return False
     seen: dict[int, set[tuple[Any, ...]]] = {}
     written: set[int] = set()
     for node in graph_module.graph.nodes:
@@ -96,14 +111,6 @@ def writes_plainly(graph_module: fx.GraphModule) -> bool:
                 if node.op == "placeholder" and tensor.requires_grad:
                     return False
     return all(len(seen[storage]) == 1 for storage in written)
-
-
-def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
-    """True if an output has the lazy conjugate or negative bit, as no result of AOTAutograd has."""
-    outputs = [
-        node.meta.get("example_value") for node in graph_module.graph.output_node().all_input_nodes
-    ]
-    return any(tensor.is_conj() or tensor.is_neg() for tensor in tensors_in(outputs))
 
 
 def calls_regions(graph_module: fx.GraphModule) -> bool:
@@ -305,19 +312,6 @@ def with_contents(layout: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     return memory.copy_(contents)
 
 
-def with_part(
-    whole: torch.Tensor,
-    part: torch.Tensor,
-    sizes: Sequence[Any],
-    strides: Sequence[Any],
-    offset: Any = None,
-) -> torch.Tensor:
-    """`as_strided_scatter`; in torch 2.13, its gradient is that of what it overwrites."""
-    copy = whole.clone()
-    copy.as_strided(sizes, strides, offset).copy_(part)
-    return copy
-
-
 def on_new_tensors(
     op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
 ) -> tuple[Any, ...]:
@@ -333,7 +327,6 @@ def on_new_tensors(
 # What autograd, or AOTAutograd, cannot do, and what does the same.
 _DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
     aten.copy.default: with_contents,
-    aten.as_strided_scatter.default: with_part,
     on_copies: on_new_tensors,
 }
 
