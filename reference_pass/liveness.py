@@ -61,7 +61,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes that a `copy_` of the epilogue overwrites. Writes that reinplacing adds are left out."""
+    """Bytes that a `copy_` of the epilogue overwrites. Writes of reinplacing are left out."""
 
     at: int
     by: fx.Node
