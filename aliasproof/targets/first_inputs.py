@@ -34,11 +34,8 @@ def together(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The same tensors, those of one dtype in one storage, if all or none require gradients."""
     by_size = sorted(inputs, key=lambda x: x.untyped_storage().nbytes())
     made = {(x.dtype, x.requires_grad): x.untyped_storage().clone() for x in by_size}
-    storages = [made[x.dtype, x.requires_grad] for x in inputs]
-    return [
-        x.new_empty(0).set_(s, x.storage_offset(), x.shape, x.stride())
-        for x, s in zip(inputs, storages, strict=True)
-    ]
+    pairs = [(x, made[x.dtype, x.requires_grad]) for x in inputs]
+    return [x.new_empty(0).set_(s, x.storage_offset(), x.shape, x.stride()) for x, s in pairs]
 
 
 def other_sharing(inputs: list[torch.Tensor]) -> Maker | None:
