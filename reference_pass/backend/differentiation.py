@@ -51,6 +51,7 @@ from aliasproof.reference_pass.operator_forms import (
     returned_and_written,
     writes,
 )
+from aliasproof.reference_pass.regions import Region, overlaps_itself
 from aliasproof.reference_pass.views import INVERSES
 
 # Functionalization as autograd sees a program.
@@ -97,7 +98,7 @@ def writes_plainly(graph_module: fx.GraphModule) -> bool:
     Each tensor that is written is seen in one way alone, and is no input that requires a gradient:
     the statistics of a batch norm, a counter, the operand of `relu(inplace=True)`.
     """
-    if returns_lazy_bits(graph_module):
+    if returns_lazy_bits(graph_module) or restrides(graph_module):
         return False
     seen: dict[int, set[tuple[Any, ...]]] = {}
     written: set[int] = set()
@@ -108,9 +109,17 @@ def writes_plainly(graph_module: fx.GraphModule) -> bool:
             seen.setdefault(storage, set()).add((*layout, str(tensor.storage_offset())))
             if tensor._version:
                 written.add(storage)
-                if node.op == "placeholder" and tensor.requires_grad:
+                is_graded = node.op == "placeholder" and tensor.requires_grad
+                if is_graded or overlaps_itself(Region.of(tensor)):
                     return False
     return all(len(seen[storage]) == 1 for storage in written)
+
+
+def restrides(graph_module: fx.GraphModule) -> bool:
+    """True if a graph of Dynamo calls `as_strided`, whose gradient depends on locations."""
+    targets = [node.target for node in graph_module.graph.nodes]
+    names = [str(getattr(target, "__name__", target)) for target in targets]
+    return any(name.startswith("as_strided") for name in names)
 
 
 def calls_regions(graph_module: fx.GraphModule) -> bool:

@@ -23,6 +23,7 @@ from aliasproof.reference_pass.backend.differentiation import (
     calls_regions,
     is_traced_whole,
     may_write,
+    restrides,
     returns_lazy_bits,
 )
 from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
@@ -78,9 +79,9 @@ def _compile(
     if strict:
         # The graphs of AOTAutograd do not show any more what the program writes.
         Compiled(graph_module, example_inputs, views, strict)
-    has_epilogue = may_write(graph_module) or returns_lazy_bits(graph_module)
+    is_split = may_write(graph_module) or returns_lazy_bits(graph_module) or restrides(graph_module)
     # AOTAutograd takes wrappers, and regions with graphs of their own, apart itself.
-    if not has_epilogue or has_wrappers(graph_module) or calls_regions(graph_module):
+    if not is_split or has_wrappers(graph_module) or calls_regions(graph_module):
         return _differentiated(views, strict, graph_module, example_inputs)
     if not is_traced_whole(graph_module):
         # AOTAutograd would functionalize it, and get some of these wrong without a word.
