@@ -98,8 +98,14 @@ def writes_plainly(graph_module: fx.GraphModule) -> bool:
     Each tensor that is written is seen in one way alone, and is no input that requires a gradient:
     the statistics of a batch norm, a counter, the operand of `relu(inplace=True)`.
     """
-    if returns_lazy_bits(graph_module) or restrides(graph_module):
+    nodes = graph_module.graph.nodes
+    is_special = returns_lazy_bits(graph_module) or restrides(graph_module)
+    # A checkpoint computes again what a later write has changed.
+    if is_special or any(isinstance(node.target, HigherOrderOperator) for node in nodes):
         return False
+    tensors = tensors_in([node.meta.get("example_value") for node in nodes])
+    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
+        return False  # of `vmap`: it has no storage
     seen: dict[int, set[tuple[Any, ...]]] = {}
     written: set[int] = set()
     for node in graph_module.graph.nodes:
