@@ -85,11 +85,16 @@ def may_write(graph_module: fx.GraphModule) -> bool:
 
 
 def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
-    """True if an output has the lazy conjugate or negative bit, as no result of AOTAutograd has."""
-    outputs = [
-        node.meta.get("example_value") for node in graph_module.graph.output_node().all_input_nodes
-    ]
-    return any(tensor.is_conj() or tensor.is_neg() for tensor in tensors_in(outputs))
+    """True if an output may have the lazy conjugate or negative bit: no result of AOTAutograd has.
+
+    Without the values of Dynamo, any call that sets such a bit counts.
+    """
+    output = graph_module.graph.output_node()
+    values = [node.meta.get("example_value", _UNKNOWN) for node in output.all_input_nodes]
+    if any(value is _UNKNOWN for value in values):
+        targets = {node.target for node in graph_module.graph.nodes}
+        return not targets.isdisjoint((aten._conj.default, aten._neg_view.default))
+    return any(tensor.is_conj() or tensor.is_neg() for tensor in tensors_in(values))
 
 
 def writes_plainly(graph_module: fx.GraphModule) -> bool:
