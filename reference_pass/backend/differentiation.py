@@ -104,6 +104,8 @@ def writes_plainly(graph_module: fx.GraphModule) -> bool:
     the statistics of a batch norm, a counter, the operand of `relu(inplace=True)`.
     """
     nodes = graph_module.graph.nodes
+    if any("example_value" not in node.meta for node in _calls(graph_module)):
+        return False  # it is not known what is written
     is_special = returns_lazy_bits(graph_module) or restrides(graph_module)
     # A checkpoint computes again what a later write has changed.
     if is_special or any(isinstance(node.target, HigherOrderOperator) for node in nodes):
