@@ -76,6 +76,7 @@ from aliasproof.reference_pass.operator_forms import (
     aten,
     facts,
     functional_form,
+    mutates_only_metadata,
     on_copies,
     view_form,
 )
@@ -230,7 +231,7 @@ def _call(env: Environment, node: fx.Node, effect: Effect) -> None:
     for identity, geometry in effect.mutated_metadata.items():
         _mutate_metadata(env, node, effect, identity, geometry)
     env.nbytes |= effect.resized
-    if facts(op).writes and not _mutates_only_metadata(op):
+    if facts(op).writes and not mutates_only_metadata(op):
         call_with_writes(env, node, effect, op)
     results = list(tensors_in(effect.value))
     for index, tensor in enumerate(results):
@@ -295,12 +296,6 @@ def _can_go_through(operand: FunctionalView, geometry: Geometry) -> bool:
 #
 # `t_`, `set_` and `resize_` change which bytes a tensor object shows. In the environment the object
 # becomes another view. For inputs, the epilogue repeats that at the end.
-
-
-def _mutates_only_metadata(op: OpOverload) -> bool:
-    """True if an op changes the metadata of its argument, and not its contents."""
-    others = (aten.set_, aten.resize_, aten.resize_as_)
-    return view_form(op) is not None or op.overloadpacket in others
 
 
 def _mutate_metadata(

@@ -205,6 +205,12 @@ def view_form(op: OpOverload) -> OpOverload | None:
     return None
 
 
+def mutates_only_metadata(op: OpOverload) -> bool:
+    """True if an op changes the metadata of its argument, and not its contents."""
+    others = (aten.set_, aten.resize_, aten.resize_as_)
+    return view_form(op) is not None or op.overloadpacket in others
+
+
 @functools.cache
 def copy_form(op: OpOverload) -> OpOverload | None:
     """The functional form of a view op: `select_copy` of `select`; None if there is none."""

@@ -28,7 +28,7 @@ from torch._higher_order_ops.base_hop import BaseHOP
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils import _pytree as pytree
 
-from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.alias_analysis import Storages, storage_of
 from aliasproof.reference_pass.copied_operands import Layout
 from aliasproof.reference_pass.emission import checkpoint_tags
 from aliasproof.reference_pass.functionalize import RULES, has_effect
@@ -51,7 +51,7 @@ from aliasproof.reference_pass.operator_forms import (
     returned_and_written,
     writes,
 )
-from aliasproof.reference_pass.regions import Region, overlaps_itself
+from aliasproof.reference_pass.regions import overlaps_itself
 from aliasproof.reference_pass.views import INVERSES
 
 # Functionalization as autograd sees a program.
@@ -113,17 +113,17 @@ def writes_plainly(graph_module: fx.GraphModule) -> bool:
     tensors = tensors_in([node.meta.get("example_value") for node in nodes])
     if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
         return False  # of `vmap`: it has no storage
-    seen: dict[int, set[tuple[Any, ...]]] = {}
+    storages = Storages()
+    seen: dict[int, set[tuple[object, ...]]] = {}
     written: set[int] = set()
-    for node in graph_module.graph.nodes:
+    for node in nodes:
         for tensor in tensors_in(node.meta.get("example_value")):
-            storage = storage_of(tensor)
-            layout = (tensor.dtype, tuple(map(str, tensor.shape)), tuple(map(str, tensor.stride())))
-            seen.setdefault(storage, set()).add((*layout, str(tensor.storage_offset())))
+            geometry = storages.geometry(tensor)
+            seen.setdefault(geometry.storage, set()).add(geometry.key)
             if tensor._version:
-                written.add(storage)
+                written.add(geometry.storage)
                 is_graded = node.op == "placeholder" and tensor.requires_grad
-                if is_graded or overlaps_itself(Region.of(tensor)):
+                if is_graded or overlaps_itself(geometry.region):
                     return False
     return all(len(seen[storage]) == 1 for storage in written)
 
@@ -186,33 +186,34 @@ class GraphParts:
     def pure_on_copies(self) -> fx.GraphModule:
         """The pure graph, which copies the inputs that are overwritten before it uses them."""
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-        inputs = 0
-        for node in self.pure.graph.nodes:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-            names: set[AOTInput] = set()
-            if node.op == "placeholder":
-                names, inputs = {PlainAOTInput(inputs)}, inputs + 1
-            elif node.op == "get_attr":
-                names = {ParamAOTInput(str(node.target)), BufferAOTInput(str(node.target))}
-            if names & self.overwritten:
+        names = _aot_names(self.pure.graph)
+        for node in names:
+            copies[node] = graph.node_copy(node)
+        for node in names:
+            if names[node] & self.overwritten:
                 copies[node] = graph.call_function(aten.clone.default, (copies[node],))
-        _inputs_first(graph)
+        for node in self.pure.graph.nodes:
+            if node not in copies:
+                copies[node] = graph.node_copy(node, copies.__getitem__)
         return with_graph(self.pure, graph)
+
+
+def _aot_names(graph: fx.Graph) -> dict[fx.Node, frozenset[AOTInput]]:
+    """What AOTAutograd may call each input and attribute of a graph."""
+    inputs = enumerate(graph.find_nodes(op="placeholder"))
+    names: dict[fx.Node, frozenset[AOTInput]] = {
+        node: frozenset({PlainAOTInput(index)}) for index, node in inputs
+    }
+    for node in graph.find_nodes(op="get_attr"):
+        target = str(node.target)
+        names[node] = frozenset({ParamAOTInput(target), BufferAOTInput(target)})
+    return names
 
 
 def split(functional: fx.GraphModule) -> GraphParts:
     """The graph without mutation, and the epilogue."""
     splitting = _Splitting(functional)
     return GraphParts(splitting.pure(), splitting.epilogue(), splitting.overwritten())
-
-
-def _inputs_first(graph: fx.Graph) -> None:
-    """Move all placeholders to the start of a graph."""
-    (first, *others) = graph.nodes
-    for node in others:
-        if node.op == "placeholder":
-            first.append(node)
-            first = node
 
 
 def refuse_flattened(captured: fx.GraphModule, functional: fx.GraphModule) -> None:
@@ -235,8 +236,7 @@ class _Splitting:
     def __init__(self, functional: fx.GraphModule) -> None:
         self.functional = functional
         nodes = list(functional.graph.nodes)
-        self.inputs = [node for node in nodes if node.op == "placeholder"]
-        self.roots = {*self.inputs, *(node for node in nodes if node.op == "get_attr")}
+        self.roots = {node for node in nodes if node.op in ("placeholder", "get_attr")}
         self.writes = [node for node in nodes if node.target in EPILOGUE]
         (self.output,) = functional.graph.find_nodes(op="output")
         self.values: dict[fx.Node, None] = {}
@@ -311,19 +311,13 @@ class _Splitting:
     def overwritten(self) -> frozenset[AOTInput]:
         destinations = [node.args[0] for node in self.writes if node.target is aten.copy_.default]
         storages = {storage_of(node.meta["val"]) for node in destinations}
-        named: list[tuple[fx.Node, list[AOTInput]]] = [
-            (node, [PlainAOTInput(index)]) for index, node in enumerate(self.inputs)
-        ]
-        named += [
-            (node, [ParamAOTInput(str(node.target)), BufferAOTInput(str(node.target))])
-            for node in self.roots.difference(self.inputs)
-        ]
-        return frozenset(
-            name
-            for node, names in named
+        names = _aot_names(self.functional.graph)
+        written = (
+            names[node]
+            for node in names
             if storages & {storage_of(tensor) for tensor in tensors_in(node.meta["val"])}
-            for name in names
         )
+        return frozenset[AOTInput]().union(*written)
 
 
 def with_contents(layout: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,13 @@ from torch.fx.experimental.proxy_tensor import (
 from aliasproof.reference_pass.fake_tensors import without_record_of_views
 from aliasproof.reference_pass.history import HAS_GRADIENT
 from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, writes
+from aliasproof.reference_pass.operator_forms import (
+    aten,
+    bind,
+    facts,
+    mutates_only_metadata,
+    writes,
+)
 
 NO_GRAD = "no grad"  # in the `meta` of a node: gradients were off at the call
 
@@ -91,7 +97,8 @@ def detach_operands(graph: fx.Graph) -> None:
         op = node.target
         if not node.meta.get(NO_GRAD) or not isinstance(op, OpOverload):
             continue
-        if op is aten.detach.default or not _returns_tensors(op):
+        # What a change of metadata changes is the tensor object itself.
+        if op is aten.detach.default or not _returns_tensors(op) or mutates_only_metadata(op):
             continue
         if writes(op):
             _use_operand_for_result(node, op)
