@@ -336,3 +336,27 @@ def test_a_gradient_of_an_argument_is_refused() -> None:
         capture(gradient, [numbered(2).requires_grad_()])
     with pytest.raises(RuntimeError, match="does not require grad"):  # as in eager
         capture(gradient, [numbered(2)])
+
+
+def test_numbers_from_zero_are_drawn_by_an_overload_with_a_python_name():
+    graph = pipeline(lambda x: x.random_(0, 1000), torch.zeros(8))
+    torch.manual_seed(3)
+    expected = torch.zeros(8).random_(0, 1000)
+    torch.manual_seed(3)
+    assert graph(torch.zeros(8)).tolist() == expected.tolist()
+    with pytest.raises(Refused, match=r"random_\(from, to\) has no Python name"):
+        pipeline(lambda x: x.random_(2, 9), torch.zeros(8))
+
+
+def test_pieces_at_indices_in_a_tensor():
+    def program(x, indices):
+        first, second, _ = torch.tensor_split(x, indices)
+        second.add_(1)
+        return first * 2
+
+    graph = pipeline(program, torch.arange(6.0), torch.tensor([2, 4]))
+    for indices in ([2, 4], [1, 5]):
+        expected, actual = torch.arange(6.0), torch.arange(6.0)
+        wanted = program(expected, torch.tensor(indices))
+        assert graph(actual, torch.tensor(indices)).tolist() == wanted.tolist()
+        assert actual.tolist() == expected.tolist()

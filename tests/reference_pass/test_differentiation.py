@@ -42,7 +42,7 @@ def results(function: Callable[..., Any], calls: Sequence[Inputs]) -> list[Any]:
         outputs = [output] if isinstance(output, Tensor) else list(output)
         tensors = [*outputs, *given]
         ends = [tensor for tensor in tensors if tensor.requires_grad]
-        numbers = [torch.arange(1.0, end.numel() + 1).view(end.shape) for end in ends]
+        numbers = [torch.arange(1.0, end.numel() + 1).view(end.shape).to(end.dtype) for end in ends]
         gradients: Sequence[Tensor] = ()
         if ends and leaves:
             gradients = torch.autograd.grad(ends, leaves, numbers, materialize_grads=True)

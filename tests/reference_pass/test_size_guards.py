@@ -294,3 +294,10 @@ def test_a_graph_of_aten_calls_is_traced_for_other_sizes(build):
     assert torch.equal(done(numbers(5, 2), numbers(5, 2)), flattened(numbers(5, 2), numbers(5, 2)))
     with pytest.raises(Refused, match=r"2 <= .*size"):
         done(numbers(4, 1), numbers(4, 1))
+
+
+def test_a_size_of_zero_breaks_a_guard_that_divides_by_it():
+    graph = pipeline(lambda x: x.chunk(2)[0] * 2, torch.ones(6, 2), sizes="symbolic")
+    assert graph(torch.ones(4, 2)).shape == (2, 2)
+    with pytest.raises(Refused, match="traced for inputs with"):
+        graph(torch.ones(0, 2))
