@@ -19,7 +19,6 @@ from aliasproof.campaigns.publish.reproducer import Compiler, confirm, render
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
-from aliasproof.oracles.observation import observe
 from aliasproof.programs.printing import source
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
@@ -34,6 +33,8 @@ from aliasproof.targets.variants import GRADS, VARIANTS, is_variant
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import Examination, examine
 from aliasproof.trials.trial import Case, run_trial
+from tests.targets.planted_gradients import Doubled
+from tests.targets.runs_that_end import ends
 from tests.targets.vector_programs import of_vectors
 
 known_bug = pytest.mark.skipif(
@@ -160,18 +161,6 @@ def test_one_backward_pass_goes_through_both_calls() -> None:
     ]
 
 
-class Wrong(torch.autograd.Function):
-    """The gradient is twice what it should be."""
-
-    @staticmethod
-    def forward(ctx: object, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: object, *given: Tensor) -> Tensor:
-        return given[0] * 2
-
-
 def remembers_strides(function: Function, inputs: Sequence[Tensor]) -> Build:
     """A compiler whose backward graph is right for the strides of the first call alone."""
     first: list[object] = []
@@ -179,7 +168,7 @@ def remembers_strides(function: Function, inputs: Sequence[Tensor]) -> Build:
     def run(*tensors: Tensor) -> object:
         first.append(tensors[0].stride())
         (output,) = tree_leaves(function(*tensors))
-        return [output if tensors[0].stride() == first[0] else Wrong.apply(output)]
+        return [output if tensors[0].stride() == first[0] else Doubled.apply(output)]
 
     return Build(run, [])
 
@@ -257,18 +246,6 @@ def test_the_other_way_round_all_inputs_require_gradients() -> None:
 
 
 # --- recipes --------------------------------------------------------------------------------------
-
-
-def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function]) -> object:
-    """What a run leaves behind, in a form that can be compared."""
-
-    def run(*inputs: Tensor) -> object:
-        return compile_(case.function, case.fresh_inputs())(*inputs)
-
-    seen = observe(run, case.fresh_inputs())
-    if seen.error is not None:
-        return type(seen.error)
-    return [(x.dtype, x.stride(), str(x.tolist())) for x in seen.tensors().values()]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from torch import Tensor
 from aliasproof.campaigns.failure.signature import Signature
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
-from aliasproof.oracles.observation import observe
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.programs.printing import source
@@ -29,6 +27,7 @@ from aliasproof.targets.variants import VARIANTS, is_variant
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case
+from tests.targets.runs_that_end import ends
 from tests.targets.vector_programs import of_vectors
 
 known_bug = pytest.mark.skipif(
@@ -199,21 +198,6 @@ def as_function(program: Program) -> Function:
     exec(source(program), namespace)
     function: Function = namespace["program"]
     return function
-
-
-def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function]) -> object:
-    """What a run leaves behind, in a form that can be compared."""
-
-    def run(*inputs: Tensor) -> object:
-        return compile_(case.function, case.fresh_inputs())(*inputs)
-
-    seen = observe(run, case.fresh_inputs())
-    if seen.error is not None:
-        return type(seen.error)
-    return [
-        (tensor.dtype, tensor.stride(), tensor.storage_offset(), str(tensor.tolist()))
-        for tensor in seen.tensors().values()
-    ]
 
 
 # Inductor's recipes go through Dynamo, and its targets do not: layouts of empty tensors differ.

@@ -26,6 +26,7 @@ from aliasproof.targets.target import Build, Function
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case, run_trial
+from tests.targets.planted_gradients import Doubled
 from tests.targets.vector_programs import of_vectors
 
 known_bug = pytest.mark.skipif(
@@ -134,18 +135,6 @@ def test_gradients_are_outputs() -> None:
     assert not trial.judgement.violations
     assert trial.build is not None
     assert [stage.name for stage in trial.build.stages] == ["forward graph", "backward graph"]
-
-
-class Doubled(torch.autograd.Function):
-    """A planted mistake: the gradient is twice what it should be."""
-
-    @staticmethod
-    def forward(ctx: object, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: object, *given: Tensor) -> Tensor:
-        return given[0] * 2
 
 
 def test_a_wrong_gradient_is_a_violation() -> None:
