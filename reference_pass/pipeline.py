@@ -349,7 +349,12 @@ def pipeline(
         )
     # Only the first pass needs sample arguments: it leaves true metadata for the others.
     first = Functionalize(*sample_args, views=views, strict=strict, noted=noted)
-    for graph_pass in (first, RemoveNoOps(), Reinplace()):
+    return run_passes(graph_module, first, RemoveNoOps(), Reinplace())
+
+
+def run_passes(graph_module: fx.GraphModule, *passes: PassBase) -> fx.GraphModule:
+    """What passes make of a graph module, one after the other."""
+    for graph_pass in passes:
         result = graph_pass(graph_module)
         assert result is not None
         graph_module = result.graph_module

@@ -10,16 +10,14 @@ compiled with symbols for the ints.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import fx
-from torch._dynamo.convert_frame import compile_lock
 from torch._functorch._aot_autograd.descriptors import AOTInput
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import (
@@ -43,6 +41,7 @@ from aliasproof.reference_pass.backend.general_graphs import (
     Template,
     allocates_more,
     exactly,
+    fake_settings,
     has_symbols,
     is_int,
     keep,
@@ -50,6 +49,7 @@ from aliasproof.reference_pass.backend.general_graphs import (
     with_dynamo_symbols,
     with_floats,
     without_ints,
+    without_tensors,
 )
 from aliasproof.reference_pass.backend.input_layouts import (
     Detail,
@@ -59,6 +59,7 @@ from aliasproof.reference_pass.backend.input_layouts import (
     fakes_of,
     input_layouts,
 )
+from aliasproof.reference_pass.backend.observed_run import Observed, compiling
 from aliasproof.reference_pass.backend.output_views import detach_new_outputs
 from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
 from aliasproof.reference_pass.backtracking import has_higher_peak
@@ -70,19 +71,13 @@ from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views
 from aliasproof.reference_pass.graph_copies import copied, taking_a_list
 from aliasproof.reference_pass.history import LostHistory
-from aliasproof.reference_pass.pipeline import functionalize_by, pipeline
-
-
-@contextlib.contextmanager
-def _compiling() -> Iterator[None]:
-    """What Dynamo does while it compiles, for a layout that Dynamo does not compile again for.
-
-    A trace changes settings of the process, so two threads must not trace at once. One of them is
-    whether FX traces: compiled functions refuse that, in any thread, unless a compiler does it.
-    """
-    with compile_lock, mock.patch.object(torch.compiler, "_is_compiling_flag", True):
-        yield
-
+from aliasproof.reference_pass.pipeline import (
+    Functionalize,
+    Reinplace,
+    RemoveNoOps,
+    functionalize_by,
+    run_passes,
+)
 
 _NO_GRADIENT = "does not support automatic differentiation"
 _log = logging.getLogger(__name__)
@@ -130,11 +125,7 @@ class Compiled:
             self.detail = Detail.LOCATIONS
         self.template: Template | None = None
         self.is_aten = differentiate is None and is_aten(graph_module, example_inputs)
-        # AOTAutograd has run its graph on fakes. Torch's cache has the results, by these settings.
-        mode = torch._guards.detect_fake_mode(example_inputs)
-        self.settings: dict[str, Any] = {}
-        if mode is not None and mode.shape_env is not None and self.is_aten:
-            self.settings = dataclasses.asdict(mode.shape_env.settings)
+        self.settings = fake_settings(example_inputs) if self.is_aten else {}
         # The fakes are ours alone: those of Dynamo would get symbols from our trace.
         with torch._guards.tracing(None), unset_fake_temporarily():
             self._compile_examples(example_inputs)
@@ -184,7 +175,7 @@ class Compiled:
         key = self._key_of(layouts, inputs)
         if (compiled := self.graphs.get(key)) is not None:
             return compiled
-        with _compiling():
+        with compiling():
             general = self._general(layouts, inputs)
             if general is not None and general.accepts(inputs):
                 compiled = general.graph_module
@@ -196,11 +187,7 @@ class Compiled:
         return compiled
 
     def _key_of(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> tuple[Any, Any]:
-        values = [
-            exactly(value)
-            for layout, value in zip(layouts, inputs, strict=True)
-            if not isinstance(layout, InputLayout)
-        ]
+        values = map(exactly, without_tensors(layouts, inputs))
         return layouts, (*values, *self._values_of_floats(inputs))
 
     def _values_of_floats(self, inputs: Sequence[Any]) -> tuple[str, ...]:
@@ -217,8 +204,11 @@ class Compiled:
     ) -> tuple[tuple[Any, ...], Runnable]:
         """The compiled graph; the given one, if another layout was compiled, and this is refused.
 
-        It is too late for Dynamo to fall back to eager.
+        It is too late for Dynamo to fall back to eager. Also if an input shares memory with an
+        attribute, which the passes do not see.
         """
+        if any(isinstance(layout, InputLayout) and layout.storage < 0 for layout in layouts):
+            return layouts, Trained(self.graph_module, None)
         try:
             return self._built(layouts, inputs)
         except Refused:
@@ -263,15 +253,31 @@ class Compiled:
             return None
         if self.differentiate is not None:
             return self._trained_or_given(mode, captured, new_fakes, anywhere=anywhere)
-        compiled = pipeline(
-            captured, *new_fakes(), views=self.views, strict=self.strict, noted=self.noted
-        )
+        again = functools.partial(self._built_for, layouts, without_tensors(layouts, values), None)
+        # The guards on symbols are read already; some numbers are read off tensors.
+        once = env is not None or self.by_value
+        return self._observed(captured, new_fakes, None if once else again, anywhere=anywhere)
+
+    def _observed(
+        self,
+        captured: fx.GraphModule,
+        new_fakes: Callable[[], list[Any]],
+        again: Callable[[], Runnable | None] | None,
+        *,
+        anywhere: bool,
+    ) -> Observed | None:
+        """The captured graph after all passes."""
+        first = Functionalize(*new_fakes(), views=self.views, strict=self.strict, noted=self.noted)
+        functional = run_passes(captured, first, RemoveNoOps())
+        pure = detach_new_outputs(copied(functional), captured)
+        compiled = run_passes(functional, Reinplace())
         if anywhere and self._depends_on_location(compiled):
             return None
         self._depends_on_sharing(compiled)
         if self.views == "alias" and has_higher_peak(compiled):
             compiled = copied(captured)
-        return taking_a_list(detach_new_outputs(compiled, captured))
+        compiled = taking_a_list(detach_new_outputs(compiled, captured))
+        return Observed(compiled, pure, self.graph_module, again, frees=self.noted)
 
     def _depends_on_sharing(self, graph_module: fx.GraphModule) -> None:
         if writes_inputs(graph_module):

@@ -374,7 +374,7 @@ class Trained:
         return values if self.epilogue is None else self.epilogue(*given, *values)
 
 
-Runnable: TypeAlias = fx.GraphModule | Trained  # takes a list of inputs
+Runnable: TypeAlias = Callable[[list[Any]], Any]  # takes a list of inputs, and clears it
 # AOTAutograd on a graph without mutation, its inputs, and those inputs that the caller overwrites.
 Differentiate: TypeAlias = Callable[
     [fx.GraphModule, Sequence[Any], frozenset[AOTInput]], Callable[..., Any]

@@ -8,6 +8,7 @@ guards of Dynamo are fixed already. What the trace notes about the symbols is ch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from aliasproof.reference_pass.backend.differentiation import Runnable
 from aliasproof.reference_pass.backend.input_layouts import InputLayout, OffsetInStorage
+from aliasproof.reference_pass.backend.observed_run import Observed
 from aliasproof.reference_pass.backtracking import footprint
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
 from aliasproof.reference_pass.graph_copies import copied
@@ -30,10 +32,7 @@ class Template:
 
     def __init__(self, layouts: Sequence[Any], values: Sequence[Any]) -> None:
         self.layouts = tuple(layouts)
-        self.values = [
-            None if isinstance(layout, InputLayout) else value
-            for layout, value in zip(layouts, values, strict=True)
-        ]
+        self.values = without_tensors(layouts, values)
         self.symbolic = [
             index
             for index, (layout, value) in enumerate(zip(layouts, values, strict=True))
@@ -150,6 +149,23 @@ def with_dynamo_symbols(layouts: Sequence[Any], placeholders: Sequence[fx.Node])
     )
 
 
+def fake_settings(example_inputs: Sequence[Any]) -> dict[str, Any]:
+    """The settings of the fakes of AOTAutograd.
+
+    It has run its graph on them, and torch's cache has the results, by these settings.
+    """
+    mode = torch._guards.detect_fake_mode(example_inputs)
+    return {} if mode is None or mode.shape_env is None else asdict(mode.shape_env.settings)
+
+
+def without_tensors(layouts: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """The inputs, with None in place of tensors."""
+    return [
+        None if isinstance(layout, InputLayout) else value
+        for layout, value in zip(layouts, values, strict=True)
+    ]
+
+
 def is_int(value: object) -> bool:
     """True for an int that is no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
@@ -229,11 +245,9 @@ def with_floats(
 
 def allocates_more(one: Runnable, other: Runnable) -> bool:
     """True if one graph is known to make more new tensors than another one."""
-    return (
-        isinstance(one, fx.GraphModule)
-        and isinstance(other, fx.GraphModule)
-        and footprint(one.graph).calls > footprint(other.graph).calls
-    )
+    graphs = [each.compiled for each in (one, other) if isinstance(each, Observed)]
+    calls = [footprint(each.graph).calls for each in graphs if isinstance(each, fx.GraphModule)]
+    return len(calls) == 2 and calls[0] > calls[1]
 
 
 def exactly(value: Any) -> Any:

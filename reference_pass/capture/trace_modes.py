@@ -28,8 +28,8 @@ from aliasproof.reference_pass.capture.autograd_notes import GradientNotes
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager.fake_corrections import (
     copies_to_itself,
-    correction_of,
     fake_result,
+    has_correction,
     has_no_fake_kernel,
     may_be_corrected,
     true_result,
@@ -214,7 +214,7 @@ def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     mode = get_proxy_mode()
     if copies_to_itself(op, args):
         return args[0]
-    if correction_of(op) is None or mode is None or _selects_by_mask(op, args):
+    if not has_correction(op) or mode is None or _selects_by_mask(op, args):
         return op(*args, **kwargs)
     if not may_be_corrected(op, bind(op, args, kwargs)):
         return op(*args, **kwargs)

@@ -18,6 +18,7 @@ from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from aliasproof.reference_pass.eager.observations import as_noted, is_noted, noted_layouts
 from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE
 from aliasproof.reference_pass.eager.prims import aten_of_prim
 from aliasproof.reference_pass.eager.real_runs import with_layout_of_run
@@ -87,10 +88,16 @@ def true_result(op: object, args: tuple[Any, ...], kwargs: dict[str, Any], value
     It is `value`, the result of the fake kernel, if that needs no correction.
     """
     correction = correction_of(op)
-    if correction is None:
+    if correction is None and not is_noted(op):
         return value
     assert isinstance(op, OpOverload)
-    return correction(op, bind(op, args, kwargs), value)
+    given = bind(op, args, kwargs)
+    return as_noted(op, given, value if correction is None else correction(op, given, value))
+
+
+def has_correction(op: object) -> bool:
+    """True if the result of the fake kernel of an operator may be corrected."""
+    return correction_of(op) is not None or is_noted(op)
 
 
 @functools.cache
@@ -104,6 +111,8 @@ def correction_of(op: object) -> Correction | None:
 
 def may_be_corrected(op: OpOverload, given: dict[str, Any]) -> bool:
     """True if `true_result` may be another result than that of the fake kernel."""
+    if noted_layouts(op, given) is not None:
+        return True
     correction = correction_of(op)
     if isinstance(correction, (_ByARun, _View)):
         return not correction.fakes_are_right(given)

@@ -25,7 +25,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
 from aliasproof.reference_pass.eager import fake_execution
-from aliasproof.reference_pass.eager.fake_corrections import correction_of, may_be_corrected
+from aliasproof.reference_pass.eager.fake_corrections import has_correction, may_be_corrected
 from aliasproof.reference_pass.fake_tensors import fake_on
 from aliasproof.reference_pass.nested import leaves_in, on_values, tensors_in
 from aliasproof.reference_pass.operand_reads import OTHER_ITEM_SIZE, depends_on_location
@@ -149,7 +149,7 @@ def _is_as_noted(op: Callable[..., Any]) -> bool:
 
 
 def _is_corrected(node: fx.Node, values: Values) -> bool:
-    if correction_of(node.target) is None:
+    if not has_correction(node.target):
         return False
     assert isinstance(node.target, OpOverload)
     given = on_values(bind(node.target, node.args, node.kwargs), values)

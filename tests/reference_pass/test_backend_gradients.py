@@ -17,7 +17,7 @@ from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.backend import compiled as backend
 from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.backend.dynamo_backend import boxed
-from aliasproof.reference_pass.pipeline import pipeline
+from aliasproof.reference_pass.pipeline import Functionalize
 
 Run = Callable[[Callable[..., Any]], Any]
 
@@ -244,7 +244,7 @@ def test_an_lstm_is_trained_on_an_input_that_requires_no_gradient():
 
 def test_each_graph_of_a_training_step_is_built_once():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    with mock.patch.object(backend, "pipeline", wraps=pipeline) as pipelines:
+    with mock.patch.object(backend, "Functionalize", wraps=Functionalize) as pipelines:
         compiled = torch.compile(model, backend=aliasproof)
         for _ in range(2):
             compiled(torch.ones(2, 4)).sum().backward()

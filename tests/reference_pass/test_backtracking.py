@@ -7,6 +7,7 @@ import torch
 from torch import fx
 
 from aliasproof.reference_pass.backend.compiled import Compiled
+from aliasproof.reference_pass.backend.observed_run import Observed
 from aliasproof.reference_pass.backtracking import (
     MOST_RETRIES,
     Footprint,
@@ -104,8 +105,9 @@ def test_the_backend_holds_no_more_than_the_captured_graph():
     compiled(*inputs)
     assert memory.tolist() == (-torch.arange(8.0)).tolist()
     (found,) = compiled.graphs.values()
-    assert isinstance(found, fx.GraphModule)
-    assert found.graph.find_nodes(op="call_function", target=NEG)
+    assert isinstance(found, Observed)
+    assert isinstance(found.compiled, fx.GraphModule)
+    assert found.compiled.graph.find_nodes(op="call_function", target=NEG)
 
 
 def test_backtracking_ends():

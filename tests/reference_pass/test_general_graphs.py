@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from aliasproof.reference_pass.backend import aliasproof
-from aliasproof.reference_pass.pipeline import pipeline
+from aliasproof.reference_pass.pipeline import Functionalize
 
 SIZES = (4, 6), (5, 7), (8, 3), (3, 9), (5, 7)
 ROWS = (4, 6), (5, 6), (9, 6)
@@ -21,7 +21,7 @@ def built():
     """Counts the pipelines that are built."""
     torch._dynamo.reset()
     with mock.patch(
-        "aliasproof.reference_pass.backend.compiled.pipeline", wraps=pipeline
+        "aliasproof.reference_pass.backend.compiled.Functionalize", wraps=Functionalize
     ) as pipelines:
         yield lambda: pipelines.call_count
     torch._dynamo.reset()

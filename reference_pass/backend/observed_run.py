@@ -1,0 +1,246 @@
+"""The first run of a graph, in which what its calls return is compared with its metadata.
+
+The passes reason about fakes. If a fake kernel is wrong about strides, they may take a wrong view,
+or put a result where it does not fit, and nothing says so. So a graph is first run as it was before
+reinplacing, node by node:
+
+    inputs -> call -> compare -> call -> compare -> ... -> copies to the inputs -> outputs
+
+Such a graph writes its inputs at its end alone. If a result is not as its metadata says, nothing
+has happened yet, and the graph can be made again, with what was observed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import fx
+from torch._dynamo.convert_frame import compile_lock
+from torch._ops import OpOverload
+from torch.utils.checkpoint import get_device_states, set_device_states
+
+from aliasproof.reference_pass.backend.differentiation import Runnable, Trained
+from aliasproof.reference_pass.eager.observations import note
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.nested import leaves_in, on_values, tensors_in
+from aliasproof.reference_pass.operator_forms import bind, facts
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """What Dynamo does while it compiles, for a layout that Dynamo does not compile again for.
+
+    A trace changes settings of the process, so two threads must not trace at once. One of them is
+    whether FX traces: compiled functions refuse that, in any thread, unless a compiler does it.
+    """
+    with compile_lock, mock.patch.object(torch.compiler, "_is_compiling_flag", True):
+        yield
+
+
+_log = logging.getLogger(__name__)
+
+
+class Observed:
+    """A compiled graph whose first run is that of `pure`, and is observed.
+
+    `again` compiles once more; None for a graph with symbols, whose guards are read already.
+    `given` is the graph that was compiled: it runs where that does not help. With `frees`, a call
+    frees its inputs, as AOTAutograd asks for; then the first run is that of `pure`, come what may.
+    """
+
+    MOST_COMPILATIONS = 4
+
+    def __init__(
+        self,
+        compiled: Runnable,
+        pure: fx.GraphModule,
+        given: fx.GraphModule,
+        again: Callable[[], Runnable | None] | None,
+        *,
+        frees: bool = False,
+    ) -> None:
+        self.compiled = compiled
+        # Until a run has shown that the metadata is true.
+        self.pure: fx.GraphModule | None = pure
+        self.again, self.given, self.frees = again, given, frees
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        """Run on these inputs, and clear the list."""
+        for _ in range(self.MOST_COMPILATIONS):
+            if (pure := self.pure) is None:
+                return self.compiled(inputs)
+            if self.frees:
+                result, wrong = freeing_run(pure, inputs)
+                self._conclude(wrong)
+                return result
+            try:
+                result = observed_run(pure, inputs)
+            except WrongMetadataError as error:
+                self._conclude(error)
+            else:
+                self._conclude(None)
+                return result
+        self._give_up("its metadata is wrong after each compilation")
+        return self.compiled(inputs)
+
+    def _conclude(self, wrong: WrongMetadataError | None) -> None:
+        if wrong is None:
+            self.pure = self.again = None
+        else:
+            self._compile_again(wrong)
+
+    def _compile_again(self, reason: WrongMetadataError) -> None:
+        if not reason.is_noted or self.again is None:
+            self._give_up(reason)
+            return
+        _log.info("compiled again: %s", reason)
+        try:
+            with compiling():
+                other = self.again()
+        # With the observed layouts, the trace fails where eager would, or the passes refuse.
+        except (Refused, RuntimeError, ValueError) as error:
+            self._give_up(error)
+            return
+        if isinstance(other, Observed):
+            self.compiled, self.pure = other.compiled, other.pure
+        else:
+            self._give_up(reason)
+
+    def _give_up(self, reason: object) -> None:
+        _log.info("not compiled: %s", reason)
+        self.compiled, self.pure, self.again = Trained(self.given, None), None, None
+
+
+class WrongMetadataError(Exception):
+    """Calls returned something else than their metadata says.
+
+    `is_noted` says if that was noted, so that a graph that is made again has other metadata.
+    """
+
+    def __init__(self, reasons: Sequence[str], *, is_noted: bool) -> None:
+        super().__init__("; ".join(reasons))
+        self.is_noted = is_noted
+
+
+def observed_run(graph_module: fx.GraphModule, inputs: list[Any]) -> Any:
+    """Run a graph that writes its inputs at its end alone, and compare each result before that.
+
+    Clears the list. Raises `WrongMetadataError` if a result differs, after it has noted what was
+    observed. The inputs, the list, and the default generators are then as they were.
+    """
+    given, numbers, states = list(inputs), torch.get_rng_state(), get_device_states(*inputs)
+    observer = _Observer(graph_module)
+    try:
+        return observer.boxed_run(inputs)
+    # A view of the right strides may not be one of others.
+    except (WrongMetadataError, RuntimeError) as error:
+        if (wrong := observer.wrong()) is None:
+            raise
+        inputs[:] = given
+        torch.set_rng_state(numbers)
+        set_device_states(*states)
+        raise wrong from error
+
+
+def freeing_run(
+    graph_module: fx.GraphModule, inputs: list[Any]
+) -> tuple[Any, WrongMetadataError | None]:
+    """The same, and each input is freed after its last use, so there is no way back.
+
+    Returns the result of the graph as it is, and what differs.
+    """
+    observer = _Observer(graph_module, raises=False)
+    return observer.boxed_run(inputs), observer.wrong()
+
+
+class _Observer(fx.Interpreter):
+    """Runs a graph, and compares what its calls return with its metadata."""
+
+    def __init__(self, graph_module: fx.GraphModule, *, raises: bool = True) -> None:
+        super().__init__(graph_module)
+        self.extra_traceback = False  # an error of a kernel stays as it is
+        self.raises = raises
+        self.reasons: list[str] = []
+        self.is_noted = False
+
+    def wrong(self) -> WrongMetadataError | None:
+        """What differs up to now."""
+        return WrongMetadataError(self.reasons, is_noted=self.is_noted) if self.reasons else None
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node and compare it; raise before the first one that writes, if one differs."""
+        is_end = n.op == "output" or _writes(n)
+        if is_end and self.raises and (wrong := self.wrong()) is not None:
+            raise wrong
+        result = super().run_node(n)
+        if n.op == "call_function" and not is_end:
+            self._compare(n, result)
+        return result
+
+    def _compare(self, node: fx.Node, result: Any) -> None:
+        operands = [(one.meta.get("val"), self.env[one]) for one in node.all_input_nodes]
+        wrong = difference(node.meta.get("val"), result, operands)
+        if wrong is None:
+            return
+        self.reasons.append(f"{node.target} returns {wrong}")
+        if isinstance(node.target, OpOverload):
+            given = on_values(bind(node.target, node.args, node.kwargs), self.env.__getitem__)
+            self.is_noted = note(node.target, given, result) or self.is_noted
+
+
+def _writes(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and bool(facts(node.target).writes)
+
+
+def difference(noted: Any, result: Any, operands: Sequence[tuple[Any, Any]]) -> str | None:
+    """What differs between the noted and the real result of a call; None if nothing does.
+
+    `operands` are the noted and the real operands. What is a symbol in the note is not compared.
+    """
+    notes, leaves = leaves_in(noted), leaves_in(result)
+    if len(notes) != len(leaves):
+        return f"{len(leaves)} values for {len(notes)}"
+    own = tensors_in([note for note, _ in operands])
+    real = tensors_in([value for _, value in operands])
+    for note_, leaf in zip(notes, leaves, strict=True):
+        if not isinstance(note_, torch.Tensor) or not isinstance(leaf, torch.Tensor):
+            continue  # a number, or what is not asked for
+        for what, expected, observed in zip(
+            ("sizes", "strides", "dtype", "lazy bits", "place"),
+            (*_layout(note_), _place(note_, own)),
+            (*_layout(leaf), _place(leaf, real)),
+            strict=True,
+        ):
+            if not _agree(expected, observed):
+                return f"{what} {observed}, and {expected} on fakes"
+    return None
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    # Where a number takes the place of a tensor, fakes do not have its lazy bits.
+    lazy = (tensor.is_conj(), tensor.is_neg()) if tensor.dim() else (False, False)
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype, lazy
+
+
+def _place(tensor: torch.Tensor, operands: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """The operand whose storage a tensor is on, and its distance from it; a new tensor has none.
+
+    Inputs, and copies of their storages, may be elsewhere than on fakes. The size of a new storage
+    may differ, too: a view past the tensor raises then.
+    """
+    storage, start = tensor.untyped_storage(), tensor.storage_offset() * tensor.itemsize
+    for index, operand in enumerate(operands):
+        if operand.untyped_storage()._cdata == storage._cdata:
+            return index, start - operand.storage_offset() * operand.itemsize
+    return -1, 0
+
+
+def _agree(expected: Any, observed: Any) -> bool:
+    if isinstance(expected, tuple):
+        return len(expected) == len(observed) and all(map(_agree, expected, observed))
+    return not isinstance(expected, (int, bool, torch.dtype)) or bool(expected == observed)
