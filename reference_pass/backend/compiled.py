@@ -42,6 +42,7 @@ from aliasproof.reference_pass.backend.general_graphs import (
     allocates_more,
     exactly,
     fake_settings,
+    floats_in,
     has_symbols,
     is_int,
     keep,
@@ -58,6 +59,7 @@ from aliasproof.reference_pass.backend.input_layouts import (
     are_transformed,
     fakes_of,
     input_layouts,
+    shares_with_attribute,
 )
 from aliasproof.reference_pass.backend.observed_run import Observed, compiling
 from aliasproof.reference_pass.backend.output_views import detach_new_outputs
@@ -112,12 +114,7 @@ class Compiled:
         self.attributes = [*graph_module.parameters(), *graph_module.buffers()]
         self.graphs: dict[Any, Runnable] = {}
         self.general: dict[Any, General | None] = {}
-        # Inputs that are Python floats in the program. Dynamo notes that only while it compiles.
-        self.floats = [
-            index
-            for index, node in enumerate(graph_module.graph.find_nodes(op="placeholder"))
-            if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
-        ]
+        self.floats = floats_in(graph_module)
         self.by_value = False  # whether a graph is right for one value of these floats only
         # What the graphs depend on, as far as it is known now.
         self.detail = Detail.SHARING if may_write(graph_module) else Detail.SIZES
@@ -204,10 +201,9 @@ class Compiled:
     ) -> tuple[tuple[Any, ...], Runnable]:
         """The compiled graph; the given one, if another layout was compiled, and this is refused.
 
-        It is too late for Dynamo to fall back to eager. Also if an input shares memory with an
-        attribute, which the passes do not see.
+        It is too late for Dynamo to fall back to eager. Also if an input shares with an attribute.
         """
-        if any(isinstance(layout, InputLayout) and layout.storage < 0 for layout in layouts):
+        if shares_with_attribute(layouts):
             return layouts, Trained(self.graph_module, None)
         try:
             return self._built(layouts, inputs)
@@ -269,7 +265,9 @@ class Compiled:
         """The captured graph after all passes."""
         first = Functionalize(*new_fakes(), views=self.views, strict=self.strict, noted=self.noted)
         functional = run_passes(captured, first, RemoveNoOps())
-        pure = detach_new_outputs(copied(functional), captured)
+        # Before reinplacing, it may show whole storages, whose sizes are those of fakes.
+        is_located = not anywhere or not depends_on_location(functional)
+        pure = detach_new_outputs(copied(functional), captured) if is_located else None
         compiled = run_passes(functional, Reinplace())
         if anywhere and self._depends_on_location(compiled):
             return None

@@ -222,6 +222,18 @@ def _new_symbol(env: ShapeEnv, source: LocalSource, value: int, *, is_size: bool
     return env.create_symintnode(symbol, hint=value, source=source)
 
 
+def floats_in(graph_module: fx.GraphModule) -> list[int]:
+    """The indices of inputs that are Python floats in the program.
+
+    Dynamo notes that only while it compiles.
+    """
+    return [
+        index
+        for index, node in enumerate(graph_module.graph.find_nodes(op="placeholder"))
+        if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
+    ]
+
+
 def with_floats(
     graph_module: fx.GraphModule, floats: Sequence[int], inputs: Sequence[Any]
 ) -> fx.GraphModule:

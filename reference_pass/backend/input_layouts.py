@@ -113,6 +113,11 @@ def are_apart(inputs: Sequence[Any], attributes: Iterable[torch.Tensor]) -> bool
     )
 
 
+def shares_with_attribute(layouts: Iterable[Any]) -> bool:
+    """True if an input shares memory with an attribute, which the passes do not see."""
+    return any(isinstance(layout, InputLayout) and layout.storage < 0 for layout in layouts)
+
+
 class _Places(NamedTuple):
     """Of inputs by index: the numbers of storages, who is located, and the distances of others."""
 

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Observed:
-    """A compiled graph whose first run is that of `pure`, and is observed.
+    """A compiled graph whose first run is that of `pure`, and is observed; None for no such run.
 
     `again` compiles once more; None for a graph with symbols, whose guards are read already.
     `given` is the graph that was compiled: it runs where that does not help. With `frees`, a call
@@ -58,7 +58,7 @@ class Observed:
     def __init__(
         self,
         compiled: Runnable,
-        pure: fx.GraphModule,
+        pure: fx.GraphModule | None,
         given: fx.GraphModule,
         again: Callable[[], Runnable | None] | None,
         *,
@@ -66,7 +66,7 @@ class Observed:
     ) -> None:
         self.compiled = compiled
         # Until a run has shown that the metadata is true.
-        self.pure: fx.GraphModule | None = pure
+        self.pure = pure
         self.again, self.given, self.frees = again, given, frees
 
     def __call__(self, inputs: list[Any]) -> Any:
