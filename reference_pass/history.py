@@ -14,7 +14,8 @@ Here `detach` is a view like any other, and `with_history` is its inverse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +33,25 @@ HAS_GRADIENT = "has gradient"
 
 
 class LostHistory(Refused):
-    """Memory has a history that no new value has."""
+    """Memory has a history that no new value has, or torch knows none for a new value."""
+
+
+# What operators raise, and their kernels for fakes, and autograd, and a trace by torch. A pass
+# raises `Refused`, or fails by an error of another class.
+_OF_TORCH = (RuntimeError, TypeError, ValueError, IndexError)
+
+
+@contextlib.contextmanager
+def lost_where_torch_raises() -> Iterator[None]:
+    """Around a trace by torch: an error of its own is `LostHistory`.
+
+    Not each operator can be traced, or has a gradient that can. If eager raises the error, too, so
+    does the graph as it was given, at its call.
+    """
+    try:
+        yield
+    except _OF_TORCH as error:
+        raise LostHistory(f"torch cannot trace it: {type(error).__name__}: {error}") from error
 
 
 class _WithHistory(torch.autograd.Function):
@@ -69,6 +88,55 @@ def of_detach(
 ) -> fx.Node:
     """The inverse of `detach` (`views.INVERSES`) in a graph that is differentiated later."""
     return emit.call(with_history, parent(), new)
+
+
+class _Overwriting(torch.autograd.Function):
+    """The new value; the gradient of the old one is zero, and goes on from there."""
+
+    @staticmethod
+    def forward(ctx: Any, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        return new.view_as(new)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros_like(gradient), gradient
+
+
+def overwriting(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """New contents that overwrite others under autograd, as `copy_` and random fills do.
+
+    Eager hands zeros to what the old contents were computed from. There they may become a zero of
+    the other sign, or no number at all: those of `x.log_().zero_()` where x is 0.
+    """
+    if not (torch.is_grad_enabled() and old.requires_grad):
+        return new
+    result: torch.Tensor = _Overwriting.apply(old, new)
+    return result
+
+
+class _Storing(torch.autograd.Function):
+    """A write whose gradient of the old contents changes no sum: minus zero."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor.copy_(contents)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros_like(gradient).neg(), gradient
+
+
+def store(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+    """`copy_` of new contents, which were computed from the old ones already.
+
+    So what the old contents get from the copy is added to their gradient. The zeros of `copy_` turn
+    a gradient of minus zero into zero.
+    """
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        _Storing.apply(tensor, contents)
+        return tensor
+    return tensor.copy_(contents)
 
 
 def with_part(
@@ -126,7 +194,18 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
 def differentiable_form(op: OpOverload) -> OpOverload | None:
     """The functional form of a mutating operator, if autograd knows its gradient.
 
-    It knows that of some random fills, which is zero, in place alone. Without a form, the operator
-    is called on copies.
+    Without a form, the operator is called on copies.
     """
-    return None if facts(op).random else functional_form(op)
+    return None if facts(op).random or op in _COMPARISONS else functional_form(op)
+
+
+def forgets(op: OpOverload) -> bool:
+    """True if the gradient of what an operator overwrites is zero, and its form has none."""
+    return (facts(op).random or op in _COMPARISONS) and facts(op).writes == facts(op).names[:1]
+
+
+_COMPARISONS = {
+    getattr(packet, overload)
+    for packet in (aten.eq_, aten.ne_, aten.lt_, aten.le_, aten.gt_, aten.ge_)
+    for overload in packet.overloads()
+}

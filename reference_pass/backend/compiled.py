@@ -26,18 +26,17 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     unset_fake_temporarily,
 )
-from torch.fx.experimental.symbolic_shapes import PendingUnbackedSymbolNotFound, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aliasproof.reference_pass.backend.differentiation import (
     TRAINING,
     Differentiate,
     Runnable,
     Trained,
-    may_write,
     refuse_flattened,
     split,
-    writes_plainly,
 )
+from aliasproof.reference_pass.backend.dynamo_graphs import may_write, writes_plainly
 from aliasproof.reference_pass.backend.general_graphs import (
     General,
     Template,
@@ -69,7 +68,7 @@ from aliasproof.reference_pass.capture.size_guards import writes_inputs
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views
 from aliasproof.reference_pass.graph_copies import copied, taking_a_list
-from aliasproof.reference_pass.history import LostHistory
+from aliasproof.reference_pass.history import LostHistory, lost_where_torch_raises
 from aliasproof.reference_pass.pipeline import functionalize_by, pipeline
 
 
@@ -84,7 +83,6 @@ def _compiling() -> Iterator[None]:
         yield
 
 
-_NO_GRADIENT = "does not support automatic differentiation"
 _log = logging.getLogger(__name__)
 
 
@@ -125,7 +123,7 @@ class Compiled:
         ]
         self.by_value = False  # whether a graph is right for one value of these floats only
         # What the graphs depend on, as far as it is known now.
-        self.detail = Detail.SHARING if may_write(graph_module) else Detail.SIZES
+        self.detail = Detail.SHARING if differentiate or may_write(graph_module) else Detail.SIZES
         if depends_on_location(graph_module):
             self.detail = Detail.LOCATIONS
         self.template: Template | None = None
@@ -240,6 +238,19 @@ class Compiled:
     def _built_for(
         self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
     ) -> Runnable | None:
+        """The compiled graph for inputs, or the given one where it cannot be differentiated.
+
+        For the given one, autograd is right.
+        """
+        try:
+            return self._compiled_for(layouts, values, env)
+        except LostHistory as reason:
+            _log.info("not compiled: %s", reason)
+            return Trained(self.graph_module, None)
+
+    def _compiled_for(
+        self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
+    ) -> Runnable | None:
         """The compiled graph for inputs, which may have symbols of an environment.
 
         It may find that graphs depend on more `detail`. None if it depends on the location of an
@@ -262,7 +273,7 @@ class Compiled:
         if anywhere and self._depends_on_location(captured):
             return None
         if self.differentiate is not None:
-            return self._trained_or_given(mode, captured, new_fakes, anywhere=anywhere)
+            return self._trained(mode, captured, new_fakes, anywhere=anywhere)
         compiled = pipeline(
             captured, *new_fakes(), views=self.views, strict=self.strict, noted=self.noted
         )
@@ -281,21 +292,6 @@ class Compiled:
         if depends_on_location(graph_module):
             self.detail = Detail.LOCATIONS
         return self.detail is Detail.LOCATIONS
-
-    def _trained_or_given(
-        self, mode: FakeTensorMode, captured: fx.GraphModule, new_fakes: Any, *, anywhere: bool
-    ) -> Trained | None:
-        """The graph as it is `_trained`, or as it was given, for which autograd is right."""
-        try:
-            return self._trained(mode, captured, new_fakes, anywhere=anywhere)
-        except (LostHistory, NotImplementedError, PendingUnbackedSymbolNotFound) as reason:
-            _log.info("not compiled: %s", reason)
-        except RuntimeError as reason:
-            # Of some functional forms, autograd knows no gradient for complex numbers.
-            if _NO_GRADIENT not in str(reason):
-                raise
-            _log.info("not compiled: %s", reason)
-        return Trained(self.graph_module, None)
 
     def _trained(
         self,
@@ -333,7 +329,7 @@ class Compiled:
         # The casts of autocast are calls of a captured graph already.
         is_captured = graph_module is not self.graph_module
         autocast = torch._C._DisableAutocast() if is_captured else contextlib.nullcontext()
-        with torch._guards.tracing(TracingContext(mode)), autocast:
+        with lost_where_torch_raises(), torch._guards.tracing(TracingContext(mode)), autocast:
             return self.differentiate(graph_module, fakes, overwritten)
 
     def _captured(
@@ -341,17 +337,22 @@ class Compiled:
     ) -> fx.GraphModule:
         if self.is_aten:
             return normalised(self.graph_module)
-        traced = functools.partial(capture, gradients=self.differentiate is not None)
         if not self.by_value:
             try:
-                return traced(self.graph_module, new_fakes())
+                return self._traced(self.graph_module, new_fakes())
             # A branch on the probability of dropout; a kernel that takes no symbol for a float.
             except (Refused, TypeError):
                 if not self.floats:
                     raise
                 self.by_value = True
         graph_module = with_floats(self.graph_module, self.floats, inputs)
-        return traced(graph_module, new_fakes())
+        return self._traced(graph_module, new_fakes())
+
+    def _traced(self, graph_module: fx.GraphModule, fakes: Sequence[Any]) -> fx.GraphModule:
+        if self.differentiate is None:
+            return capture(graph_module, fakes)
+        with lost_where_torch_raises():
+            return capture(graph_module, fakes, gradients=True)
 
     def _general(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> General | None:
         """The graph for all sizes, or for all ints; None if there is none."""

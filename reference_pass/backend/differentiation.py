@@ -24,12 +24,9 @@ from torch._functorch._aot_autograd.descriptors import (
     ParamAOTInput,
     PlainAOTInput,
 )
-from torch._higher_order_ops.base_hop import BaseHOP
-from torch._ops import HigherOrderOperator, OpOverload
-from torch.utils import _pytree as pytree
 
-from aliasproof.reference_pass.alias_analysis import Storages, storage_of
-from aliasproof.reference_pass.copied_operands import Layout
+from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.backend.opaque_calls import opaque_call
 from aliasproof.reference_pass.emission import checkpoint_tags
 from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.graph_copies import with_graph
@@ -39,19 +36,18 @@ from aliasproof.reference_pass.history import (
     differentiable_form,
     of_as_strided,
     of_detach,
+    overwriting,
+    store,
 )
 from aliasproof.reference_pass.liveness import is_view
 from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
 from aliasproof.reference_pass.operator_forms import (
     EPILOGUE,
+    WRITTEN_IN_PLACE,
     aten,
-    bind,
-    facts,
     on_copies,
-    returned_and_written,
-    writes,
 )
-from aliasproof.reference_pass.regions import overlaps_itself
+from aliasproof.reference_pass.semantics import is_never
 from aliasproof.reference_pass.views import INVERSES
 
 # Functionalization as autograd sees a program.
@@ -63,105 +59,9 @@ TRAINING = replace(
         aten.as_strided.default: of_as_strided,
     },
     functional_form=differentiable_form,
+    overwrites=is_never,  # eager hands zeros to what the old contents were computed from
     detaches=True,
 )
-
-
-# --- which graphs ---------------------------------------------------------------------------------
-
-
-def may_write(graph_module: fx.GraphModule) -> bool:
-    """True unless it is known that a graph writes no tensor.
-
-    Dynamo has run its graph on fakes, and each write counts as a new version of the fake that it
-    wrote. Calls of ATen operators say what they write.
-    """
-    nodes = _calls(graph_module)
-    if all(isinstance(node.target, OpOverload) for node in nodes):
-        return any(writes(node.target) for node in nodes)
-    values = [node.meta.get("example_value", _UNKNOWN) for node in nodes]
-    tensors = tensors_in([node.meta.get("example_value") for node in graph_module.graph.nodes])
-    return any(value is _UNKNOWN for value in values) or any(x._version for x in tensors)
-
-
-def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
-    """True if an output may have the lazy conjugate or negative bit: no result of AOTAutograd has.
-
-    Without the values of Dynamo, any call that sets such a bit counts.
-    """
-    output = graph_module.graph.output_node()
-    values = [node.meta.get("example_value", _UNKNOWN) for node in output.all_input_nodes]
-    if any(value is _UNKNOWN for value in values):
-        targets = {node.target for node in graph_module.graph.nodes}
-        return not targets.isdisjoint((aten._conj.default, aten._neg_view.default))
-    return any(tensor.is_conj() or tensor.is_neg() for tensor in tensors_in(values))
-
-
-def writes_plainly(graph_module: fx.GraphModule) -> bool:
-    """True if AOTAutograd is known to functionalize a graph of Dynamo correctly.
-
-    Each tensor that is written is seen in one way alone, and is no input that requires a gradient:
-    the statistics of a batch norm, a counter, the operand of `relu(inplace=True)`.
-    """
-    nodes = graph_module.graph.nodes
-    if any("example_value" not in node.meta for node in _calls(graph_module)):
-        return False  # it is not known what is written
-    is_special = returns_lazy_bits(graph_module) or restrides(graph_module)
-    # A checkpoint computes again what a later write has changed.
-    if is_special or any(isinstance(node.target, HigherOrderOperator) for node in nodes):
-        return False
-    tensors = tensors_in([node.meta.get("example_value") for node in nodes])
-    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
-        return False  # of `vmap`: it has no storage
-    storages = Storages()
-    seen: dict[int, set[tuple[object, ...]]] = {}
-    written: set[int] = set()
-    for node in nodes:
-        for tensor in tensors_in(node.meta.get("example_value")):
-            geometry = storages.geometry(tensor)
-            seen.setdefault(geometry.storage, set()).add(geometry.key)
-            if tensor._version:
-                written.add(geometry.storage)
-                is_graded = node.op == "placeholder" and tensor.requires_grad
-                if is_graded or overlaps_itself(geometry.region):
-                    return False
-    return all(len(seen[storage]) == 1 for storage in written)
-
-
-def restrides(graph_module: fx.GraphModule) -> bool:
-    """True if a graph of Dynamo calls `as_strided`, whose gradient depends on locations."""
-    targets = [node.target for node in graph_module.graph.nodes]
-    names = [str(getattr(target, "__name__", target)) for target in targets]
-    return any(name.startswith("as_strided") for name in names)
-
-
-def calls_regions(graph_module: fx.GraphModule) -> bool:
-    """True if a graph of Dynamo calls graphs by operators that no trace under autograd runs."""
-    ops = torch.ops.higher_order
-    regions = (BaseHOP, type(ops.invoke_subgraph), type(ops.hints_wrapper), type(ops.strict_mode))
-    return any(isinstance(node.target, regions) for node in graph_module.graph.nodes)
-
-
-def is_traced_whole(graph_module: fx.GraphModule) -> bool:
-    """True if a trace shows all that autograd does with a graph of Dynamo.
-
-    It does not show the backward of an `autograd.Function`, or of control flow, or a hook.
-    """
-    targets = [node.target for node in graph_module.graph.nodes]
-    return _HOOKS.isdisjoint(targets) and not any(
-        isinstance(target, HigherOrderOperator) and target not in _UNFOLDED for target in targets
-    )
-
-
-def _calls(graph_module: fx.GraphModule) -> list[fx.Node]:
-    nodes = graph_module.graph.nodes
-    return [node for node in nodes if node.op.startswith("call_") and node.target not in _SWITCHES]
-
-
-_UNKNOWN = object()
-_SWITCHES = {torch._C._set_grad_enabled, operator.getitem}
-_UNFOLDED = {torch.ops.higher_order.tag_activation_checkpoint}
-_HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 
 
 # --- two graphs -----------------------------------------------------------------------------------
@@ -265,7 +165,7 @@ class _Splitting:
             elif node.op != "output":
                 copies[node] = graph.node_copy(node, copies.__getitem__)
                 copies[node].meta = checkpoint_tags(node)
-                copies[node].target = _DIFFERENTIABLE.get(node.target, node.target)
+                copies[node].target = _differentiable(node)
         graph.output(tuple(copies[value] for value in self.values))
         graph.eliminate_dead_code(has_effect)
         return with_graph(self.functional, graph)
@@ -284,7 +184,7 @@ class _Splitting:
                 if isinstance(destination, fx.Node) and node.target is aten.copy_.default:
                     self._writable(destination, graph, copies, written)
                     operands = {**copies, destination: written[destination]}
-                    graph.node_copy(node, operands.__getitem__)
+                    graph.node_copy(node, operands.__getitem__).target = store
                     copies[node] = copies.get(destination, written[destination])
                     continue
                 copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -328,23 +228,16 @@ def with_contents(layout: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     return memory.copy_(contents)
 
 
-def on_new_tensors(
-    op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
-) -> tuple[Any, ...]:
-    """`on_copies`, with copies that are no views: AOTAutograd functionalizes the call."""
-    given = bind(op, args, kwargs)
-    if layouts is not None and len({layout[0] for layout in layouts}) < len(layouts):
-        raise LostHistory(f"{op} gets tensors that share memory, and is differentiated")
-    for name in given.keys() & {*facts(op).writes}:
-        given[name] = pytree.tree_map_only(torch.Tensor, lambda x: with_contents(x, x), given[name])
-    return returned_and_written(op, given)
+def overwritten_with(old: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+    """The functional `copy` for a `copy_` of the program."""
+    return overwriting(old, with_contents(old, contents))
 
 
-# What autograd, or AOTAutograd, cannot do, and what does the same.
-_DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
-    aten.copy.default: with_contents,
-    on_copies: on_new_tensors,
-}
+def _differentiable(node: fx.Node) -> Any:
+    """What a call of the pure graph calls: what autograd, or AOTAutograd, can do."""
+    if node.target is aten.copy.default:
+        return overwritten_with if node.meta.get(WRITTEN_IN_PLACE) else with_contents
+    return opaque_call if node.target is on_copies else node.target
 
 
 def writable(tensor: torch.Tensor) -> torch.Tensor:

@@ -51,7 +51,8 @@ def capture(
     sizes, too. Any other function is traced on fake tensors. So the trace does not write the sample
     arguments, nor the parameters and buffers of a module. Raises `Refused` for a function that
     writes other tensors than these: the trace itself would do such a write. With `gradients`, the
-    function is traced as autograd sees it, for a graph that is differentiated later.
+    function is traced as autograd sees it, for a graph that is differentiated later; what torch
+    cannot trace raises as it does in torch.
     """
     traced = functools.partial(_trace, sizes=sizes, gradients=gradients)
     if (
@@ -147,7 +148,8 @@ def _traced(
             _allow_non_fake_inputs=True,
         )
         symbolic = mode == "symbolic" or any(map(is_symbolic, args))
-        with _refusals(args, symbolic=symbolic), _levels_left():
+        errors = refusals(symbolic=symbolic) if gradients else _refusals(args, symbolic=symbolic)
+        with errors, _levels_left():
             graph_module = trace(*leaves)
     seeds.refuse()
     _refuse_swapped(graph_module.graph, swapped)
