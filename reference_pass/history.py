@@ -26,7 +26,7 @@ from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.emission import Emitter
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.operator_forms import aten, facts, functional_form
-from aliasproof.reference_pass.views import INVERSES
+from aliasproof.reference_pass.views import INVERSES, SCATTERS
 
 # In the `meta` of a captured node: its value requires a gradient.
 HAS_GRADIENT = "has gradient"
@@ -114,6 +114,12 @@ def overwriting(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     return result
 
 
+def _minus_zero(gradient: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
+    """What can be added to a gradient, and changes no bit of it."""
+    number = complex(-0.0, -0.0) if gradient.is_complex() else -0.0
+    return gradient.new_full(sizes, number)
+
+
 class _Storing(torch.autograd.Function):
     """A write whose gradient of the old contents changes no sum: minus zero."""
 
@@ -124,7 +130,7 @@ class _Storing(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.zeros_like(gradient).neg(), gradient
+        return _minus_zero(gradient, gradient.shape), gradient
 
 
 def store(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
@@ -137,6 +143,76 @@ def store(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
         _Storing.apply(tensor, contents)
         return tensor
     return tensor.copy_(contents)
+
+
+# --- a part of memory is written ------------------------------------------------------------------
+#
+# Eager hands the gradient of the whole to the write, which changes it in the part that it writes.
+# Without writes, the part has a gradient of its own, which is added to that of the whole. Around
+# the part the one is minus zero, and in the part the other one: that changes no sum.
+
+PARTS = {view: scatter for scatter, view in SCATTERS.items() if view is not aten.as_strided.default}
+
+
+class _PartToWrite(torch.autograd.Function):
+    """A part of a tensor, as the operand of what is written to it."""
+
+    @staticmethod
+    def forward(ctx: Any, view: OpOverload, whole: torch.Tensor, *args: Any) -> torch.Tensor:
+        ctx.view, ctx.sizes, ctx.args = view, whole.shape, args
+        part: torch.Tensor = view(whole, *args)
+        return part
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        around = _minus_zero(gradient, ctx.sizes)
+        whole = PARTS[ctx.view](around, gradient, *ctx.args)
+        return None, whole, *(None for _ in ctx.args)
+
+
+class _WithPart(torch.autograd.Function):
+    """The scatter of what is written to a part."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, view: OpOverload, whole: torch.Tensor, part: torch.Tensor, *args: Any
+    ) -> torch.Tensor:
+        ctx.view, ctx.args = view, args
+        result: torch.Tensor = PARTS[view](whole, part, *args)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        part = ctx.view(gradient, *ctx.args)
+        around = PARTS[ctx.view](gradient, _minus_zero(part, part.shape), *ctx.args)
+        return None, around, part, *(None for _ in ctx.args)
+
+
+def part_to_write(view: OpOverload, whole: torch.Tensor, *args: Any) -> torch.Tensor:
+    """A view of a part, one of `PARTS`, for a call that writes to it."""
+    result: torch.Tensor = _PartToWrite.apply(view, whole, *args)
+    return result
+
+
+def with_written(
+    view: OpOverload, whole: torch.Tensor, part: torch.Tensor, *args: Any
+) -> torch.Tensor:
+    """The whole after such a write."""
+    result: torch.Tensor = _WithPart.apply(view, whole, part, *args)
+    return result
+
+
+def of_part(
+    view: OpOverload,
+    emit: Emitter,
+    parent: Callable[[], fx.Node],
+    new: fx.Node,
+    args: tuple[Any, ...],
+) -> fx.Node:
+    """The inverse of one of `PARTS` in a graph that is differentiated later."""
+    scatter = INVERSES[view](emit, parent, new, args)
+    scatter.target, scatter.args = with_written, (view, *scatter.args)
+    return scatter
 
 
 def with_part(
@@ -172,6 +248,9 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
     given: set[int] = set()  # the identities of inputs
     for node, effect in analysis.effects.items():
         has_gradient = node.meta.get(HAS_GRADIENT, False)
+        is_set = isinstance(node.target, OpOverload) and node.target.overloadpacket is aten.set_
+        if is_set and any(each.meta.get(HAS_GRADIENT) for each in (node, *node.all_input_nodes)):
+            raise LostHistory(f"{node.format_node()} leaves a tensor its history in other memory")
         if has_gradient and not effect.mutated_metadata.keys().isdisjoint(given):
             raise LostHistory(
                 f"{node.format_node()} changes the metadata of an input with a gradient"

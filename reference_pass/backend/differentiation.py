@@ -14,6 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -24,6 +25,7 @@ from torch._functorch._aot_autograd.descriptors import (
     ParamAOTInput,
     PlainAOTInput,
 )
+from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import storage_of
 from aliasproof.reference_pass.backend.opaque_calls import opaque_call
@@ -32,12 +34,16 @@ from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.graph_copies import with_graph
 from aliasproof.reference_pass.history import (
     HAS_GRADIENT,
+    PARTS,
     LostHistory,
     differentiable_form,
     of_as_strided,
     of_detach,
+    of_part,
     overwriting,
+    part_to_write,
     store,
+    with_written,
 )
 from aliasproof.reference_pass.liveness import is_view
 from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
@@ -55,6 +61,7 @@ TRAINING = replace(
     RULES,
     inverses={
         **INVERSES,
+        **{view: partial(of_part, view) for view in PARTS},
         aten.detach.default: of_detach,
         aten.as_strided.default: of_as_strided,
     },
@@ -163,7 +170,8 @@ class _Splitting:
             if node.target in EPILOGUE:
                 copies[node] = copies[node.args[0]]
             elif node.op != "output":
-                copies[node] = graph.node_copy(node, copies.__getitem__)
+                operands = {**copies, **_parts_to_write(node, graph, copies)}
+                copies[node] = graph.node_copy(node, operands.__getitem__)
                 copies[node].meta = checkpoint_tags(node)
                 copies[node].target = _differentiable(node)
         graph.output(tuple(copies[value] for value in self.values))
@@ -218,6 +226,30 @@ class _Splitting:
             if storages & {storage_of(tensor) for tensor in tensors_in(node.meta["val"])}
         )
         return frozenset[AOTInput]().union(*written)
+
+
+def _parts_to_write(
+    call: fx.Node, graph: fx.Graph, copies: dict[fx.Node, fx.Node]
+) -> dict[fx.Node, fx.Node]:
+    """The operand that a call in place writes, by the view of the functional graph that it is."""
+    position = 1 if call.target in (on_copies, with_written) else 0
+    if position == 0 and not call.meta.get(WRITTEN_IN_PLACE):
+        return {}
+
+    def taken(node: fx.Node) -> fx.Node:
+        if not is_view(node) or not isinstance(node.target, OpOverload):
+            return copies[node]
+        parent: Any = node.args[0]
+        operands = {**copies, parent: taken(parent)}
+        if node.target not in PARTS and operands[parent] is copies[parent]:
+            return copies[node]
+        copy = graph.node_copy(node, operands.__getitem__)
+        if node.target in PARTS:
+            copy.target, copy.args = part_to_write, (node.target, *copy.args)
+        return copy
+
+    operands = nodes_in(call.args[position : position + 1])
+    return {node: taken(node) for node in operands if is_view(node)}
 
 
 def with_contents(layout: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:

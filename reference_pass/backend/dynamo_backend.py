@@ -34,7 +34,7 @@ from aliasproof.reference_pass.backend.partitioning import (
     needs_autograd,
     partition,
 )
-from aliasproof.reference_pass.capture.aten_graphs import differentiable_lstm
+from aliasproof.reference_pass.capture.aten_graphs import composites_of_eager, differentiable_lstm
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.functionalize import Views
 
@@ -114,6 +114,7 @@ def _differentiated(
         # Eager draws numbers that nothing uses, too. In a compiler, FX keeps such calls only so.
         torch._inductor.config.patch(fallback_random=True),
         differentiable_lstm(),
+        composites_of_eager(),
     ):
         compiled = compile_both(graph_module, example_inputs)
     return compiled if is_tuple else lambda *inputs: compiled(*inputs)[0]

@@ -99,9 +99,25 @@ def adds_to_a_part(x):
     return y
 
 
+def negates_parts_and_zeroes(x):
+    x[1:].neg_()
+    torch.diagonal(x)[:1].neg_()
+    x.t()[0].neg_()
+    x.zero_()
+
+
+def draws_a_part_of_negatives(x):
+    y = -x
+    y[1:].uniform_()
+    z = y * 1
+    y.zero_()
+    return z[:2]
+
+
 @pytest.mark.parametrize(
     "function",
     [
+        *(negates_parts_and_zeroes, draws_a_part_of_negatives),
         *(negates_and_zeroes, takes_logarithms_and_zeroes, negates_and_copies, negates_and_draws),
         *(copies_and_negates_a_new_tensor, compares_and_scales, adds_to_a_part),
     ],
@@ -209,7 +225,14 @@ def checks_for_numbers(x):
     torch._amp_foreach_non_finite_check_and_unscale_([x], torch.zeros(1), torch.ones(1))
 
 
-@pytest.mark.parametrize("function", [as_given, steps, checks_for_numbers])
+def shows_other_memory(x):
+    y = aten.alias.default(x.t().reshape(-1))
+    with torch.no_grad():
+        y.set_(torch.zeros(6))
+    return y * 2
+
+
+@pytest.mark.parametrize("function", [as_given, steps, checks_for_numbers, shows_other_memory])
 def test_what_torch_cannot_differentiate_runs_as_it_was_given(assert_same_bits, function):
     assert_same_bits(function, transposed(), given=True)
 
@@ -253,6 +276,12 @@ def test_a_region_beside_a_write_is_for_one_sharing():
         return results
 
     assert run(torch.compile(scales, backend=aliasproof)) == run(scales)
+
+
+def test_dropout_of_nothing_is_its_operand():
+    x = torch.ones(3, requires_grad=True) * 1
+    compiled = torch.compile(lambda x: torch.dropout(x, 0.0, False), backend=aliasproof)
+    assert compiled(x) is x
 
 
 def test_a_channels_last_activation_in_place():
