@@ -273,18 +273,21 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
 def differentiable_form(op: OpOverload) -> OpOverload | None:
     """The functional form of a mutating operator, if autograd knows its gradient.
 
-    Without a form, the operator is called on copies.
+    It knows that of some random fills, which is zero, in place alone. Without a form, the operator
+    is called on copies.
     """
-    return None if facts(op).random or op in _COMPARISONS else functional_form(op)
+    return None if facts(op).random else functional_form(op)
 
 
-def forgets(op: OpOverload) -> bool:
-    """True if the gradient of what an operator overwrites is zero, and its form has none."""
-    return (facts(op).random or op in _COMPARISONS) and facts(op).writes == facts(op).names[:1]
-
-
-_COMPARISONS = {
+# Their results have no history. In place, the gradient of what they overwrite is zero.
+COMPARISONS = {
     getattr(packet, overload)
-    for packet in (aten.eq_, aten.ne_, aten.lt_, aten.le_, aten.gt_, aten.ge_)
+    for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
     for overload in packet.overloads()
 }
+
+
+def compared(op: OpOverload, old: torch.Tensor, *args: Any) -> torch.Tensor:
+    """A comparison in place, in functional form."""
+    new: torch.Tensor = op(old, *args)
+    return overwriting(old, new.to(old.dtype)) if old.requires_grad else new

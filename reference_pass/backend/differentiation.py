@@ -33,9 +33,11 @@ from aliasproof.reference_pass.emission import checkpoint_tags
 from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.graph_copies import with_graph
 from aliasproof.reference_pass.history import (
+    COMPARISONS,
     HAS_GRADIENT,
     PARTS,
     LostHistory,
+    compared,
     differentiable_form,
     of_as_strided,
     of_detach,
@@ -173,7 +175,7 @@ class _Splitting:
                 operands = {**copies, **_parts_to_write(node, graph, copies)}
                 copies[node] = graph.node_copy(node, operands.__getitem__)
                 copies[node].meta = checkpoint_tags(node)
-                copies[node].target = _differentiable(node)
+                _differentiable(node, copies[node])
         graph.output(tuple(copies[value] for value in self.values))
         graph.eliminate_dead_code(has_effect)
         return with_graph(self.functional, graph)
@@ -265,11 +267,16 @@ def overwritten_with(old: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     return overwriting(old, with_contents(old, contents))
 
 
-def _differentiable(node: fx.Node) -> Any:
-    """What a call of the pure graph calls: what autograd, or AOTAutograd, can do."""
-    if node.target is aten.copy.default:
-        return overwritten_with if node.meta.get(WRITTEN_IN_PLACE) else with_contents
-    return opaque_call if node.target is on_copies else node.target
+def _differentiable(node: fx.Node, copy: fx.Node) -> None:
+    """Let the copy of a node in the pure graph call what autograd, and AOTAutograd, can do."""
+    op: Any = node.target
+    in_place = node.meta.get(WRITTEN_IN_PLACE)
+    if op is aten.copy.default:
+        copy.target = overwritten_with if in_place else with_contents
+    elif op is on_copies:
+        copy.target = opaque_call
+    elif in_place and op in COMPARISONS:
+        copy.target, copy.args = compared, (op, *copy.args)
 
 
 def writable(tensor: torch.Tensor) -> torch.Tensor:

@@ -19,49 +19,62 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, track_ten
 from torch.fx.node import has_side_effect
 from torch.utils import _pytree as pytree
 
-from aliasproof.reference_pass.history import LostHistory, forgets, overwriting
+from aliasproof.reference_pass.history import LostHistory, overwriting
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import bind, facts, on_copies
 
 
 class _OpaqueCall(HigherOrderOperator):
-    """`on_copies`, as an operator whose results have no history."""
+    """`on_copies` of the operator of a name, whose results have no history.
+
+    FX refuses an operator as an argument if it needs exact strides.
+    """
 
     def __init__(self) -> None:
         super().__init__("aliasproof_opaque_call")
 
-    def __call__(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-        return super().__call__(op, *args, **kwargs)
+    def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(name, *args, **kwargs)
 
 
 OPAQUE_CALL: Any = has_side_effect(_OpaqueCall())
 
 
-def _without_history(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+def _operator(name: str) -> OpOverload:
+    namespace, packet, overload = name.split(".")
+    op: OpOverload = getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+    return op
+
+
+def _on_copies(name: str, *args: Any, **kwargs: Any) -> Any:
+    return on_copies(_operator(name), *args, **kwargs)
+
+
+def _without_history(name: str, *args: Any, **kwargs: Any) -> Any:
     with torch._C._AutoDispatchBelowAutograd():
-        return OPAQUE_CALL(op, *args, **kwargs)
+        return OPAQUE_CALL(name, *args, **kwargs)
 
 
-def _functionalized(ctx: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+def _functionalized(ctx: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     args, kwargs = ctx.unwrap_tensors((args, kwargs))
     with ctx.redispatch_to_next():
-        return ctx.wrap_tensors(OPAQUE_CALL(op, *args, **kwargs))
+        return ctx.wrap_tensors(OPAQUE_CALL(name, *args, **kwargs))
 
 
-def _traced(mode: ProxyTorchDispatchMode, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+def _traced(mode: ProxyTorchDispatchMode, name: str, *args: Any, **kwargs: Any) -> Any:
     tracer: Any = mode.tracer
-    passed, named = pytree.tree_map(tracer.unwrap_proxy, ((op, *args), kwargs))
+    passed, named = pytree.tree_map(tracer.unwrap_proxy, ((name, *args), kwargs))
     call = tracer.create_proxy("call_function", OPAQUE_CALL, passed, named)
-    results = OPAQUE_CALL(op, *args, **kwargs)
+    results = OPAQUE_CALL(name, *args, **kwargs)
     return track_tensor_tree(results, call, constant=None, tracer=tracer)
 
 
-def _on_fakes(mode: FakeTensorMode, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+def _on_fakes(mode: FakeTensorMode, name: str, *args: Any, **kwargs: Any) -> Any:
     with mode:
-        return on_copies(op, *args, **kwargs)
+        return _on_copies(name, *args, **kwargs)
 
 
-OPAQUE_CALL.py_impl(DispatchKey.CompositeExplicitAutograd)(on_copies)
+OPAQUE_CALL.py_impl(DispatchKey.CompositeExplicitAutograd)(_on_copies)
 OPAQUE_CALL.py_impl(DispatchKey.Autograd)(_without_history)
 OPAQUE_CALL.py_functionalize_impl(_functionalized)
 OPAQUE_CALL.py_impl(ProxyTorchDispatchMode)(_traced)
@@ -72,14 +85,15 @@ OPAQUE_CALL.py_impl(FakeTensorMode)(_on_fakes)
 def opaque_call(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """`on_copies` in a graph that is differentiated.
 
-    Raises `LostHistory` for a call that autograd records, unless the gradient of what it overwrites
-    is zero.
+    Raises `LostHistory` for a call that autograd records, but for random fills: the gradient of
+    what they overwrite is zero.
     """
     given = bind(op, args, kwargs)
-    old = given.pop(facts(op).names[0]) if forgets(op) else None
+    fills = facts(op).random and facts(op).writes == facts(op).names[:1]
+    old = given.pop(facts(op).names[0]) if fills else None
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors_in(given)):
         raise LostHistory(f"{op} has no functional form, and is differentiated")
-    results: tuple[Any, ...] = OPAQUE_CALL(op, *args, **kwargs)
+    results: tuple[Any, ...] = OPAQUE_CALL(str(op), *args, **kwargs)
     if not isinstance(old, torch.Tensor):
         return results
     *fresh, new = results
@@ -89,5 +103,5 @@ def opaque_call(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
 def on_copies_again(graph_module: fx.GraphModule) -> fx.GraphModule:
     """Let a graph of AOTAutograd call `on_copies`. Changes the graph module and returns it."""
     for node in graph_module.graph.find_nodes(op="call_function", target=OPAQUE_CALL):
-        node.target = on_copies
+        node.target, node.args = on_copies, (_operator(node.args[0]), *node.args[1:])
     return graph_module

@@ -126,6 +126,30 @@ def test_zeros_go_on_from_what_is_overwritten(assert_same_bits, function):
     assert_same_bits(function, transposed())
 
 
+def compares_with_itself(x):
+    y = x.view(6) if x.is_contiguous() else x.t().reshape(6)
+    y[1:].le_(y[:-1].clone())
+    return y
+
+
+@torch.library.custom_op("reference_pass_tests::double_strided", mutates_args=("y",))
+def double_strided(y: Tensor) -> None:
+    y.mul_(2)
+
+
+def calls_a_custom_operator(x):
+    y = torch.ones(3, 2).t()
+    double_strided(y)
+    with torch.no_grad():
+        double_strided(x)
+    return x * y.t()
+
+
+@pytest.mark.parametrize("function", [compares_with_itself, calls_a_custom_operator])
+def test_calls_that_autograd_does_not_record(assert_same_bits, function):
+    assert_same_bits(function, transposed())
+
+
 # --- random numbers, and strides of what is written -----------------------------------------------
 
 
