@@ -76,6 +76,10 @@ def negates_and_copies(x):
     x.copy_(x.detach() * 2)
 
 
+def copies(x):
+    x.copy_(torch.ones(3, 2))
+
+
 def copies_and_negates_a_new_tensor(x):
     y = -x
     y.copy_(torch.ones(3, 2))
@@ -119,7 +123,7 @@ def draws_a_part_of_negatives(x):
     [
         *(negates_parts_and_zeroes, draws_a_part_of_negatives),
         *(negates_and_zeroes, takes_logarithms_and_zeroes, negates_and_copies, negates_and_draws),
-        *(copies_and_negates_a_new_tensor, compares_and_scales, adds_to_a_part),
+        *(copies, copies_and_negates_a_new_tensor, compares_and_scales, adds_to_a_part),
     ],
 )
 def test_zeros_go_on_from_what_is_overwritten(assert_same_bits, function):
