@@ -26,6 +26,7 @@ from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.emission import Emitter
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.operator_forms import aten, facts, functional_form
+from aliasproof.reference_pass.regions import contains
 from aliasproof.reference_pass.views import INVERSES, SCATTERS
 
 # In the `meta` of a captured node: its value requires a gradient.
@@ -248,9 +249,7 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
     given: set[int] = set()  # the identities of inputs
     for node, effect in analysis.effects.items():
         has_gradient = node.meta.get(HAS_GRADIENT, False)
-        is_set = isinstance(node.target, OpOverload) and node.target.overloadpacket is aten.set_
-        if is_set and any(each.meta.get(HAS_GRADIENT) for each in (node, *node.all_input_nodes)):
-            raise LostHistory(f"{node.format_node()} leaves a tensor its history in other memory")
+        _refuse_other_memory(node, analysis)
         if has_gradient and not effect.mutated_metadata.keys().isdisjoint(given):
             raise LostHistory(
                 f"{node.format_node()} changes the metadata of an input with a gradient"
@@ -268,6 +267,22 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
         if len(inputs.get(storage, ())) > 1:
             names = " and ".join(str(node) for node in inputs[storage])
             raise LostHistory(f"{names} share memory, have gradients, and are written")
+
+
+def _refuse_other_memory(node: fx.Node, analysis: Analysis) -> None:
+    """Raise `LostHistory` for a call after which a tensor shows memory beside its history."""
+    op = getattr(node.target, "overloadpacket", None)
+    if op is aten.set_:
+        if any(each.meta.get(HAS_GRADIENT) for each in (node, *node.all_input_nodes)):
+            raise LostHistory(f"{node.format_node()} leaves a tensor its history in other memory")
+    elif op is aten.as_strided and node.all_input_nodes[0].meta.get(HAS_GRADIENT):
+        # What the operand does not show has no gradient in eager.
+        operand, result = (
+            next(iter(analysis.effects[each].shows.values())).region
+            for each in (node.all_input_nodes[0], node)
+        )
+        if not contains(operand, result):
+            raise LostHistory(f"{node.format_node()} shows more than its operand")
 
 
 def differentiable_form(op: OpOverload) -> OpOverload | None:

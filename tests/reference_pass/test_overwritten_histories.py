@@ -260,7 +260,23 @@ def shows_other_memory(x):
     return y * 2
 
 
-@pytest.mark.parametrize("function", [as_given, steps, checks_for_numbers, shows_other_memory])
+def shows_more_than_a_row(x):
+    row = x[:1]
+    x.add_(1)
+    return row.as_strided([3], [1]) * 2
+
+
+def shows_more_than_a_row_without_writes(x):
+    return x[:1].as_strided([3], [1])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(as_given, steps, checks_for_numbers, shows_other_memory),
+        *(shows_more_than_a_row, shows_more_than_a_row_without_writes),
+    ],
+)
 def test_what_torch_cannot_differentiate_runs_as_it_was_given(assert_same_bits, function):
     assert_same_bits(function, transposed(), given=True)
 
