@@ -50,7 +50,8 @@ def lost_where_torch_raises() -> Iterator[None]:
     does the graph as it was given, at its call.
     """
     try:
-        yield
+        with torch.set_grad_enabled(torch.is_grad_enabled()):  # the graph may switch them
+            yield
     except _OF_TORCH as error:
         raise LostHistory(f"torch cannot trace it: {type(error).__name__}: {error}") from error
 
@@ -140,7 +141,7 @@ def store(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     So what the old contents get from the copy is added to their gradient. The zeros of `copy_` turn
     a gradient of minus zero into zero.
     """
-    if torch.is_grad_enabled() and tensor.requires_grad:
+    if torch.is_grad_enabled() and tensor.requires_grad and contents.requires_grad:
         _Storing.apply(tensor, contents)
         return tensor
     return tensor.copy_(contents)

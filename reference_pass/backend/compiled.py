@@ -33,6 +33,7 @@ from aliasproof.reference_pass.backend.differentiation import (
     Differentiate,
     Runnable,
     Trained,
+    grad_at_end,
     refuse_flattened,
     split,
 )
@@ -309,14 +310,14 @@ class Compiled:
         self._depends_on_sharing(functional)
         parts = split(functional)
         if not parts.has_values:
-            return Trained(None, parts.epilogue)
+            return Trained(None, parts.epilogue, grad_at_end(self.graph_module))
         differentiated = functools.partial(self._differentiated, mode)
         try:
             compiled = differentiated(parts.pure, new_fakes(), parts.overwritten)
         except SavesOverwrittenError:  # as eager does for `x.mul_(w)`, the graph keeps a copy of x
             pure = parts.pure_on_copies()
             compiled = differentiated(pure, new_fakes(), parts.overwritten)
-        return Trained(compiled, parts.epilogue)
+        return Trained(compiled, parts.epilogue, grad_at_end(self.graph_module))
 
     def _differentiated(
         self,
@@ -329,7 +330,10 @@ class Compiled:
         # The casts of autocast are calls of a captured graph already.
         is_captured = graph_module is not self.graph_module
         autocast = torch._C._DisableAutocast() if is_captured else contextlib.nullcontext()
-        with lost_where_torch_raises(), torch._guards.tracing(TracingContext(mode)), autocast:
+        switched = is_captured and grad_at_end(self.graph_module) is not None
+        grad = torch.set_grad_enabled(switched or torch.is_grad_enabled())
+        tracing = torch._guards.tracing(TracingContext(mode))
+        with grad, lost_where_torch_raises(), tracing, autocast:
             return self.differentiate(graph_module, fakes, overwritten)
 
     def _captured(

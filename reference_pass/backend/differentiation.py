@@ -100,7 +100,8 @@ class GraphParts:
             copies[node] = graph.node_copy(node)
         for node in names:
             if names[node] & self.overwritten:
-                copies[node] = graph.call_function(aten.clone.default, (copies[node],))
+                # Not a clone, which has other strides if there are gaps.
+                copies[node] = graph.call_function(with_contents, (copies[node], copies[node]))
         for node in self.pure.graph.nodes:
             if node not in copies:
                 copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -291,19 +292,39 @@ def writable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Trained:
-    """A compiled pure graph, and the epilogue; None if there is none."""
+    """A compiled pure graph, and the epilogue; None if there is none.
+
+    `grad` says whether gradients are on after the call; None if the graph does not switch them.
+    """
 
     def __init__(
-        self, compiled: Callable[..., Any] | None, epilogue: fx.GraphModule | None
+        self,
+        compiled: Callable[..., Any] | None,
+        epilogue: fx.GraphModule | None,
+        grad: bool | None = None,
     ) -> None:
-        self.compiled, self.epilogue = compiled, epilogue
+        self.compiled, self.epilogue, self.grad = compiled, epilogue, grad
 
     def __call__(self, inputs: list[Any]) -> Any:
         """Run on these inputs, and clear the list."""
         given = list(inputs)
         inputs.clear()
-        values: Sequence[Any] = () if self.compiled is None else self.compiled(*given)
-        return values if self.epilogue is None else self.epilogue(*given, *values)
+        if self.epilogue is None:
+            return () if self.compiled is None else self.compiled(*given)
+        # What is computed while gradients are off has no history in these graphs.
+        with torch.set_grad_enabled(self.grad is not None or torch.is_grad_enabled()):
+            values: Sequence[Any] = () if self.compiled is None else self.compiled(*given)
+            results = self.epilogue(*given, *values)
+        if self.grad is not None:
+            torch._C._set_grad_enabled(self.grad)
+        return results
+
+
+def grad_at_end(graph_module: fx.GraphModule) -> bool | None:
+    """Whether gradients are on after a graph of Dynamo; None if it does not switch them."""
+    switch = torch._C._set_grad_enabled
+    switches = graph_module.graph.find_nodes(op="call_function", target=switch)
+    return bool(switches[-1].args[0]) if switches else None
 
 
 Runnable: TypeAlias = fx.GraphModule | Trained  # takes a list of inputs

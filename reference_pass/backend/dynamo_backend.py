@@ -9,6 +9,7 @@ each of them. A graph that writes is functionalized before that, once per layout
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,9 @@ from aliasproof.reference_pass.backend.partitioning import (
 from aliasproof.reference_pass.capture.aten_graphs import composites_of_eager, differentiable_lstm
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.functionalize import Views
+from aliasproof.reference_pass.history import LostHistory
+
+_log = logging.getLogger(__name__)
 
 
 def aliasproof(
@@ -83,7 +87,11 @@ def _compile(
     is_split = may_write(graph_module) or returns_lazy_bits(graph_module) or restrides(graph_module)
     # AOTAutograd takes wrappers apart itself.
     if not is_split or has_wrappers(graph_module):
-        return _differentiated(views, strict, graph_module, example_inputs)
+        try:
+            return _differentiated(views, strict, graph_module, example_inputs)
+        except LostHistory as reason:
+            _log.info("not compiled: %s", reason)
+            return graph_module
     graph_module = with_regions_called(graph_module)
     if not is_traced_whole(graph_module):
         # AOTAutograd would functionalize it, and get some of these wrong without a word.

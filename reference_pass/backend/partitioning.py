@@ -16,6 +16,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from aliasproof.reference_pass.alias_analysis import storage_of
 from aliasproof.reference_pass.backend.opaque_calls import OPAQUE_CALL
+from aliasproof.reference_pass.history import LostHistory
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import facts, writes
 
@@ -58,6 +59,10 @@ def partition(
         # A checkpoint would draw other numbers: AOTAutograd keeps no state for this operator.
         for node in (call, *call.users):
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    for node in joint.graph.nodes:
+        is_dead = _draws(node) and not node.users and node.target is not OPAQUE_CALL
+        if is_dead and not isinstance(node.meta["val"], torch.Tensor):
+            raise LostHistory(f"torch cannot partition {node.format_node()}, which nothing uses")
     forward, backward = _partitioned(joint, inputs, **options)
     drawn = {node.name: node for node in forward.graph.nodes if _draws(node)}
     for node in list(backward.graph.nodes):

@@ -215,14 +215,21 @@ def _refusals(args: Sequence[object], *, symbolic: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _levels_left() -> Iterator[None]:
-    """Where a trace raises, leave the levels of `torch.func` that a graph of Dynamo has entered."""
+    """Where a trace raises, leave what a graph of Dynamo has entered.
+
+    These are levels of `torch.func`, `no_grad`, and autocast.
+    """
     depth, nesting = get_dynamic_layer_stack_depth(), eager_transforms.JVP_NESTING
     was_dual = _is_in_dual_level()
+    casts = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     try:
-        yield
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            yield
     except BaseException:
         pop_dynamic_layer_stack_and_undo_to_depth(depth)
         eager_transforms.JVP_NESTING = nesting
+        for device, enabled in casts.items():
+            torch.set_autocast_enabled(device, enabled)
         if not was_dual and _is_in_dual_level():
             torch._C._exit_dual_level(level=0)
         raise

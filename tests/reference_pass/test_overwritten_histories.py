@@ -232,6 +232,49 @@ def test_a_checkpoint_draws_once(assert_same_bits):
     assert_same_bits(checkpointed, transposed())
 
 
+def switches_on(x):
+    with torch.no_grad():
+        torch._dynamo.graph_break()
+        x.mul_(2)
+    x.zero_()
+
+
+def switches_off(x):
+    x.neg_()
+    with torch.no_grad():
+        x.mul_(2)
+        torch._dynamo.graph_break()
+        x.add_(1)
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [switches_on, switches_off])
+def test_gradients_are_switched_across_a_break_of_the_graph(assert_same_bits, function):
+    assert_same_bits(function, transposed())
+
+
+def test_a_trace_that_is_given_up_leaves_the_switches():
+    def draws(x):
+        with torch.no_grad(), torch.autocast("cpu"):
+            torch._amp_foreach_non_finite_check_and_unscale_([x], torch.zeros(1), torch.ones(1))
+            x.unsqueeze_(0)
+            x.squeeze_(0)
+        return x * 2
+
+    torch.compile(draws, backend=aliasproof)(torch.ones(2, requires_grad=True) * 1)
+    assert torch.is_grad_enabled()
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_the_copy_of_an_input_that_is_overwritten_keeps_its_strides(assert_same_bits):
+    def scatters_a_diagonal(x):
+        x.log10_()
+        return x.diagonal_scatter(x.diagonal())
+
+    x = torch.arange(1.0, 7).as_strided((2, 2), (3, 1))
+    assert_same_bits(lambda x: scatters_a_diagonal(x.as_strided((2, 1), (3, 1))), x)
+
+
 # --- as it was given ------------------------------------------------------------------------------
 
 
@@ -270,9 +313,20 @@ def shows_more_than_a_row_without_writes(x):
     return x[:1].as_strided([3], [1])
 
 
+def drops_all(x):
+    x.sin_()
+    torch.native_dropout(x, 1.0, True)
+
+
+def drops_all_without_writes(x):
+    torch.native_dropout(x, 1.0, True)
+    return x * 2
+
+
 @pytest.mark.parametrize(
     "function",
     [
+        *(drops_all, drops_all_without_writes),
         *(as_given, steps, checks_for_numbers, shows_other_memory),
         *(shows_more_than_a_row, shows_more_than_a_row_without_writes),
     ],
