@@ -14,7 +14,8 @@ Here `detach` is a view like any other, and `with_history` is its inverse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,14 +26,34 @@ from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.emission import Emitter
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.operator_forms import aten, facts, functional_form
-from aliasproof.reference_pass.views import INVERSES
+from aliasproof.reference_pass.regions import contains
+from aliasproof.reference_pass.views import INVERSES, SCATTERS
 
 # In the `meta` of a captured node: its value requires a gradient.
 HAS_GRADIENT = "has gradient"
 
 
 class LostHistory(Refused):
-    """Memory has a history that no new value has."""
+    """Memory has a history that no new value has, or torch knows none for a new value."""
+
+
+# What operators raise, and their kernels for fakes, and autograd, and a trace by torch. A pass
+# raises `Refused`, or fails by an error of another class.
+_OF_TORCH = (RuntimeError, TypeError, ValueError, IndexError)
+
+
+@contextlib.contextmanager
+def lost_where_torch_raises() -> Iterator[None]:
+    """Around a trace by torch: an error of its own is `LostHistory`.
+
+    Not each operator can be traced, or has a gradient that can. If eager raises the error, too, so
+    does the graph as it was given, at its call.
+    """
+    try:
+        with torch.set_grad_enabled(torch.is_grad_enabled()):  # the graph may switch them
+            yield
+    except _OF_TORCH as error:
+        raise LostHistory(f"torch cannot trace it: {type(error).__name__}: {error}") from error
 
 
 class _WithHistory(torch.autograd.Function):
@@ -71,6 +92,131 @@ def of_detach(
     return emit.call(with_history, parent(), new)
 
 
+class _Overwriting(torch.autograd.Function):
+    """The new value; the gradient of the old one is zero, and goes on from there."""
+
+    @staticmethod
+    def forward(ctx: Any, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        return new.view_as(new)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros_like(gradient), gradient
+
+
+def overwriting(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """New contents that overwrite others under autograd, as `copy_` and random fills do.
+
+    Eager hands zeros to what the old contents were computed from. There they may become a zero of
+    the other sign, or no number at all: those of `x.log_().zero_()` where x is 0.
+    """
+    if not (torch.is_grad_enabled() and old.requires_grad):
+        return new
+    result: torch.Tensor = _Overwriting.apply(old, new)
+    return result
+
+
+def _minus_zero(gradient: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
+    """What can be added to a gradient, and changes no bit of it."""
+    number = complex(-0.0, -0.0) if gradient.is_complex() else -0.0
+    return gradient.new_full(sizes, number)
+
+
+class _Storing(torch.autograd.Function):
+    """A write whose gradient of the old contents changes no sum: minus zero."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor.copy_(contents)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return _minus_zero(gradient, gradient.shape), gradient
+
+
+def store(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+    """`copy_` of new contents, which were computed from the old ones already.
+
+    So what the old contents get from the copy is added to their gradient. The zeros of `copy_` turn
+    a gradient of minus zero into zero.
+    """
+    if torch.is_grad_enabled() and tensor.requires_grad and contents.requires_grad:
+        _Storing.apply(tensor, contents)
+        return tensor
+    return tensor.copy_(contents)
+
+
+# --- a part of memory is written ------------------------------------------------------------------
+#
+# Eager hands the gradient of the whole to the write, which changes it in the part that it writes.
+# Without writes, the part has a gradient of its own, which is added to that of the whole. Around
+# the part the one is minus zero, and in the part the other one: that changes no sum.
+
+PARTS = {view: scatter for scatter, view in SCATTERS.items() if view is not aten.as_strided.default}
+
+
+class _PartToWrite(torch.autograd.Function):
+    """A part of a tensor, as the operand of what is written to it."""
+
+    @staticmethod
+    def forward(ctx: Any, view: OpOverload, whole: torch.Tensor, *args: Any) -> torch.Tensor:
+        ctx.view, ctx.sizes, ctx.args = view, whole.shape, args
+        part: torch.Tensor = view(whole, *args)
+        return part
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        around = _minus_zero(gradient, ctx.sizes)
+        whole = PARTS[ctx.view](around, gradient, *ctx.args)
+        return None, whole, *(None for _ in ctx.args)
+
+
+class _WithPart(torch.autograd.Function):
+    """The scatter of what is written to a part."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, view: OpOverload, whole: torch.Tensor, part: torch.Tensor, *args: Any
+    ) -> torch.Tensor:
+        ctx.view, ctx.args = view, args
+        result: torch.Tensor = PARTS[view](whole, part, *args)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        part = ctx.view(gradient, *ctx.args)
+        around = PARTS[ctx.view](gradient, _minus_zero(part, part.shape), *ctx.args)
+        return None, around, part, *(None for _ in ctx.args)
+
+
+def part_to_write(view: OpOverload, whole: torch.Tensor, *args: Any) -> torch.Tensor:
+    """A view of a part, one of `PARTS`, for a call that writes to it."""
+    result: torch.Tensor = _PartToWrite.apply(view, whole, *args)
+    return result
+
+
+def with_written(
+    view: OpOverload, whole: torch.Tensor, part: torch.Tensor, *args: Any
+) -> torch.Tensor:
+    """The whole after such a write."""
+    result: torch.Tensor = _WithPart.apply(view, whole, part, *args)
+    return result
+
+
+def of_part(
+    view: OpOverload,
+    emit: Emitter,
+    parent: Callable[[], fx.Node],
+    new: fx.Node,
+    args: tuple[Any, ...],
+) -> fx.Node:
+    """The inverse of one of `PARTS` in a graph that is differentiated later."""
+    scatter = INVERSES[view](emit, parent, new, args)
+    scatter.target, scatter.args = with_written, (view, *scatter.args)
+    return scatter
+
+
 def with_part(
     whole: torch.Tensor,
     part: torch.Tensor,
@@ -104,6 +250,7 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
     given: set[int] = set()  # the identities of inputs
     for node, effect in analysis.effects.items():
         has_gradient = node.meta.get(HAS_GRADIENT, False)
+        _refuse_other_memory(node, analysis)
         if has_gradient and not effect.mutated_metadata.keys().isdisjoint(given):
             raise LostHistory(
                 f"{node.format_node()} changes the metadata of an input with a gradient"
@@ -123,6 +270,22 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
             raise LostHistory(f"{names} share memory, have gradients, and are written")
 
 
+def _refuse_other_memory(node: fx.Node, analysis: Analysis) -> None:
+    """Raise `LostHistory` for a call after which a tensor shows memory beside its history."""
+    op = getattr(node.target, "overloadpacket", None)
+    if op is aten.set_:
+        if any(each.meta.get(HAS_GRADIENT) for each in (node, *node.all_input_nodes)):
+            raise LostHistory(f"{node.format_node()} leaves a tensor its history in other memory")
+    elif op is aten.as_strided and node.all_input_nodes[0].meta.get(HAS_GRADIENT):
+        # What the operand does not show has no gradient in eager.
+        operand, result = (
+            next(iter(analysis.effects[each].shows.values())).region
+            for each in (node.all_input_nodes[0], node)
+        )
+        if not contains(operand, result):
+            raise LostHistory(f"{node.format_node()} shows more than its operand")
+
+
 def differentiable_form(op: OpOverload) -> OpOverload | None:
     """The functional form of a mutating operator, if autograd knows its gradient.
 
@@ -130,3 +293,17 @@ def differentiable_form(op: OpOverload) -> OpOverload | None:
     is called on copies.
     """
     return None if facts(op).random else functional_form(op)
+
+
+# Their results have no history. In place, the gradient of what they overwrite is zero.
+COMPARISONS = {
+    getattr(packet, overload)
+    for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
+    for overload in packet.overloads()
+}
+
+
+def compared(op: OpOverload, old: torch.Tensor, *args: Any) -> torch.Tensor:
+    """A comparison in place, in functional form."""
+    new: torch.Tensor = op(old, *args)
+    return overwriting(old, new.to(old.dtype)) if old.requires_grad else new

@@ -122,7 +122,9 @@ def functionalize_by(
             refuse_lost_history(captured, analysis)
         if strict:
             refuse_undefined(analysis)
-        made = None if views == "copy" else unchanged(captured, analysis)
+        # In training, a `copy_` of the program is recorded, and one of the epilogue is not.
+        as_it_is = views == "alias" and not rules.detaches
+        made = unchanged(captured, analysis) if as_it_is else None
         made = made or functional_module(captured, analysis, inputs, EAGER, rules, views)
         made.meta["captured_footprint"] = footprint(captured.graph, analysis.value)
         made.meta[LOCATED] = depends_on_location(captured)

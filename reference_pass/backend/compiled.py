@@ -24,18 +24,18 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     unset_fake_temporarily,
 )
-from torch.fx.experimental.symbolic_shapes import PendingUnbackedSymbolNotFound, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aliasproof.reference_pass.backend.differentiation import (
     TRAINING,
     Differentiate,
     Runnable,
     Trained,
-    may_write,
+    grad_at_end,
     refuse_flattened,
     split,
-    writes_plainly,
 )
+from aliasproof.reference_pass.backend.dynamo_graphs import may_write, writes_plainly
 from aliasproof.reference_pass.backend.general_graphs import (
     General,
     Template,
@@ -72,7 +72,7 @@ from aliasproof.reference_pass.capture.size_guards import writes_inputs
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views
 from aliasproof.reference_pass.graph_copies import copied, taking_a_list
-from aliasproof.reference_pass.history import LostHistory
+from aliasproof.reference_pass.history import LostHistory, lost_where_torch_raises
 from aliasproof.reference_pass.pipeline import (
     Functionalize,
     Reinplace,
@@ -81,7 +81,6 @@ from aliasproof.reference_pass.pipeline import (
     run_passes,
 )
 
-_NO_GRADIENT = "does not support automatic differentiation"
 _log = logging.getLogger(__name__)
 
 
@@ -117,7 +116,7 @@ class Compiled:
         self.floats = floats_in(graph_module)
         self.by_value = False  # whether a graph is right for one value of these floats only
         # What the graphs depend on, as far as it is known now.
-        self.detail = Detail.SHARING if may_write(graph_module) else Detail.SIZES
+        self.detail = Detail.SHARING if differentiate or may_write(graph_module) else Detail.SIZES
         if depends_on_location(graph_module):
             self.detail = Detail.LOCATIONS
         self.template: Template | None = None
@@ -226,6 +225,16 @@ class Compiled:
     def _built_for(
         self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
     ) -> Runnable | None:
+        """The compiled graph for inputs, or the given one where it cannot be differentiated."""
+        try:
+            return self._compiled_for(layouts, values, env)
+        except LostHistory as reason:
+            _log.info("not compiled: %s", reason)
+            return Trained(self.graph_module, None)
+
+    def _compiled_for(
+        self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
+    ) -> Runnable | None:
         """The compiled graph for inputs, which may have symbols of an environment.
 
         It may find that graphs depend on more `detail`. None if it depends on the location of an
@@ -248,10 +257,9 @@ class Compiled:
         if anywhere and self._depends_on_location(captured):
             return None
         if self.differentiate is not None:
-            return self._trained_or_given(mode, captured, new_fakes, anywhere=anywhere)
+            return self._trained(mode, captured, new_fakes, anywhere=anywhere)
         again = functools.partial(self._built_for, layouts, without_tensors(layouts, values), None)
-        # The guards on symbols are read already; some numbers are read off tensors.
-        once = env is not None or self.by_value
+        once = env is not None or self.by_value  # guards, and numbers of tensors, are read already
         return self._observed(captured, new_fakes, None if once else again, anywhere=anywhere)
 
     def _observed(
@@ -286,21 +294,6 @@ class Compiled:
             self.detail = Detail.LOCATIONS
         return self.detail is Detail.LOCATIONS
 
-    def _trained_or_given(
-        self, mode: FakeTensorMode, captured: fx.GraphModule, new_fakes: Any, *, anywhere: bool
-    ) -> Trained | None:
-        """The graph as it is `_trained`, or as it was given, for which autograd is right."""
-        try:
-            return self._trained(mode, captured, new_fakes, anywhere=anywhere)
-        except (LostHistory, NotImplementedError, PendingUnbackedSymbolNotFound) as reason:
-            _log.info("not compiled: %s", reason)
-        except RuntimeError as reason:
-            # Of some functional forms, autograd knows no gradient for complex numbers.
-            if _NO_GRADIENT not in str(reason):
-                raise
-            _log.info("not compiled: %s", reason)
-        return Trained(self.graph_module, None)
-
     def _trained(
         self,
         mode: FakeTensorMode,
@@ -317,14 +310,14 @@ class Compiled:
         self._depends_on_sharing(functional)
         parts = split(functional)
         if not parts.has_values:
-            return Trained(None, parts.epilogue)
+            return Trained(None, parts.epilogue, grad_at_end(self.graph_module))
         differentiated = functools.partial(self._differentiated, mode)
         try:
             compiled = differentiated(parts.pure, new_fakes(), parts.overwritten)
         except SavesOverwrittenError:  # as eager does for `x.mul_(w)`, the graph keeps a copy of x
             pure = parts.pure_on_copies()
             compiled = differentiated(pure, new_fakes(), parts.overwritten)
-        return Trained(compiled, parts.epilogue)
+        return Trained(compiled, parts.epilogue, grad_at_end(self.graph_module))
 
     def _differentiated(
         self,
@@ -337,7 +330,10 @@ class Compiled:
         # The casts of autocast are calls of a captured graph already.
         is_captured = graph_module is not self.graph_module
         autocast = torch._C._DisableAutocast() if is_captured else contextlib.nullcontext()
-        with torch._guards.tracing(TracingContext(mode)), autocast:
+        switched = is_captured and grad_at_end(self.graph_module) is not None
+        grad = torch.set_grad_enabled(switched or torch.is_grad_enabled())
+        tracing = torch._guards.tracing(TracingContext(mode))
+        with grad, lost_where_torch_raises(), tracing, autocast:
             return self.differentiate(graph_module, fakes, overwritten)
 
     def _captured(
@@ -345,17 +341,22 @@ class Compiled:
     ) -> fx.GraphModule:
         if self.is_aten:
             return normalised(self.graph_module)
-        traced = functools.partial(capture, gradients=self.differentiate is not None)
         if not self.by_value:
             try:
-                return traced(self.graph_module, new_fakes())
+                return self._traced(self.graph_module, new_fakes())
             # A branch on the probability of dropout; a kernel that takes no symbol for a float.
             except (Refused, TypeError):
                 if not self.floats:
                     raise
                 self.by_value = True
         graph_module = with_floats(self.graph_module, self.floats, inputs)
-        return traced(graph_module, new_fakes())
+        return self._traced(graph_module, new_fakes())
+
+    def _traced(self, graph_module: fx.GraphModule, fakes: Sequence[Any]) -> fx.GraphModule:
+        if self.differentiate is None:
+            return capture(graph_module, fakes)
+        with lost_where_torch_raises():
+            return capture(graph_module, fakes, gradients=True)
 
     def _general(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> General | None:
         """The graph for all sizes, or for all ints; None if there is none."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -24,34 +25,37 @@ from torch._functorch._aot_autograd.descriptors import (
     ParamAOTInput,
     PlainAOTInput,
 )
-from torch._higher_order_ops.base_hop import BaseHOP
-from torch._ops import HigherOrderOperator, OpOverload
-from torch.utils import _pytree as pytree
+from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import Storages, storage_of
-from aliasproof.reference_pass.copied_operands import Layout
+from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.backend.opaque_calls import opaque_call
 from aliasproof.reference_pass.emission import checkpoint_tags
 from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.graph_copies import with_graph
 from aliasproof.reference_pass.history import (
+    COMPARISONS,
     HAS_GRADIENT,
+    PARTS,
     LostHistory,
+    compared,
     differentiable_form,
     of_as_strided,
     of_detach,
+    of_part,
+    overwriting,
+    part_to_write,
+    store,
+    with_written,
 )
 from aliasproof.reference_pass.liveness import is_view
 from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
 from aliasproof.reference_pass.operator_forms import (
     EPILOGUE,
+    WRITTEN_IN_PLACE,
     aten,
-    bind,
-    facts,
     on_copies,
-    returned_and_written,
-    writes,
 )
-from aliasproof.reference_pass.regions import overlaps_itself
+from aliasproof.reference_pass.semantics import is_never
 from aliasproof.reference_pass.views import INVERSES
 
 # Functionalization as autograd sees a program.
@@ -59,109 +63,14 @@ TRAINING = replace(
     RULES,
     inverses={
         **INVERSES,
+        **{view: partial(of_part, view) for view in PARTS},
         aten.detach.default: of_detach,
         aten.as_strided.default: of_as_strided,
     },
     functional_form=differentiable_form,
+    overwrites=is_never,  # eager hands zeros to what the old contents were computed from
     detaches=True,
 )
-
-
-# --- which graphs ---------------------------------------------------------------------------------
-
-
-def may_write(graph_module: fx.GraphModule) -> bool:
-    """True unless it is known that a graph writes no tensor.
-
-    Dynamo has run its graph on fakes, and each write counts as a new version of the fake that it
-    wrote. Calls of ATen operators say what they write.
-    """
-    nodes = _calls(graph_module)
-    if all(isinstance(node.target, OpOverload) for node in nodes):
-        return any(writes(node.target) for node in nodes)
-    values = [node.meta.get("example_value", _UNKNOWN) for node in nodes]
-    tensors = tensors_in([node.meta.get("example_value") for node in graph_module.graph.nodes])
-    return any(value is _UNKNOWN for value in values) or any(x._version for x in tensors)
-
-
-def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
-    """True if an output may have the lazy conjugate or negative bit: no result of AOTAutograd has.
-
-    Without the values of Dynamo, any call that sets such a bit counts.
-    """
-    output = graph_module.graph.output_node()
-    values = [node.meta.get("example_value", _UNKNOWN) for node in output.all_input_nodes]
-    if any(value is _UNKNOWN for value in values):
-        targets = {node.target for node in graph_module.graph.nodes}
-        return not targets.isdisjoint((aten._conj.default, aten._neg_view.default))
-    return any(tensor.is_conj() or tensor.is_neg() for tensor in tensors_in(values))
-
-
-def writes_plainly(graph_module: fx.GraphModule) -> bool:
-    """True if AOTAutograd is known to functionalize a graph of Dynamo correctly.
-
-    Each tensor that is written is seen in one way alone, and is no input that requires a gradient:
-    the statistics of a batch norm, a counter, the operand of `relu(inplace=True)`.
-    """
-    nodes = graph_module.graph.nodes
-    if any("example_value" not in node.meta for node in _calls(graph_module)):
-        return False  # it is not known what is written
-    is_special = returns_lazy_bits(graph_module) or restrides(graph_module)
-    # A checkpoint computes again what a later write has changed.
-    if is_special or any(isinstance(node.target, HigherOrderOperator) for node in nodes):
-        return False
-    tensors = tensors_in([node.meta.get("example_value") for node in nodes])
-    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
-        return False  # of `vmap`: it has no storage
-    storages = Storages()
-    seen: dict[int, set[tuple[object, ...]]] = {}
-    written: set[int] = set()
-    for node in nodes:
-        for tensor in tensors_in(node.meta.get("example_value")):
-            geometry = storages.geometry(tensor)
-            seen.setdefault(geometry.storage, set()).add(geometry.key)
-            if tensor._version:
-                written.add(geometry.storage)
-                is_graded = node.op == "placeholder" and tensor.requires_grad
-                if is_graded or overlaps_itself(geometry.region):
-                    return False
-    return all(len(seen[storage]) == 1 for storage in written)
-
-
-def restrides(graph_module: fx.GraphModule) -> bool:
-    """True if a graph of Dynamo calls `as_strided`, whose gradient depends on locations."""
-    targets = [node.target for node in graph_module.graph.nodes]
-    names = [str(getattr(target, "__name__", target)) for target in targets]
-    return any(name.startswith("as_strided") for name in names)
-
-
-def calls_regions(graph_module: fx.GraphModule) -> bool:
-    """True if a graph of Dynamo calls graphs by operators that no trace under autograd runs."""
-    ops = torch.ops.higher_order
-    regions = (BaseHOP, type(ops.invoke_subgraph), type(ops.hints_wrapper), type(ops.strict_mode))
-    return any(isinstance(node.target, regions) for node in graph_module.graph.nodes)
-
-
-def is_traced_whole(graph_module: fx.GraphModule) -> bool:
-    """True if a trace shows all that autograd does with a graph of Dynamo.
-
-    It does not show the backward of an `autograd.Function`, or of control flow, or a hook.
-    """
-    targets = [node.target for node in graph_module.graph.nodes]
-    return _HOOKS.isdisjoint(targets) and not any(
-        isinstance(target, HigherOrderOperator) and target not in _UNFOLDED for target in targets
-    )
-
-
-def _calls(graph_module: fx.GraphModule) -> list[fx.Node]:
-    nodes = graph_module.graph.nodes
-    return [node for node in nodes if node.op.startswith("call_") and node.target not in _SWITCHES]
-
-
-_UNKNOWN = object()
-_SWITCHES = {torch._C._set_grad_enabled, operator.getitem}
-_UNFOLDED = {torch.ops.higher_order.tag_activation_checkpoint}
-_HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 
 
 # --- two graphs -----------------------------------------------------------------------------------
@@ -191,7 +100,8 @@ class GraphParts:
             copies[node] = graph.node_copy(node)
         for node in names:
             if names[node] & self.overwritten:
-                copies[node] = graph.call_function(aten.clone.default, (copies[node],))
+                # Not a clone, which has other strides if there are gaps.
+                copies[node] = graph.call_function(with_contents, (copies[node], copies[node]))
         for node in self.pure.graph.nodes:
             if node not in copies:
                 copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -263,9 +173,10 @@ class _Splitting:
             if node.target in EPILOGUE:
                 copies[node] = copies[node.args[0]]
             elif node.op != "output":
-                copies[node] = graph.node_copy(node, copies.__getitem__)
+                operands = {**copies, **_parts_to_write(node, graph, copies)}
+                copies[node] = graph.node_copy(node, operands.__getitem__)
                 copies[node].meta = checkpoint_tags(node)
-                copies[node].target = _DIFFERENTIABLE.get(node.target, node.target)
+                _differentiable(node, copies[node])
         graph.output(tuple(copies[value] for value in self.values))
         graph.eliminate_dead_code(has_effect)
         return with_graph(self.functional, graph)
@@ -284,7 +195,7 @@ class _Splitting:
                 if isinstance(destination, fx.Node) and node.target is aten.copy_.default:
                     self._writable(destination, graph, copies, written)
                     operands = {**copies, destination: written[destination]}
-                    graph.node_copy(node, operands.__getitem__)
+                    graph.node_copy(node, operands.__getitem__).target = store
                     copies[node] = copies.get(destination, written[destination])
                     continue
                 copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -320,6 +231,30 @@ class _Splitting:
         return frozenset[AOTInput]().union(*written)
 
 
+def _parts_to_write(
+    call: fx.Node, graph: fx.Graph, copies: dict[fx.Node, fx.Node]
+) -> dict[fx.Node, fx.Node]:
+    """The operand that a call in place writes, by the view of the functional graph that it is."""
+    position = 1 if call.target in (on_copies, with_written) else 0
+    if position == 0 and not call.meta.get(WRITTEN_IN_PLACE):
+        return {}
+
+    def taken(node: fx.Node) -> fx.Node:
+        if not is_view(node) or not isinstance(node.target, OpOverload):
+            return copies[node]
+        parent: Any = node.args[0]
+        operands = {**copies, parent: taken(parent)}
+        if node.target not in PARTS and operands[parent] is copies[parent]:
+            return copies[node]
+        copy = graph.node_copy(node, operands.__getitem__)
+        if node.target in PARTS:
+            copy.target, copy.args = part_to_write, (node.target, *copy.args)
+        return copy
+
+    operands = nodes_in(call.args[position : position + 1])
+    return {node: taken(node) for node in operands if is_view(node)}
+
+
 def with_contents(layout: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     """The functional `copy`: new memory with the layout of one tensor, the contents of another."""
     memory = torch.empty_strided(
@@ -328,23 +263,21 @@ def with_contents(layout: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     return memory.copy_(contents)
 
 
-def on_new_tensors(
-    op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
-) -> tuple[Any, ...]:
-    """`on_copies`, with copies that are no views: AOTAutograd functionalizes the call."""
-    given = bind(op, args, kwargs)
-    if layouts is not None and len({layout[0] for layout in layouts}) < len(layouts):
-        raise LostHistory(f"{op} gets tensors that share memory, and is differentiated")
-    for name in given.keys() & {*facts(op).writes}:
-        given[name] = pytree.tree_map_only(torch.Tensor, lambda x: with_contents(x, x), given[name])
-    return returned_and_written(op, given)
+def overwritten_with(old: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+    """The functional `copy` for a `copy_` of the program."""
+    return overwriting(old, with_contents(old, contents))
 
 
-# What autograd, or AOTAutograd, cannot do, and what does the same.
-_DIFFERENTIABLE: dict[Any, Callable[..., Any]] = {
-    aten.copy.default: with_contents,
-    on_copies: on_new_tensors,
-}
+def _differentiable(node: fx.Node, copy: fx.Node) -> None:
+    """Let the copy of a node in the pure graph call what autograd, and AOTAutograd, can do."""
+    op: Any = node.target
+    in_place = node.meta.get(WRITTEN_IN_PLACE)
+    if op is aten.copy.default:
+        copy.target = overwritten_with if in_place else with_contents
+    elif op is on_copies:
+        copy.target = opaque_call
+    elif in_place and op in COMPARISONS:
+        copy.target, copy.args = compared, (op, *copy.args)
 
 
 def writable(tensor: torch.Tensor) -> torch.Tensor:
@@ -359,19 +292,39 @@ def writable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Trained:
-    """A compiled pure graph, and the epilogue; None if there is none."""
+    """A compiled pure graph, and the epilogue; None if there is none.
+
+    `grad` says whether gradients are on after the call; None if the graph does not switch them.
+    """
 
     def __init__(
-        self, compiled: Callable[..., Any] | None, epilogue: fx.GraphModule | None
+        self,
+        compiled: Callable[..., Any] | None,
+        epilogue: fx.GraphModule | None,
+        grad: bool | None = None,
     ) -> None:
-        self.compiled, self.epilogue = compiled, epilogue
+        self.compiled, self.epilogue, self.grad = compiled, epilogue, grad
 
     def __call__(self, inputs: list[Any]) -> Any:
         """Run on these inputs, and clear the list."""
         given = list(inputs)
         inputs.clear()
-        values: Sequence[Any] = () if self.compiled is None else self.compiled(*given)
-        return values if self.epilogue is None else self.epilogue(*given, *values)
+        if self.epilogue is None:
+            return () if self.compiled is None else self.compiled(*given)
+        # What is computed while gradients are off has no history in these graphs.
+        with torch.set_grad_enabled(self.grad is not None or torch.is_grad_enabled()):
+            values: Sequence[Any] = () if self.compiled is None else self.compiled(*given)
+            results = self.epilogue(*given, *values)
+        if self.grad is not None:
+            torch._C._set_grad_enabled(self.grad)
+        return results
+
+
+def grad_at_end(graph_module: fx.GraphModule) -> bool | None:
+    """Whether gradients are on after a graph of Dynamo; None if it does not switch them."""
+    switch = torch._C._set_grad_enabled
+    switches = graph_module.graph.find_nodes(op="call_function", target=switch)
+    return bool(switches[-1].args[0]) if switches else None
 
 
 Runnable: TypeAlias = Callable[[list[Any]], Any]  # takes a list of inputs, and clears it

@@ -9,6 +9,7 @@ each of them. A graph that writes is functionalized before that, once per layout
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,23 +20,27 @@ from torch._functorch._aot_autograd.descriptors import AOTInput
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from aliasproof.reference_pass.backend.compiled import Compiled
-from aliasproof.reference_pass.backend.differentiation import (
-    calls_regions,
+from aliasproof.reference_pass.backend.dynamo_graphs import (
     is_traced_whole,
     may_write,
     restrides,
     returns_lazy_bits,
+    with_regions_called,
 )
 from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
+from aliasproof.reference_pass.backend.opaque_calls import on_copies_again
 from aliasproof.reference_pass.backend.partitioning import (
     donate_nothing,
     has_wrappers,
     needs_autograd,
     partition,
 )
-from aliasproof.reference_pass.capture.aten_graphs import differentiable_lstm
+from aliasproof.reference_pass.capture.aten_graphs import composites_of_eager, differentiable_lstm
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.functionalize import Views
+from aliasproof.reference_pass.history import LostHistory
+
+_log = logging.getLogger(__name__)
 
 
 def aliasproof(
@@ -80,9 +85,14 @@ def _compile(
         # The graphs of AOTAutograd do not show any more what the program writes.
         Compiled(graph_module, example_inputs, views, strict)
     is_split = may_write(graph_module) or returns_lazy_bits(graph_module) or restrides(graph_module)
-    # AOTAutograd takes wrappers, and regions with graphs of their own, apart itself.
-    if not is_split or has_wrappers(graph_module) or calls_regions(graph_module):
-        return _differentiated(views, strict, graph_module, example_inputs)
+    # AOTAutograd takes wrappers apart itself.
+    if not is_split or has_wrappers(graph_module):
+        try:
+            return _differentiated(views, strict, graph_module, example_inputs)
+        except LostHistory as reason:
+            _log.info("not compiled: %s", reason)
+            return graph_module
+    graph_module = with_regions_called(graph_module)
     if not is_traced_whole(graph_module):
         # AOTAutograd would functionalize it, and get some of these wrong without a word.
         return graph_module
@@ -109,7 +119,10 @@ def _differentiated(
     # The backward graph is compiled now, so that what is refused in it is refused now.
     with (
         torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
+        # Eager draws numbers that nothing uses, too. In a compiler, FX keeps such calls only so.
+        torch._inductor.config.patch(fallback_random=True),
         differentiable_lstm(),
+        composites_of_eager(),
     ):
         compiled = compile_both(graph_module, example_inputs)
     return compiled if is_tuple else lambda *inputs: compiled(*inputs)[0]
@@ -133,6 +146,7 @@ def boxed(
     views: Views, strict: bool, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Any]:
     """The same as AOTAutograd calls it: with a list that is cleared, so that inputs are freed."""
+    graph_module = on_copies_again(graph_module)
     compiled = Compiled(graph_module, example_inputs, views, strict, noted=True)
     donate_nothing()
     plain = [

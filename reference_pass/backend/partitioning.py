@@ -10,11 +10,15 @@ from torch import fx
 from torch._functorch._aot_autograd.descriptors import AOTInput, InputMutationAOTOutput
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils.checkpoint import CheckpointPolicy
 
 from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.backend.opaque_calls import OPAQUE_CALL
+from aliasproof.reference_pass.history import LostHistory
 from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import writes
+from aliasproof.reference_pass.operator_forms import facts, writes
 
 
 def needs_autograd(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
@@ -44,6 +48,39 @@ class SavesOverwrittenError(Exception):
 
 
 def partition(
+    joint: fx.GraphModule, inputs: Any, **options: Any
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward and the backward graph; each random call is in one of them.
+
+    Torch's partitioners take a call that needs no tensor for both graphs, also where only the other
+    one uses it. A random call draws then, too.
+    """
+    for call in joint.graph.find_nodes(op="call_function", target=OPAQUE_CALL):
+        # A checkpoint would draw other numbers: AOTAutograd keeps no state for this operator.
+        for node in (call, *call.users):
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    for node in joint.graph.nodes:
+        is_dead = _draws(node) and not node.users and node.target is not OPAQUE_CALL
+        if is_dead and not isinstance(node.meta["val"], torch.Tensor):
+            raise LostHistory(f"torch cannot partition {node.format_node()}, which nothing uses")
+    forward, backward = _partitioned(joint, inputs, **options)
+    drawn = {node.name: node for node in forward.graph.nodes if _draws(node)}
+    for node in list(backward.graph.nodes):
+        if _draws(node) and not node.users and node.name in drawn:
+            backward.graph.erase_node(node)
+        elif _draws(node) and node.name in drawn and not drawn[node.name].users:
+            forward.graph.erase_node(drawn[node.name])
+    forward.recompile()
+    backward.recompile()
+    return forward, backward
+
+
+def _draws(node: fx.Node) -> bool:
+    op = node.target
+    return op is OPAQUE_CALL or (isinstance(op, OpOverload) and facts(op).random)
+
+
+def _partitioned(
     joint: fx.GraphModule,
     inputs: Any,
     *,
@@ -51,7 +88,7 @@ def partition(
     overwritten: frozenset[AOTInput] = frozenset(),
     **options: Any,
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward and the backward graph, which hold no more memory than those of `aot_eager`.
+    """Two graphs that hold no more memory than those of `aot_eager`.
 
     Its partitioner saves what takes the least memory, and computes the rest again. If that is an
     input that the program writes, the backward would read the new contents. Then the forward graph

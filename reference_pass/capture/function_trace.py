@@ -51,7 +51,8 @@ def capture(
     sizes, too. Any other function is traced on fake tensors. So the trace does not write the sample
     arguments, nor the parameters and buffers of a module. Raises `Refused` for a function that
     writes other tensors than these: the trace itself would do such a write. With `gradients`, the
-    function is traced as autograd sees it, for a graph that is differentiated later.
+    function is traced as autograd sees it, for a graph that is differentiated later; what torch
+    cannot trace raises as it does in torch.
     """
     traced = functools.partial(_trace, sizes=sizes, gradients=gradients)
     if (
@@ -147,7 +148,8 @@ def _traced(
             _allow_non_fake_inputs=True,
         )
         symbolic = mode == "symbolic" or any(map(is_symbolic, args))
-        with _refusals(args, symbolic=symbolic), _levels_left():
+        errors = refusals(symbolic=symbolic) if gradients else _refusals(args, symbolic=symbolic)
+        with errors, _levels_left():
             graph_module = trace(*leaves)
     seeds.refuse()
     _refuse_swapped(graph_module.graph, swapped)
@@ -213,14 +215,21 @@ def _refusals(args: Sequence[object], *, symbolic: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _levels_left() -> Iterator[None]:
-    """Where a trace raises, leave the levels of `torch.func` that a graph of Dynamo has entered."""
+    """Where a trace raises, leave what a graph of Dynamo has entered.
+
+    These are levels of `torch.func`, `no_grad`, and autocast.
+    """
     depth, nesting = get_dynamic_layer_stack_depth(), eager_transforms.JVP_NESTING
     was_dual = _is_in_dual_level()
+    casts = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     try:
-        yield
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            yield
     except BaseException:
         pop_dynamic_layer_stack_and_undo_to_depth(depth)
         eager_transforms.JVP_NESTING = nesting
+        for device, enabled in casts.items():
+            torch.set_autocast_enabled(device, enabled)
         if not was_dual and _is_in_dual_level():
             torch._C._exit_dual_level(level=0)
         raise

@@ -84,9 +84,9 @@ class TraceGuard(TorchDispatchMode):
         self.made: dict[int, torch.UntypedStorage] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if (unfolded := _unfolded(func)) is not None:
+        if (call := unfolded(func)) is not None:
             with self:  # what it calls is seen, too
-                return unfolded(*args, **(kwargs or {}))
+                return call(*args, **(kwargs or {}))
         if func in HIGHER_ORDER:
             return func(*args, **(kwargs or {}))
         if not isinstance(func, OpOverload):
@@ -139,23 +139,34 @@ def _without_token(token: Any, op: Callable[..., Any], *args: Any, **kwargs: Any
     return (token, *result) if isinstance(result, tuple) else (token, result)
 
 
+def _call_graph(graph: Callable[..., Any], *operands: Any, **options: Any) -> Any:
+    """The call of `foreach_map`, or `invoke_quant`. Options are for the compiler."""
+    return graph(*operands)
+
+
+def _call_region(graph: Callable[..., Any], name: str, *operands: Any) -> Any:
+    """The call of a region that a compiler may compile once for all calls."""
+    return graph(*operands)
+
+
+def _call_on_list(graph: Callable[..., Any], operands: Any, *options: Any, **hints: Any) -> Any:
+    return graph(*operands)
+
+
 # Higher-order operators that AOTAutograd wraps around calls, and those that only run a graph.
 _UNFOLDED: dict[object, Callable[..., Any]] = {
     torch.ops.higher_order.with_effects: _without_token,
     torch.ops.higher_order.auto_functionalized: auto_functionalized_dense,
     torch.ops.higher_order.auto_functionalized_v2: auto_functionalized_v2_dense,
-    # A region that a compiler may compile once for all calls (`nested_compile_region`).
-    torch.ops.higher_order.invoke_subgraph: lambda graph, name, *operands: graph(*operands),
-    torch.ops.higher_order.hints_wrapper: lambda graph, operands, named, hints: graph(*operands),
-    torch.ops.higher_order.strict_mode: lambda graph, operands: graph(*operands),
+    torch.ops.higher_order.invoke_subgraph: _call_region,  # `nested_compile_region`
+    torch.ops.higher_order.hints_wrapper: _call_on_list,
+    torch.ops.higher_order.strict_mode: _call_on_list,
 }
 
 
-def _unfolded(func: Any) -> Callable[..., Any] | None:
+def unfolded(func: Any) -> Callable[..., Any] | None:
     """What a higher-order operator calls, as a function of its arguments; None for others."""
-    if isinstance(func, BaseHOP):  # `foreach_map`, `invoke_quant`: options are for the compiler
-        return lambda graph, *operands, **options: graph(*operands)
-    return _UNFOLDED.get(func)
+    return _call_graph if isinstance(func, BaseHOP) else _UNFOLDED.get(func)
 
 
 class PythonGuard(TorchFunctionMode):

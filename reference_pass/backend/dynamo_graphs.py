@@ -1,0 +1,145 @@
+"""What is known of a graph of Dynamo: whether it writes, and what a trace of it shows."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+
+from aliasproof.reference_pass.alias_analysis import Storages
+from aliasproof.reference_pass.capture.trace_modes import unfolded
+from aliasproof.reference_pass.graph_copies import with_graph
+from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.operator_forms import aten, writes
+
+
+def may_write(graph_module: fx.GraphModule) -> bool:
+    """True unless it is known that a graph writes no tensor.
+
+    Dynamo has run its graph on fakes, and each write counts as a new version of the fake that it
+    wrote. Calls of ATen operators say what they write.
+    """
+    if any(map(may_write, _children(graph_module).values())):
+        return True
+    nodes = _calls(graph_module)
+    if all(isinstance(node.target, OpOverload) for node in nodes):
+        return any(writes(node.target) for node in nodes)
+    values = [node.meta.get("example_value", _UNKNOWN) for node in nodes]
+    tensors = tensors_in([node.meta.get("example_value") for node in graph_module.graph.nodes])
+    return any(value is _UNKNOWN for value in values) or any(x._version for x in tensors)
+
+
+def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
+    """True if an output may have the lazy conjugate or negative bit: no result of AOTAutograd has.
+
+    Without the values of Dynamo, any call that sets such a bit counts.
+    """
+    output = graph_module.graph.output_node()
+    values = [node.meta.get("example_value", _UNKNOWN) for node in output.all_input_nodes]
+    if any(value is _UNKNOWN for value in values):
+        targets = {node.target for node in graph_module.graph.nodes}
+        return not targets.isdisjoint((aten._conj.default, aten._neg_view.default))
+    return any(tensor.is_conj() or tensor.is_neg() for tensor in tensors_in(values))
+
+
+def writes_plainly(graph_module: fx.GraphModule) -> bool:
+    """True if AOTAutograd is known to functionalize a graph of Dynamo correctly.
+
+    Each tensor that is written is seen in one way alone, has the layout of the functional form of
+    the call, and is no input that requires a gradient: the statistics of a batch norm, a counter,
+    the operand of `relu(inplace=True)`.
+    """
+    nodes = graph_module.graph.nodes
+    if any("example_value" not in node.meta for node in _calls(graph_module)):
+        return False  # it is not known what is written
+    is_special = returns_lazy_bits(graph_module) or restrides(graph_module)
+    # A checkpoint computes again what a later write has changed.
+    if is_special or any(isinstance(node.target, HigherOrderOperator) for node in nodes):
+        return False
+    tensors = tensors_in([node.meta.get("example_value") for node in nodes])
+    if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):
+        return False  # of `vmap`: it has no storage
+    storages = Storages()
+    seen: dict[int, set[tuple[object, ...]]] = {}
+    written: set[int] = set()
+    for node in nodes:
+        for tensor in tensors_in(node.meta.get("example_value")):
+            geometry = storages.geometry(tensor)
+            seen.setdefault(geometry.storage, set()).add(geometry.key)
+            if tensor._version:
+                written.add(geometry.storage)
+                is_graded = node.op == "placeholder" and tensor.requires_grad
+                if is_graded or not _is_contiguous_with_operands(node):
+                    return False
+    return all(len(seen[storage]) == 1 for storage in written)
+
+
+def _is_contiguous_with_operands(node: fx.Node) -> bool:
+    """True if a value is contiguous, and so is all of its size from which it is computed."""
+    nodes = (node, *node.all_input_nodes)
+    tensors = tensors_in([each.meta.get("example_value") for each in nodes])
+    written = tensors_in(node.meta.get("example_value"))
+    return all(x.is_contiguous() or x.shape not in [y.shape for y in written] for x in tensors)
+
+
+def restrides(graph_module: fx.GraphModule) -> bool:
+    """True if a graph of Dynamo calls `as_strided`, whose gradient depends on locations."""
+    targets = [node.target for node in graph_module.graph.nodes]
+    names = [str(getattr(target, "__name__", target)) for target in targets]
+    return any(name.startswith("as_strided") for name in names)
+
+
+def with_regions_called(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """A graph of Dynamo that calls each region, and no operator around it.
+
+    Such an operator has a graph of its own, which no trace under autograd runs. So AOTAutograd
+    would functionalize it.
+    """
+    targets = {node: unfolded(node.target) for node in graph_module.graph.nodes}
+    children = _children(graph_module)
+    if not children or not any(targets.values()):
+        return graph_module
+    copies = dict[fx.Node, fx.Node]()
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(graph_module.graph, copies))
+    for node, target in targets.items():
+        if target is not None:
+            copies[node].target = target
+    called = with_graph(graph_module, graph)
+    for name, child in children.items():
+        setattr(called, name, with_regions_called(child))
+    return called
+
+
+def _children(graph_module: fx.GraphModule) -> dict[str, fx.GraphModule]:
+    """The graphs that operators of a graph call."""
+    named = graph_module.named_children()
+    return {name: child for name, child in named if isinstance(child, fx.GraphModule)}
+
+
+def is_traced_whole(graph_module: fx.GraphModule) -> bool:
+    """True if a trace shows all that autograd does with a graph of Dynamo.
+
+    It does not show the backward of an `autograd.Function`, or of control flow, or a hook, or that
+    a tensor loses its history.
+    """
+    targets = [node.target for node in graph_module.graph.nodes]
+    return _UNSEEN.isdisjoint(targets) and not any(
+        isinstance(target, HigherOrderOperator) and target not in _UNFOLDED for target in targets
+    )
+
+
+def _calls(graph_module: fx.GraphModule) -> list[fx.Node]:
+    nodes = graph_module.graph.nodes
+    return [node for node in nodes if node.op.startswith("call_") and node.target not in _SWITCHES]
+
+
+_UNKNOWN = object()
+_SWITCHES = {torch._C._set_grad_enabled, operator.getitem}
+_UNFOLDED = {torch.ops.higher_order.tag_activation_checkpoint}
+_UNSEEN = {
+    *("register_hook", "register_post_accumulate_grad_hook"),
+    *("detach_", torch.Tensor.detach_, torch.detach_, aten.detach_.default),
+}
