@@ -69,6 +69,7 @@ class Report:
 
     `violations` break the contract, `documented` differences do not. `notes` are differences of
     graphs alone, which no result depends on and which the target does not promise to avoid.
+    `suspected` would be violations if some values showed them; none did.
     """
 
     verdict: Verdict
@@ -76,6 +77,7 @@ class Report:
     reason: str = ""
     documented: tuple[Documented, ...] = ()
     notes: tuple[Violation, ...] = ()
+    suspected: tuple[Violation, ...] = ()
 
     @property
     def differences(self) -> tuple[Violation, ...]:

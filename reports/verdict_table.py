@@ -278,6 +278,7 @@ def report_json(report: Report) -> dict[str, object]:
             for documented in report.documented
         ],
         "notes": list(map(_violation_json, report.notes)),
+        "suspected": list(map(_violation_json, report.suspected)),
         "evidence": [dict(difference.evidence) for difference in report.differences],
     }
 

@@ -24,7 +24,8 @@ import torch
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import observe
-from aliasproof.oracles.verdict import Report, Violation, with_differences
+from aliasproof.oracles.output_values import OTHER_ZERO
+from aliasproof.oracles.verdict import Report, Verdict, Violation, with_differences
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import SEED, ProgramFunction, seed_generators
 from aliasproof.programs.input_rules import ELEMENT_DTYPES
@@ -109,12 +110,18 @@ def input_storages(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def search_values(
-    case: Case, target: Target, trial: Trial, budget: Budget = Budget()
+    case: Case,
+    target: Target,
+    trial: Trial,
+    budget: Budget = Budget(),
+    *,
+    zero_signs: bool = True,
 ) -> ShownValues | None:
     """Values for the inputs that show a difference; None if the budget ends before.
 
-    `trial` is a run of the target whose results are right. Its compiled function is used again, and
-    what it shows is confirmed by a new build.
+    `trial` is a run of the target whose values are right. Its compiled function is used again, and
+    what it shows is confirmed by a new build. Without `zero_signs`, the sign of a zero is no
+    difference: sums that begin with a zero lose it.
     """
     if trial.build is None or trial.target.error is not None:
         return None
@@ -131,7 +138,11 @@ def search_values(
             violations = run_trial(other, target).judgement.violations
         except Rejected:
             continue
-        shown = tuple(violation for violation in violations if violation.oracle in ON_VALUES)
+        shown = tuple(
+            violation
+            for violation in violations
+            if violation.oracle in ON_VALUES and (zero_signs or violation.kind != OTHER_ZERO)
+        )
         if shown:
             return ShownValues(data, shown, runs)
     return None
@@ -250,20 +261,14 @@ def _numbers_in(argument: object) -> Iterator[Number]:
 
 
 def told_by_values(report: Report, case: Case, shown: ShownValues | None, budget: Budget) -> Report:
-    """The report of *equivalence*, with the values that show its difference as evidence.
+    """The report of *equivalence*: violated if values show its difference, and else unknown.
 
-    A difference that the contract does not count, since other arithmetic may be right, is a
-    violation if values show it.
+    Other hashes alone prove nothing, since a law of arithmetic may make both sides equal.
     """
     if shown is None:
-        told: dict[str, object] = {"values that show it": f"none in {budget.runs} runs: latent"}
-        violations = tuple(
-            replace(violation, evidence={**violation.evidence, **told})
-            for violation in report.violations
-        )
-        return replace(report, violations=violations)
+        return _not_shown(report, budget) if report.violations else report
     first = shown.violations[0]
-    told = {
+    told: dict[str, object] = {
         "values that show it": inputs_text(case, shown.data),
         "eager then": f"{first.place}: {first.evidence.get('eager')}",
         "target then": f"{first.place}: {first.evidence.get('target')}",
@@ -276,6 +281,19 @@ def told_by_values(report: Report, case: Case, shown: ShownValues | None, budget
         kind = "wrong for other values"
         violations = (Violation(equivalence.ORACLE.name, kind, first.place, told),)
     return with_differences(violations, report.documented, report.notes)
+
+
+def _not_shown(report: Report, budget: Budget) -> Report:
+    places = ", ".join(violation.place for violation in report.violations)
+    reason = f"not shown equal: the symbolic values of {places} differ, and no values of"
+    unknown = Report(Verdict.UNKNOWN, reason=f"{reason} {budget.runs} runs show it")
+    told = with_differences((), report.documented, report.notes, unknown)
+    searched = {"values that show it": f"none in {budget.runs} runs: latent"}
+    suspected = (
+        replace(violation, evidence={**violation.evidence, **searched})
+        for violation in report.violations
+    )
+    return replace(told, suspected=tuple(suspected))
 
 
 def inputs_text(case: Case, data: InputData) -> str:
