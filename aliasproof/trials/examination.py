@@ -122,15 +122,14 @@ def _reports_with_values(
 ) -> tuple[Mapping[str, Report], ShownValues | None]:
     """The reports, where that of *equivalence* says which values show its difference, if any do."""
     report = reports[equivalence.ORACLE.name]
-    # An unknown verdict may hide a difference, since other arithmetic may be right. But it may have
-    # zeros of the other sign.
+    # An unknown verdict may hide a difference, since other arithmetic may be right.
     if report.verdict not in (Verdict.VIOLATED, Verdict.UNKNOWN):
         return reports, None
     if trial.trace.nbytes > MOST_BYTES:  # it was too large for the oracle
         return reports, None
     start = time.perf_counter()
     promised = bool(report.violations)
-    shown = search_values(case, target, trial, budget, zero_signs=promised)
+    shown = search_values(case, target, trial, budget, promised=promised)
     spent.graphs += time.perf_counter() - start
     told = told_by_values(report, case, shown, budget)
     return {**reports, equivalence.ORACLE.name: told}, shown

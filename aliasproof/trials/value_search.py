@@ -16,29 +16,33 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.judge import judge
-from aliasproof.oracles.observation import observe
+from aliasproof.oracles.observation import Observation, observe
 from aliasproof.oracles.output_values import OTHER_ZERO
 from aliasproof.oracles.verdict import Report, Verdict, Violation, with_differences
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import SEED, ProgramFunction, seed_generators
 from aliasproof.programs.input_rules import ELEMENT_DTYPES
+from aliasproof.programs.narrow_dtypes import readable
 from aliasproof.programs.program import Program
 from aliasproof.programs.special_values import special_parts
 from aliasproof.programs.storage_bytes import bytes_of
 from aliasproof.programs.storage_values import Number, element_text, texts_of
+from aliasproof.programs.trace import Trace
 from aliasproof.targets.target import Build, Target
 from aliasproof.trials.promises import ON_VALUES
 from aliasproof.trials.trial import Case, Trial, run_eager, run_trial
 
 SMALL = (0, -1, 1, 2, -3)
 LONGEST_TEXT = 12  # elements of a storage in evidence
+MOST_UNCONFIRMED = 5  # differences that a new build, or a control of rounding, did not show
 MOST_CONSTANTS = 8  # of a program; a long one may have hundreds
 
 
@@ -115,40 +119,45 @@ def search_values(
     trial: Trial,
     budget: Budget = Budget(),
     *,
-    zero_signs: bool = True,
+    promised: bool = True,
 ) -> ShownValues | None:
     """Values for the inputs that show a difference; None if the budget ends before.
 
     `trial` is a run of the target whose values are right. Its compiled function is used again, and
-    what it shows is confirmed by a new build. Without `zero_signs`, the sign of a zero is no
-    difference: sums that begin with a zero lose it.
+    what it shows is confirmed by a new build. If equivalence is not `promised`, fewer differences
+    count (see `_counts`).
     """
     if trial.build is None or trial.target.error is not None:
         return None
     start = time.monotonic()
+    unconfirmed = 0
     attempts = itertools.islice(attempted_data(case, constants(case, trial.build)), budget.runs)
     for runs, data in enumerate(attempts, start=1):
         if time.monotonic() - start > budget.seconds:
             return None
         other = data.put_into(case).under(target)
-        if not _differs(other, target, trial.build):
+        counts = partial(_counts, promised=promised, finite=_is_finite(other.fresh_inputs()))
+        if not _differs(other, target, trial.build, counts):
             continue
+        if (unconfirmed := unconfirmed + 1) > MOST_UNCONFIRMED:
+            return None
         # A build may be made for the values that it traced with, so another one decides.
         try:
-            violations = run_trial(other, target).judgement.violations
+            again = run_trial(other, target)
         except Rejected:
             continue
-        shown = tuple(
-            violation
-            for violation in violations
-            if violation.oracle in ON_VALUES and (zero_signs or violation.kind != OTHER_ZERO)
-        )
-        if shown:
+        violations = again.judgement.violations
+        if shown := tuple(one for one in violations if counts(one, again.eager, again.trace)):
             return ShownValues(data, shown, runs)
     return None
 
 
-def _differs(case: Case, target: Target, build: Build) -> bool:
+def _differs(
+    case: Case,
+    target: Target,
+    build: Build,
+    counts: Callable[[Violation, Observation, Trace], bool],
+) -> bool:
     """Whether the compiled function differs from eager in values, on the inputs of a case."""
     try:
         expected, trace = run_eager(case)
@@ -160,7 +169,27 @@ def _differs(case: Case, target: Target, build: Build) -> bool:
     except Rejected:
         return False
     violations = judge(target.contract, expected, actual, trace).violations
-    return any(violation.oracle in ON_VALUES for violation in violations)
+    return any(counts(violation, expected, trace) for violation in violations)
+
+
+def _counts(
+    violation: Violation, eager: Observation, trace: Trace, *, promised: bool, finite: bool
+) -> bool:
+    """Whether a violation is a difference in values that the search is for.
+
+    Where a target may compute by other operators, a sum may begin with a zero, which loses the sign
+    of another; and what rounds may be of several steps, in which infinity becomes NaN.
+    """
+    if violation.oracle not in ON_VALUES or promised:
+        return violation.oracle in ON_VALUES
+    if violation.kind == OTHER_ZERO:
+        return False
+    value = eager.tensors().get(violation.place)
+    return finite or value is None or not trace.tolerance(value).rounds
+
+
+def _is_finite(tensors: Iterable[torch.Tensor]) -> bool:
+    return all(bool(readable(tensor).isfinite().all()) for tensor in tensors)
 
 
 # --- which data is tried --------------------------------------------------------------------------
