@@ -100,9 +100,9 @@ def build(
     compile_one: Any = aot_module if isinstance(function, torch.nn.Module) else aot_function
     compiled = compile_one(
         _with_shape_env(function),
-        fw_compiler=functools.partial(_compile_graph, stages, further, "forward graph"),
-        bw_compiler=functools.partial(_compile_graph, stages, further, "backward graph"),
-        inference_compiler=functools.partial(_compile_graph, stages, further, "inference graph"),
+        fw_compiler=functools.partial(compile_graph, stages, further, "forward graph"),
+        bw_compiler=functools.partial(compile_graph, stages, further, "backward graph"),
+        inference_compiler=functools.partial(compile_graph, stages, further, "inference graph"),
         decompositions=tracing.table,
         keep_inference_input_mutations=keep_input_mutations,
         dynamic=tracing.symbolic,
@@ -133,7 +133,7 @@ def _with_shape_env(function: Function) -> Function:
     return traced
 
 
-def _compile_graph(
+def compile_graph(
     stages: list[Stage], further: Pass | None, name: str, graph: fx.GraphModule, _: Sequence[object]
 ) -> Callable[..., object]:
     """The graph as a compiler returns it. Each graph is added to the stages."""

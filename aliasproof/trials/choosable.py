@@ -26,6 +26,7 @@ from aliasproof.programs.errors import InternalError
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import inductor_reinplace
 from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.user_builds import YOUR_PASS
 from aliasproof.trials.graph_versions import CAPTURE, PassWatch, Version, copied, placeholders
 from aliasproof.trials.training_steps import JOINT, SPLIT, replaced_by
 
@@ -316,4 +317,6 @@ def _runner_of(graph: fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 def _name(version: Version) -> str:
+    if version.part == YOUR_PASS:
+        return f"{YOUR_PASS} `{version.name}`"
     return f"{version.part}: {version.name}"

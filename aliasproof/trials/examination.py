@@ -15,7 +15,7 @@ from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS, all_not_applicable
 from aliasproof.oracles.verdict import Documented, Report, Verdict, Violation
 from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.targets.target import Target
-from aliasproof.trials.attribution import Symptom, at_fault, latent_at_fault
+from aliasproof.trials.attribution import Symptom, at_fault, inherited, latent_at_fault
 from aliasproof.trials.graphs import MOST_BYTES, examine_graphs
 from aliasproof.trials.promises import ON_VALUES
 from aliasproof.trials.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
@@ -165,6 +165,16 @@ def _on_graphs(
         spent.graphs += time.perf_counter() - start
 
 
+def _at_fault(case: Case, target: Target, trial: Trial) -> tuple[Target, Violation]:
+    """The target at fault and its main violation; of a user's code, its own violation if any is."""
+    violations = trial.judgement.violations
+    before = inherited(case, target, trial)
+    own = next((violation for violation in violations if violation not in before), violations[0])
+    guilty = at_fault(case, target, trial, own)
+    yours = target.yours and own not in before
+    return (target, own) if yours and not guilty[0].yours else guilty
+
+
 def _symptom(
     case: Case, target: Target, trial: Trial, reports: Mapping[str, Report]
 ) -> Symptom | None:
@@ -183,7 +193,7 @@ def _symptom(
         return None
     guilty = target
     if trial.judgement.violations:
-        guilty, main = at_fault(case, target, trial, main)
+        guilty, main = _at_fault(case, target, trial)
     elif main.oracle == equivalence.ORACLE.name:
         guilty = latent_at_fault(case, target)
     else:  # the graphs of a target with one variant less are no stages of this one

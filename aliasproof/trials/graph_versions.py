@@ -23,6 +23,8 @@ import torch
 from torch import fx
 
 from aliasproof.programs.errors import InternalError
+from aliasproof.targets.user_builds import YOUR_PASS
+from aliasproof.targets.user_targets import UserPass
 
 _Text: TypeAlias = tuple[tuple[object, ...], ...]
 
@@ -65,7 +67,7 @@ def drivers() -> Mapping[CodeType, Driver]:
     from torch._inductor import compile_fx, pattern_matcher  # noqa: PLC0415
     from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad  # noqa: PLC0415
 
-    from aliasproof.targets import inductor_fx, inductor_reinplace  # noqa: PLC0415
+    from aliasproof.targets import aot, inductor_fx, inductor_reinplace  # noqa: PLC0415
 
     all_drivers = (
         Driver(pre_grad.pre_grad_passes, "pre_grad", "gm"),
@@ -80,6 +82,7 @@ def drivers() -> Mapping[CodeType, Driver]:
         Driver(pattern_matcher.PatternMatcherPass.apply, _PATTERNS, "graph"),
         Driver(inductor_fx.passes_only, "post_grad", "graph"),
         Driver(inductor_reinplace.reinplacing, "post_grad", "graph"),
+        Driver(aot.compile_graph, YOUR_PASS, "graph"),
         Driver(post_grad.post_grad_passes, "post_grad", "gm"),
     )
     return {driver.function.__code__: driver for driver in all_drivers}
@@ -155,6 +158,8 @@ def part_and_pass(frames: Iterable[FrameType]) -> tuple[str, str]:
         name = name or _MAKERS.get(frame.f_code.co_name, frame.f_code.co_name)
         if frame.f_code.co_name in _OBSERVED:
             name = _observed_name(frame)
+        if frame.f_code is UserPass.__call__.__code__:
+            name = frame.f_locals["self"].__name__
         driver = drivers().get(frame.f_code)
         if driver is None:
             continue
