@@ -33,6 +33,7 @@ class Promise(Enum):
     NO_NEW_ALIAS = "no input and output, and no two outputs, share a byte that do not in eager"
     KEEPS_ALIASES = "inputs and outputs that share a byte in eager still do"
     IDENTITY = "an output that is an input in eager is that very object"
+    OBJECTS = "two outputs are one object if and only if they are in eager"
     SIZE_AND_DTYPE = "outputs have eager's sizes and dtypes"
     STRIDE = "outputs have eager's strides"
     STRIDE_OF_PART = "an output that is a part of an intermediate result has eager's strides"

@@ -166,7 +166,7 @@ def grades_of(symptom: Symptom) -> tuple[Symptom, ...]:
 
     A wrong value says more than a wrong layout or alias that may lead to one.
     """
-    if symptom.oracle not in ("aliasing", "metadata"):
+    if symptom.oracle not in ("aliasing", "objects", "metadata"):
         return (symptom,)
     inputs = Symptom(symptom.target, "inputs", "input ends wrong")
     return (symptom, inputs, Symptom(symptom.target, "values", "wrong value"))
