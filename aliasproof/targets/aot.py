@@ -6,7 +6,6 @@ Inductor requests. `aot-epilogue` returns the new contents, and the runtime wrap
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -29,6 +28,7 @@ from aliasproof.oracles.stage import Stage
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import clauses, torch_functionalize
+from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.variants import (
@@ -141,7 +141,7 @@ def compile_graph(
     functional = Stage(name, graph, functional=True, whole=False)
     if further is None:
         return record_stage(stages, functional)
-    functional.graph = copy.deepcopy(graph)
+    functional.graph = copied(graph.graph, graph)
     last = Stage(f"{name} after {further.__name__}", further(graph), functional=False, whole=False)
     stages.append(functional)
     return record_stage(stages, last)

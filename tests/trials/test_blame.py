@@ -79,6 +79,17 @@ def test_a_wrong_pass_is_named(target: Callable[..., object], blamed: str) -> No
     assert result_of(outcome).blamed == blamed
 
 
+def test_a_wrong_pass_on_a_graph_with_a_constant_is_named() -> None:
+    def function(x: Tensor) -> Tensor:
+        x[x > 2] = 2.0
+        return x + 1
+
+    (right,) = check(function, torch.arange(4.0), [does_nothing]).results.values()
+    assert not right.violations
+    outcome = check(function, torch.arange(4.0), [drop_epilogue])
+    assert result_of(outcome).blamed == "your pass `drop_epilogue`"
+
+
 def test_a_wrong_pass_on_a_graph_of_training_is_named() -> None:
     plain_target = of_value(adds_for_multiplies)
     (grad,) = [variant for variant in plain_target.variants if variant.name == "grad"]
