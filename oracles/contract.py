@@ -46,13 +46,14 @@ class Promise(Enum):
     NO_CLOBBERS = "no instruction overwrites bytes that it, or a later one, still reads"
     GRAPHS = "its graphs keep the invariants of FX passes: no mutation except an epilogue"
     GRAPH_METADATA = "the metadata in its graphs is true of a run"
+    NOTED = "each value in its graphs has metadata"
 
 
 # Where the second promise is waived, the first one is, too.
 WIDER = {Promise.STRIDE_OF_PART: Promise.STRIDE}
 
 # Nothing that a caller sees depends on these.
-ON_GRAPHS_ALONE = {Promise.GRAPHS, Promise.GRAPH_METADATA}
+ON_GRAPHS_ALONE = {Promise.GRAPHS, Promise.GRAPH_METADATA, Promise.NOTED}
 
 
 @dataclass(frozen=True, slots=True)

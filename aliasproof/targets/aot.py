@@ -54,6 +54,7 @@ CONTRACT = Contract(
         clauses.NO_OVERLAP_ERROR,
         clauses.OTHER_DECOMPOSITION,
         clauses.FORGETFUL_CACHE,
+        clauses.MISSING_METADATA,
     ),
     preconditions=(
         clauses.OVERLAP_BEYOND_EXPAND,
