@@ -50,11 +50,12 @@ def _among_outputs(eager: Observation, target: Observation) -> Iterator[Differen
         if ours[index] == theirs[index]:
             continue
         if theirs[index] != index:
-            kind, first = "two outputs became one object", theirs[index]
+            kind, first, promise = "two outputs became one object", theirs[index], Promise.OBJECTS
         else:
             kind, first = "two outputs are no longer one object", ours[index]
+            promise = Promise.KEEPS_OBJECTS
         shown = Violation("objects", kind, f"output {first}, output {index}")
-        yield Difference(Promise.OBJECTS, shown)
+        yield Difference(promise, shown)
 
 
 def _first_of_each(outputs: Sequence[object]) -> list[int]:

@@ -40,7 +40,7 @@ from aliasproof.oracles.hashed_memory import HashedMemory
 from aliasproof.oracles.moves import MOVES, in_order
 from aliasproof.oracles.operand_sharing import shared_with_written
 from aliasproof.oracles.products import PRODUCTS, WITH_ADDEND, is_plain_sum, product
-from aliasproof.oracles.selections import hashes_of_selection
+from aliasproof.oracles.selections import REORDERED, hashes_of_selection
 from aliasproof.oracles.symbolic_values import element
 from aliasproof.oracles.value_hashes import (
     OPERANDS,
@@ -156,9 +156,9 @@ class OpHashes:
         selection = hashes_of_selection(self.memory, op, given, results[0]) if results else None
         if selection is None:
             return None
-        hashes, adds = selection
-        self.computing["sum of elements"] += adds
-        return [hashes]
+        # Which elements, an index decides, and it may come from an input on the other side.
+        self.computing[call_name(op, given)] += torch_name(op) not in REORDERED
+        return [selection]
 
     def _product(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
         self.computing["matrix product"] += 1

@@ -29,6 +29,8 @@ from aliasproof.oracles.value_hashes import (
 )
 from aliasproof.programs.eager_call import tensors_in
 
+# These move all elements of their operands, and nothing else.
+REORDERED = ("cat", "stack", "flip", "roll", "repeat")
 # The operands that they take elements of. All other tensors are indices.
 SELECTED_FROM: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("cat", "stack"), ("tensors",)),
@@ -60,8 +62,8 @@ Numbers: TypeAlias = npt.NDArray[np.float64]
 
 def hashes_of_selection(
     memory: HashedMemory, op: OpOverload, given: Mapping[str, Any], result: torch.Tensor
-) -> tuple[Array, bool] | None:
-    """The hashes of the result, and whether the op adds elements; None if it is no such call."""
+) -> Array | None:
+    """The hashes of the result; None if it is no such call."""
     names = SELECTED_FROM.get(torch_name(op))
     if names is None or any(
         given.get(name, plain[0]) not in plain for name, plain in _PLAIN.items()
@@ -79,7 +81,7 @@ def hashes_of_selection(
 
 def _selected(
     memory: HashedMemory, elements: Array, run: Callable[[Numbers], Numbers], result: torch.Tensor
-) -> tuple[Array, bool]:
+) -> Array:
     # Without elements, what remains are the constants that the op gives.
     constants = run(np.zeros(len(elements)))
 
@@ -102,7 +104,7 @@ def _selected(
         made[times > 1] = spread(totals, result.element_size())[times > 1]
         if memory.symbols is not None:
             memory.symbols.note(element_hashes(made[times > 1]), lambda index: "sum of elements")
-    return made, adds
+    return made
 
 
 def _sums(hashes: Array, share: Callable[[Numbers], Numbers]) -> Array:
