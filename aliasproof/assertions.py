@@ -16,6 +16,7 @@ from rich.console import Console
 from aliasproof.candidate_checks import file_source
 from aliasproof.checking import GivenTarget, check
 from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
+from aliasproof.oracles.given_tolerance import GivenTolerance, compared_within
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.execution import seed_generators
 from aliasproof.programs.lifting import lift_program
@@ -43,11 +44,14 @@ def assert_equivalent(
     second_inputs: object = None,
     device: str | None = None,
     accept_documented: bool = False,
+    rtol: float | None = None,
+    atol: float | None = None,
 ) -> None:
     """Assert that a target does with a function, or a program, what eager does.
 
     The same oracles judge as in `aliasproof check`, in this process. `target` is a name, or your
-    own pass or `torch.compile` backend. `kwargs` are keyword arguments of the function. The other
+    own pass or `torch.compile` backend. `rtol` and `atol` are the tolerance of all values, in place
+    of what is known of each operator. `kwargs` are keyword arguments of the function. The other
     options are those of `check`. Neither function nor inputs are changed.
 
     Raises `AssertionError` with what `check` prints if the target differs from eager; with
@@ -62,7 +66,7 @@ def assert_equivalent(
     # A shrinker tries many programs, and shows one.
     shrinking = given is None and currently_in_test_context()
     compare = partial(check, function, given, [target], second_inputs=second_inputs, device=device)
-    comparison = _comparison(compare, shrinking=shrinking)
+    comparison = _comparison(compare, (rtol, atol), shrinking=shrinking)
     status = comparison.exit_status(accept_documented=accept_documented)
     if status == NOTHING_JUDGED:
         if shrinking:
@@ -74,9 +78,11 @@ def assert_equivalent(
         raise AssertionError(f"\n{shown}\n{_reproduction(function, given, comparison)}")
 
 
-def _comparison(compare: Callable[..., Check], *, shrinking: bool) -> Check:
+def _comparison(
+    compare: Callable[..., Check], tolerance: GivenTolerance, *, shrinking: bool
+) -> Check:
     """The check. Most programs that fail show it without the oracles on graphs, which take long."""
-    with _quiet_logs():
+    with _quiet_logs(), compared_within(tolerance):
         comparison = compare(without_graphs=NO_GRAPHS if shrinking else "")
         return compare() if shrinking and not comparison.violated else comparison
 

@@ -16,6 +16,7 @@ from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
 from aliasproof.isolated_check import Begun, CheckRequest
 from aliasproof.oracles.check_result import TargetResult
+from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.processes.isolation import step
 from aliasproof.programs.errors import UserError, out_of_memory
@@ -36,6 +37,7 @@ _prepared: Prepared | None = None
 def begin(request: CheckRequest) -> Begun:
     """Run the user's file, and its function in eager. Raises `UserError` for bad input."""
     global _prepared  # noqa: PLW0603
+    compare_within(request.tolerance)
     grant(request.targets)
     step("the import of a target")
     # Before the user's file runs, which can take long.

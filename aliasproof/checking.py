@@ -28,6 +28,7 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_builds import of_value
 from aliasproof.targets.user_names import grant
+from aliasproof.trials.blame import split_by_blame
 from aliasproof.trials.examination import examine
 from aliasproof.trials.passes import first_wrong_pass
 from aliasproof.trials.trial import Case, EagerRun, Trial, run_eager
@@ -180,11 +181,14 @@ def check_target(
     reports, trial = _examine_twice(
         case, target, EagerRun(eager.observation, eager.trace), without_graphs
     )
+    if trial is not None:
+        reports = split_by_blame(case, target, trial, reports)
     reports = _admit_opaque(reports, prepared.opaque)
+    violation = next((one for report in reports.values() for one in report.violations), None)
     reports = {name: renamed_report(report, eager.names) for name, report in reports.items()}
     result = _result(target, reports, trial, eager.names)
-    if result.violated and not without_graphs:
-        result = replace(result, blamed=_wrong_pass(case, target, result.violations[0]))
+    if violation is not None and not without_graphs:
+        result = replace(result, blamed=_wrong_pass(case, target, violation))
     return replace(result, missed=_missed_opportunities(case, result, trial)) if missed else result
 
 
@@ -194,8 +198,8 @@ def _wrong_pass(case: Case, target: Target, violation: Violation) -> str:
         # Experiments with the code generator take many seconds.
         wrong_pass = first_wrong_pass(case, target, violation, experiments=False)
     except Rejected:
-        return ""
-    return "" if wrong_pass is None else wrong_pass.name
+        return target.yours
+    return target.yours if wrong_pass is None else wrong_pass.name
 
 
 def _result(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aliasproof.oracles.check_result import EagerResult, TargetResult
+from aliasproof.oracles.given_tolerance import NONE_GIVEN, GivenTolerance
 from aliasproof.oracles.verdict import Report, Verdict, Violation, not_applicable, report_of
 from aliasproof.processes.isolation import CPU, TARGET_STEP, Limits
 from aliasproof.processes.outcome import OUT_OF_MEMORY, Death, Outcome, Raised, Returned
@@ -29,6 +30,7 @@ MOST_STACK = 12  # frames of a stack that are evidence
 class CheckRequest:
     """What to check: a file, the names of function and inputs in it, and the targets.
 
+    All values are compared within `tolerance`, if one is given.
     Without targets, the default ones are meant. The inputs are moved to `device`; without one, they
     stay where they are.
     """
@@ -38,6 +40,7 @@ class CheckRequest:
     targets: tuple[str, ...] = ()
     missed: bool = False
     device: str | None = None
+    tolerance: GivenTolerance = NONE_GIVEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aliasproof.oracles.given_tolerance import NONE_GIVEN, GivenTolerance
+
 if TYPE_CHECKING:  # it imports torch, and this module must not
     from aliasproof.programs.program import Program
 
@@ -18,7 +20,7 @@ class MinimizeRequest:
     that is documented or that only graphs show; without it, the main violation is meant. Without a
     target, a script of the user decides. `granted` are the targets that the command line names:
     these may be code of the user, and the target of a stored finding may not. The program is moved
-    to `device`, if one is given.
+    to `device`, if one is given, and values are compared within `tolerance`.
     """
 
     path: Path
@@ -27,6 +29,7 @@ class MinimizeRequest:
     oracle: str | None = None
     device: str | None = None
     granted: tuple[str, ...] = ()
+    tolerance: GivenTolerance = NONE_GIVEN
 
 
 @dataclass(frozen=True, slots=True)

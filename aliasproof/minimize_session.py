@@ -11,6 +11,7 @@ from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.signature import signature
 from aliasproof.minimize_request import MinimizeRequest, Subject
+from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.processes.isolation import step
 from aliasproof.programs.devices import on_device, require_device
@@ -41,6 +42,7 @@ def begin(request: MinimizeRequest) -> Subject:
 
     Raises `UserError` for bad input, and `Rejected` if the function raises in eager.
     """
+    compare_within(request.tolerance)
     grant(request.granted)
     step("the import of a target")
     if request.target is not None:  # before the user's file runs, which can take long
@@ -79,6 +81,7 @@ def _lift(given: UserFunction | Program) -> LiftedProgram:
 
 def attend(request: MinimizeRequest, subject: Subject) -> None:
     """Prepare this process to try candidates."""
+    compare_within(request.tolerance)
     grant(request.granted)
     quiet_torch()
     if subject.user_code:  # only the user's file registers these operators

@@ -34,6 +34,24 @@ def above_zero(metavar: str, text: str, what: str = "a number above 0") -> Any:
     return typer.Option(metavar=metavar, help=text, callback=check)
 
 
+def at_least_zero(metavar: str, text: str) -> Any:
+    """An option for a finite number that is not negative, in the same way."""
+
+    def check(option: typer.CallbackParam, value: float | None) -> float | None:
+        if value is not None and not 0 <= value < math.inf:
+            raise UserError(f"{option.opts[0]} {value:g}: give a number of at least 0")
+        return value
+
+    return typer.Option(metavar=metavar, help=text, callback=check)
+
+
+_TOLERANCE = "Default: what is known of each operator, see docs/oracles.md."
+Rtol = Annotated[
+    float | None, at_least_zero("RTOL", f"Relative tolerance of all values. {_TOLERANCE}")
+]
+Atol = Annotated[
+    float | None, at_least_zero("ATOL", f"Absolute tolerance of all values. {_TOLERANCE}")
+]
 Targets = Annotated[
     list[str] | None,
     typer.Option(

@@ -42,7 +42,6 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             shown = Violation("aliasing", f"lost {between}", f"{one}, {other}")
             differences.append(Difference(Promise.KEEPS_ALIASES, shown))
     differences += _new_self_overlaps(ours, theirs)
-    differences += _identities(eager, target)
     otherwise = Report(Verdict.UNKNOWN, reason=unknown) if unknown else HOLDS
     return contract.report(differences, trace, otherwise)
 
@@ -88,20 +87,6 @@ def _new_self_overlaps(ours: dict[str, Region], theirs: dict[str, Region]) -> It
             yield Difference(Promise.NO_NEW_ALIAS, shown)
 
 
-def _identities(eager: Observation, target: Observation) -> Iterator[Difference]:
-    """Outputs that are an input object in one run and not in the other."""
-    for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
-        ours, theirs = eager.is_input(expected), target.is_input(actual)
-        if ours is None and theirs is not None:
-            place = f"output {index}, input {theirs}"
-            shown = Violation("aliasing", "output became an input", place)
-            yield Difference(Promise.IDENTITY, shown)
-        elif ours is not None and (theirs is None or target.inputs[ours] is not actual):
-            kind = "output is no longer the input itself"
-            shown = Violation("aliasing", kind, f"output {index}, input {ours}")
-            yield Difference(Promise.IDENTITY, shown, of_input=ours)
-
-
 _MEMORY = """
 def memory(t):
     \"\"\"The addresses of the bytes of a tensor.\"\"\"
@@ -110,9 +95,6 @@ def memory(t):
 """
 _SHARED = StandaloneCheck(
     "whether FIRST and SECOND share bytes", "bool(memory(FIRST) & memory(SECOND))", helper=_MEMORY
-)
-_IS_INPUT = StandaloneCheck(
-    "which inputs each output is", "[[output is arg for arg in args] for output in outputs]"
 )
 
 ORACLE = Oracle(
@@ -133,8 +115,6 @@ ORACLE = Oracle(
                     "how many bytes FIRST covers", "len(memory(FIRST))", helper=_MEMORY
                 ),
             ),
-            ("output became an input", _IS_INPUT),
-            ("output is no longer", _IS_INPUT),
         ),
     ),
 )

@@ -114,8 +114,16 @@ class TargetResult:
 
     @property
     def judged(self) -> bool:
-        """True if the target was compared with eager in all results."""
-        return self.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE)
+        """True if the target was compared with eager in all results.
+
+        What is wrong before a user's code was compared, too.
+        """
+        return self.inherits or self.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE)
+
+    @property
+    def inherits(self) -> bool:
+        """True if a layer before a user's code is wrong."""
+        return any(report.inherited for report in self.reports.values())
 
 
 # What `Check.exit_status` answers beside 0.

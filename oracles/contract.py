@@ -33,6 +33,8 @@ class Promise(Enum):
     NO_NEW_ALIAS = "no input and output, and no two outputs, share a byte that do not in eager"
     KEEPS_ALIASES = "inputs and outputs that share a byte in eager still do"
     IDENTITY = "an output that is an input in eager is that very object"
+    OBJECTS = "no two outputs are one object that are two in eager"
+    KEEPS_OBJECTS = "two outputs that are one object in eager still are"
     SIZE_AND_DTYPE = "outputs have eager's sizes and dtypes"
     STRIDE = "outputs have eager's strides"
     STRIDE_OF_PART = "an output that is a part of an intermediate result has eager's strides"
@@ -45,13 +47,14 @@ class Promise(Enum):
     NO_CLOBBERS = "no instruction overwrites bytes that it, or a later one, still reads"
     GRAPHS = "its graphs keep the invariants of FX passes: no mutation except an epilogue"
     GRAPH_METADATA = "the metadata in its graphs is true of a run"
+    NOTED = "each value in its graphs has metadata"
 
 
 # Where the second promise is waived, the first one is, too.
 WIDER = {Promise.STRIDE_OF_PART: Promise.STRIDE}
 
 # Nothing that a caller sees depends on these.
-ON_GRAPHS_ALONE = {Promise.GRAPHS, Promise.GRAPH_METADATA}
+ON_GRAPHS_ALONE = {Promise.GRAPHS, Promise.GRAPH_METADATA, Promise.NOTED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,8 @@ def judge(
             # Other arithmetic may be right, so it neither breaks a promise nor is it documented.
             place = _violation(*wrong[0], eager, target).place
             reason = (
-                f"the value hashes of {place} differ, which proves nothing: the target calls"
-                f" other operators ({called}), and {waiver.reason}"
+                f"not shown equal: {place} is computed by other operators ({called});"
+                f" {waiver.reason}"
             )
             return Report(Verdict.UNKNOWN, reason=reason)
         others = (other for other in contract.waivers if other.promise is not Promise.EQUIVALENCE)

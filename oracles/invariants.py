@@ -36,6 +36,9 @@ from aliasproof.programs.trace import Trace
 aten = torch.ops.aten
 
 
+MISSING = "metadata is missing"
+
+
 class BrokenInvariant(NamedTuple):
     """The node that breaks an invariant, and the evidence."""
 
@@ -65,6 +68,8 @@ class Invariant:
     @property
     def promise(self) -> Promise:
         """The promise that it belongs to."""
+        if self.broken == MISSING:
+            return Promise.NOTED
         on_metadata = self.broken.startswith("metadata")
         return Promise.GRAPH_METADATA if on_metadata else Promise.GRAPHS
 
@@ -180,6 +185,15 @@ def _mutating(run: StageRun) -> Iterator[tuple[fx.Node, NodeCall]]:
 # --- metadata -------------------------------------------------------------------------------------
 
 
+def missing(seen: Seen) -> Iterator[BrokenInvariant]:
+    """A value without metadata, in a graph in which others have some."""
+    if not any("val" in node.node.meta for node in seen.run.nodes):
+        return
+    for node in seen.run.nodes:
+        if node.node.op != "output" and node.locations and "val" not in node.node.meta:
+            yield BrokenInvariant(node.node, {"op": str(node.node.target)})
+
+
 def miscounts(seen: Seen) -> Iterator[BrokenInvariant]:
     """The value has another number of tensors than its metadata.
 
@@ -268,7 +282,9 @@ INVARIANTS: tuple[Invariant, ...] = (
     Invariant("computes after the epilogue began", computes_late, functional=True),
     # ... and after everything is read.
     Invariant("reads what the epilogue overwrote", reads_late, functional=True),
-    # Metadata is true of the value: the number of tensors in it,
+    # Each value has metadata.
+    Invariant(MISSING, missing),
+    # It is true of the value: the number of tensors in it,
     Invariant("metadata has another number of tensors", miscounts),
     # its dtype,
     Invariant("metadata has another dtype", untrue(noted_metadata.dtype)),

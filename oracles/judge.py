@@ -12,6 +12,7 @@ from aliasproof.oracles import (
     invariants,
     metadata,
     mutated_inputs,
+    objects,
     output_values,
     raised_errors,
 )
@@ -30,6 +31,7 @@ ORACLES: tuple[Oracle, ...] = (
     output_values.ORACLE,
     mutated_inputs.ORACLE,
     aliasing.ORACLE,
+    objects.ORACLE,
     metadata.ORACLE,
     equivalence.ORACLE,
     clobbers.ORACLE,

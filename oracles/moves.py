@@ -1,18 +1,14 @@
-"""`MOVES`: ops that pass on the value hashes that they read, perhaps in another order."""
+"""`MOVES`: ops that pass on the value hashes that they read, in their order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
-from torch._ops import OpOverload
 
 from aliasproof.oracles.hashed_memory import HashedMemory
 from aliasproof.oracles.value_hashes import Array, conjugated, negative
-
-aten = torch.ops.aten
 
 MoveRule: TypeAlias = Callable[
     [HashedMemory, Sequence[Any], Mapping[str, Any], torch.Tensor], Array
@@ -52,35 +48,6 @@ def _conjugate(
     return conjugated(shown, result.dtype) if result.is_complex() else shown
 
 
-def _order_rule(op: OpOverload) -> MoveRule:
-    """Elements in another order. The op itself is run on their indices and so gives the order."""
-
-    def rule(
-        memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-    ) -> Array:
-        parts: list[Array] = []
-        count = 0
-
-        def indices_of(value: Any) -> Any:
-            nonlocal count
-            if isinstance(value, torch.Tensor):
-                # The elements of all arguments get consecutive indices, in the order of arguments.
-                parts.append(memory.read_as(value, result.dtype).reshape(-1, result.element_size()))
-                count += value.numel()
-                return torch.arange(count - value.numel(), count).view(value.shape)
-            return (
-                [indices_of(item) for item in value] if isinstance(value, (list, tuple)) else value
-            )
-
-        indices = [indices_of(value) for value in args]
-        # All arguments that are not tensors stay as they are.
-        order = op(*indices, **{name: indices_of(value) for name, value in kwargs.items()})
-        arranged: Array = np.concatenate(parts)[order.numpy()]
-        return arranged
-
-    return rule
-
-
 MOVES: dict[str, MoveRule] = {
     "clone": in_order,
     "_to_copy": in_order,
@@ -95,9 +62,4 @@ MOVES: dict[str, MoveRule] = {
     "neg": _negative,
     "conj_physical": _conjugate,
     "_conj_physical": _conjugate,
-    "cat": _order_rule(aten.cat.default),
-    "stack": _order_rule(aten.stack.default),
-    "flip": _order_rule(aten.flip.default),
-    "roll": _order_rule(aten.roll.default),
-    "repeat": _order_rule(aten.repeat.default),
 }

@@ -40,6 +40,7 @@ from aliasproof.oracles.hashed_memory import HashedMemory
 from aliasproof.oracles.moves import MOVES, in_order
 from aliasproof.oracles.operand_sharing import shared_with_written
 from aliasproof.oracles.products import PRODUCTS, WITH_ADDEND, is_plain_sum, product
+from aliasproof.oracles.selections import REORDERED, hashes_of_selection
 from aliasproof.oracles.symbolic_values import element
 from aliasproof.oracles.value_hashes import (
     OPERANDS,
@@ -82,12 +83,12 @@ class OpHashes:
         given = arguments_by_name(op, args, kwargs)
         if self._folds(op, given, results):
             return [self.memory.constant(tensor) for tensor in results]
+        # Before all other rules: constants hash like the bytes that they are.
+        if is_constant(op, given):
+            return [self.memory.constant(tensor) for tensor in results]
         moved = self._hashes_of_move(op, args, kwargs, results)
         if moved is not None:
             return moved
-        # Before the rules for pointwise ops: constants hash like the bytes that they are.
-        if is_constant(op, given):
-            return [self.memory.constant(tensor) for tensor in results]
         if op in PRODUCTS:
             return [self._product(op, given, results[0])]
         if op is aten.native_dropout.default and (given["p"] == 0 or given["train"] is False):
@@ -151,7 +152,13 @@ class OpHashes:
         if view is not None:
             # The view of the operand shows exactly what the copy has.
             return [self.memory.read(tensor) for tensor in tensors_in(view(*args, **kwargs))]
-        return None
+        given = arguments_by_name(op, args, kwargs)
+        selection = hashes_of_selection(self.memory, op, given, results[0]) if results else None
+        if selection is None:
+            return None
+        # Which elements, an index decides, and it may come from an input on the other side.
+        self.computing[call_name(op, given)] += torch_name(op) not in REORDERED
+        return [selection]
 
     def _product(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
         self.computing["matrix product"] += 1

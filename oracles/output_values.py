@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from aliasproof.oracles.contract import Contract, Difference, Promise
+from aliasproof.oracles.given_tolerance import given_limits
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.standalone_check import StandaloneCheck
@@ -169,8 +170,11 @@ def _same_numbers(expected: object, actual: object, tolerance: Tolerance) -> boo
     if tolerance.zero_sign and expected == actual:
         return True
     # The number came out of a tensor whose dtype is unknown here. float32 is the usual one.
-    rtol, atol = torch.testing._comparison.default_tolerances(torch.float32)
-    return tolerance.rounds and cmath.isclose(expected, actual, rel_tol=rtol, abs_tol=atol)
+    usual = torch.testing._comparison.default_tolerances(torch.float32)
+    given = given_limits(usual)
+    rtol, atol = given or usual
+    rounds = tolerance.rounds or given is not None
+    return rounds and cmath.isclose(expected, actual, rel_tol=rtol, abs_tol=atol)
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
@@ -200,6 +204,8 @@ def equal_elements(
 ) -> torch.Tensor:
     """Per element, whether both are equal as far as the tolerance says. NaN equals NaN."""
     limits = _tolerances(expected.dtype, tolerance.coarser or expected.dtype)
+    if (given := given_limits(limits)) is not None:
+        limits, tolerance = given, replace(tolerance, rounds=True)
     expected, actual = readable(expected), readable(actual)
     if not expected.is_complex():
         return _equal_real(expected, actual, tolerance, limits)

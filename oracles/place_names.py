@@ -35,6 +35,8 @@ def renamed_report(report: Report, names: PlaceNames) -> Report:
             for documented in report.documented
         ),
         notes=tuple(_violation(note, names) for note in report.notes),
+        suspected=tuple(_violation(violation, names) for violation in report.suspected),
+        inherited=tuple(_violation(violation, names) for violation in report.inherited),
     )
 
 

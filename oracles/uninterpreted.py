@@ -28,11 +28,9 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.oracles.calls import (
-    BATCH_NORMS,
     TORCH,
     BoundCall,
     arguments_by_name,
-    batch_norm_with_true_schema,
     is_constant,
     is_out,
     item,
@@ -48,6 +46,7 @@ from aliasproof.oracles.value_hashes import Array, are_constants
 from aliasproof.programs.definedness import ALLOCATES
 from aliasproof.programs.eager_call import tensors_in
 from aliasproof.programs.foreach_calls import is_foreach
+from aliasproof.programs.hidden_writes import BATCH_NORMS, batch_norm_with_true_schema
 from aliasproof.programs.schemas import Kind, facts
 
 aten = torch.ops.aten

@@ -69,6 +69,8 @@ class Report:
 
     `violations` break the contract, `documented` differences do not. `notes` are differences of
     graphs alone, which no result depends on and which the target does not promise to avoid.
+    `suspected` would be violations if some values showed them; none did. `inherited` are those of a
+    layer before the code of a user.
     """
 
     verdict: Verdict
@@ -76,6 +78,8 @@ class Report:
     reason: str = ""
     documented: tuple[Documented, ...] = ()
     notes: tuple[Violation, ...] = ()
+    suspected: tuple[Violation, ...] = ()
+    inherited: tuple[Violation, ...] = ()
 
     @property
     def differences(self) -> tuple[Violation, ...]:

@@ -40,6 +40,9 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
         print_lines(console, "No findings yet." if waits else "No findings.", "bold")
     for name, reason in sorted(campaign.unconfirmed.items()):
         print_lines(console, f"not shown by its reproducer: {name}: {reason}", "yellow")
+    if campaign.total.not_yours:
+        wrong = counted(campaign.total.not_yours, "program")
+        print_lines(console, f"Not yours: {wrong} wrong in a layer of torch before your code.")
     _print_known(console, campaign)
     _print_latent(console, campaign)
     _print_suspicions(console, campaign)

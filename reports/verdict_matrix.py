@@ -26,6 +26,8 @@ WORDS = {verdict: verdict.value for verdict in Verdict} | {
     Verdict.DOCUMENTED: "limit",
 }
 _WORD = max(map(len, WORDS.values()))  # the least columns for a verdict
+OPEN = "?"  # an unknown verdict, in a terminal that is too narrow for the word
+_SHORT = max(len(word) for verdict, word in WORDS.items() if verdict is not Verdict.UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -50,16 +52,18 @@ class VerdictMatrix:
             self._widths = {oracle: max(len(oracle), _WORD) for oracle in reports}
             if self._columns() > self.console.width:
                 # A heading is broken in two, so that no verdict is cut off.
-                self._widths = {oracle: max(_WORD, (len(oracle) + 1) // 2) for oracle in reports}
+                self._widths = {oracle: max(_SHORT, (len(oracle) + 1) // 2) for oracle in reports}
         if self._columns() > self.console.width:
             self._print_list(target, reports)
             return
         if begins:
             self._print_headings()
-        verdicts = [reports[oracle].verdict for oracle in self._widths]
-        self._print_line(
-            Text(target), [Text(WORDS[verdict], STYLES[verdict]) for verdict in verdicts]
-        )
+        cells = []
+        for oracle, width in self._widths.items():
+            verdict = reports[oracle].verdict
+            word = WORDS[verdict] if len(WORDS[verdict]) <= width else OPEN
+            cells.append(Text(word, STYLES[verdict]))
+        self._print_line(Text(target), cells)
 
     def _print_headings(self) -> None:
         for line in range(2):

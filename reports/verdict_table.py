@@ -198,8 +198,10 @@ def _long(value: object) -> bool:
 def _summary(check: Check, strict: bool) -> tuple[str, str]:
     """The last line and its style. With `strict`, notes on graphs count as differences."""
     by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+    inherited = [name for name, it in check.results.items() if it.inherits and not it.violated]
     for name, result in check.results.items():
-        by_verdict[result.verdict].append(name)
+        if name not in inherited:
+            by_verdict[result.verdict].append(name)
     wrong, documented = by_verdict[Verdict.VIOLATED], by_verdict[Verdict.DOCUMENTED]
     equal = by_verdict[Verdict.HOLDS]
     unspecified = check.eager.unspecified is not None
@@ -214,6 +216,8 @@ def _summary(check: Check, strict: bool) -> tuple[str, str]:
     if not differs and check.eager.raised is not None:
         # A target that raises too is right, but no values were compared.
         return "Nothing wrong, but eager raises, so there are no results to compare.", "yellow"
+    if inherited:
+        differs.append(f"Not yours, wrong in a layer of torch before: {', '.join(inherited)}.")
     if not differs and not equal:
         return "Nothing wrong was found, but no target could be judged.", "yellow"
     # "Nothing wrong" beside a difference would be read as the whole answer.
@@ -278,6 +282,8 @@ def report_json(report: Report) -> dict[str, object]:
             for documented in report.documented
         ],
         "notes": list(map(_violation_json, report.notes)),
+        "suspected": list(map(_violation_json, report.suspected)),
+        "not yours": list(map(_violation_json, report.inherited)),
         "evidence": [dict(difference.evidence) for difference in report.differences],
     }
 

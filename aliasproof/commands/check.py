@@ -9,11 +9,13 @@ import typer
 
 from aliasproof.isolated_check import PRELOADED, Begun, CheckRequest, IsolatedCheck
 from aliasproof.options import (
+    Atol,
     File,
     FunctionName,
     InputsName,
     Json,
     MovedTo,
+    Rtol,
     Targets,
     above_zero,
 )
@@ -64,6 +66,8 @@ def check(
     accept_documented: AcceptDocumented = False,
     strict: Strict = False,
     device: MovedTo = None,
+    rtol: Rtol = None,
+    atol: Atol = None,
     json: Json = False,
 ) -> int:
     """Compare your own function with eager. FILE.py defines program(*tensors) and inputs().
@@ -72,7 +76,8 @@ def check(
     internal error; 4 nothing could be judged (eager is undefined or raises, or no target can run
     it).
     """
-    request = CheckRequest(file, (function, inputs), tuple(target or ()), missed, device)
+    names, targets = (function, inputs), tuple(target or ())
+    request = CheckRequest(file, names, targets, missed, device, (rtol, atol))
     if in_process:
         from aliasproof.check_session import run_here
 

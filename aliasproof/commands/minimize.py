@@ -17,7 +17,7 @@ from rich.text import Text
 
 from aliasproof.commands.check import MEMORY_SHARE
 from aliasproof.minimize_request import MinimizeRequest, Subject
-from aliasproof.options import FunctionName, InputsName, Json, MovedTo, Workers
+from aliasproof.options import Atol, FunctionName, InputsName, Json, MovedTo, Rtol, Workers
 from aliasproof.processes.isolation import (
     CPU,
     TARGET_STEP,
@@ -134,6 +134,8 @@ def minimize(
     workers: Workers = None,
     limit: CandidateLimit = 60.0,
     device: MovedTo = None,
+    rtol: Rtol = None,
+    atol: Atol = None,
     json: Json = False,
 ) -> int:
     """Reduce a function or a program as long as a target shows the same difference from eager.
@@ -145,7 +147,8 @@ def minimize(
     """
     if device is None:
         start_server([SESSION])  # it imports torch while this process does
-    request = MinimizeRequest(Path(file), (function, inputs), target, oracle, device)
+    names, within = (function, inputs), (rtol, atol)
+    request = MinimizeRequest(Path(file), names, target, oracle, device, tolerance=within)
     return _minimize(file, request, MinimizeOptions(interesting, output, workers, limit, json))
 
 

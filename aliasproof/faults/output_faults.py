@@ -33,6 +33,11 @@ def _returned_nodes(graph_module: fx.GraphModule) -> list[fx.Node]:
     return [node for node in dict.fromkeys(returned) if isinstance(node.meta["val"], torch.Tensor)]
 
 
+def _place(node: fx.Node) -> tuple[object, ...]:
+    value = node.meta["val"]
+    return storage_of(value), value.dtype, value.shape, value.stride(), value.storage_offset()
+
+
 def _follows_epilogue(node: fx.Node) -> bool:
     """True if a node follows a copy_ of the epilogue, where only views may be."""
     return any(
@@ -58,6 +63,15 @@ def returned_input_is_another_object(graph_module: fx.GraphModule) -> None:
     for node in _returned_nodes(graph_module):
         if node.op == "placeholder":
             _instead(graph_module, node, aten.alias.default)
+
+
+def view_of_an_output_is_that_output(graph_module: fx.GraphModule) -> None:
+    """An output that is a view of another one, of its layout, becomes that very object."""
+    returned = _returned_nodes(graph_module)
+    for node in returned:
+        bases = [base for base in node.all_input_nodes if base in returned]
+        if bases and _place(bases[0]) == _place(node):
+            graph_module.graph.output_node().replace_input_with(node, bases[0])
 
 
 def second_aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
@@ -109,6 +123,7 @@ FAULTS: tuple[Fault, ...] = (
         returned_input_is_another_object,
         "rule of functionalize: an output that is an input is that very object",
     ),
+    after_functionalize(view_of_an_output_is_that_output, "pytorch/pytorch#191449"),
     after_functionalize(second_aliased_output_is_copied, "pytorch/pytorch#89532"),
     after_functionalize(
         repeated_last_output_is_left_out, "rule of functionalize: as many outputs as in eager"

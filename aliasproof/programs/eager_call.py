@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from aliasproof.programs.errors import Rejected
+from aliasproof.programs.hidden_writes import BATCH_NORMS, batch_norm_with_true_schema
 from aliasproof.programs.schemas import Facts, facts
 
 
@@ -30,6 +31,8 @@ class EagerCall:
     @classmethod
     def of(cls, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> EagerCall:
         """The call with these arguments. Raises `Rejected` if a tensor among them is not dense."""
+        if op in BATCH_NORMS:
+            op, args, kwargs = batch_norm_with_true_schema(op, args, kwargs)
         known = facts(op)
         call = cls(op, known, {}, [], [], [])
         for index, argument in enumerate(op._schema.arguments):

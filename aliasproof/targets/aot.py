@@ -6,7 +6,6 @@ Inductor requests. `aot-epilogue` returns the new contents, and the runtime wrap
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -29,6 +28,7 @@ from aliasproof.oracles.stage import Stage
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import clauses, torch_functionalize
+from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.variants import (
@@ -51,9 +51,16 @@ CONTRACT = Contract(
             " (torch/_functorch/_aot_autograd/input_output_analysis.py)",
             only=is_merged,
         ),
+        Waiver(
+            Promise.KEEPS_OBJECTS,
+            "an output that is a view of an input is made again from it, once for each output"
+            " (gen_alias_from_base in torch/_functorch/_aot_autograd/functional_utils.py); Dynamo"
+            " returns each object once",
+        ),
         clauses.NO_OVERLAP_ERROR,
         clauses.OTHER_DECOMPOSITION,
         clauses.FORGETFUL_CACHE,
+        clauses.MISSING_METADATA,
     ),
     preconditions=(
         clauses.OVERLAP_BEYOND_EXPAND,
@@ -100,9 +107,9 @@ def build(
     compile_one: Any = aot_module if isinstance(function, torch.nn.Module) else aot_function
     compiled = compile_one(
         _with_shape_env(function),
-        fw_compiler=functools.partial(_compile_graph, stages, further, "forward graph"),
-        bw_compiler=functools.partial(_compile_graph, stages, further, "backward graph"),
-        inference_compiler=functools.partial(_compile_graph, stages, further, "inference graph"),
+        fw_compiler=functools.partial(compile_graph, stages, further, "forward graph"),
+        bw_compiler=functools.partial(compile_graph, stages, further, "backward graph"),
+        inference_compiler=functools.partial(compile_graph, stages, further, "inference graph"),
         decompositions=tracing.table,
         keep_inference_input_mutations=keep_input_mutations,
         dynamic=tracing.symbolic,
@@ -133,7 +140,7 @@ def _with_shape_env(function: Function) -> Function:
     return traced
 
 
-def _compile_graph(
+def compile_graph(
     stages: list[Stage], further: Pass | None, name: str, graph: fx.GraphModule, _: Sequence[object]
 ) -> Callable[..., object]:
     """The graph as a compiler returns it. Each graph is added to the stages."""
@@ -141,7 +148,7 @@ def _compile_graph(
     functional = Stage(name, graph, functional=True, whole=False)
     if further is None:
         return record_stage(stages, functional)
-    functional.graph = copy.deepcopy(graph)
+    functional.graph = copied(graph.graph, graph)
     last = Stage(f"{name} after {further.__name__}", further(graph), functional=False, whole=False)
     stages.append(functional)
     return record_stage(stages, last)

@@ -119,6 +119,11 @@ MIXED_BASES = Refusal(
     " yet if one is written, as the error says (merge_view_inputs in torch/_functorch)",
     lambda trace: any(is_merged(trace, index) for index in range(len(trace.inputs))),
 )
+MISSING_METADATA = Waiver(
+    Promise.NOTED,
+    "a pass may leave a node without metadata, and Inductor computes it again between its passes"
+    " (FakeTensorUpdater in torch/_inductor/fx_utils.py)",
+)
 # Of the variant *symbolic*.
 NEEDS_NUMBERS = Refusal(
     "symbolic sizes for a kernel that needs numbers",

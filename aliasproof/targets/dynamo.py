@@ -15,7 +15,7 @@ from torch import fx
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets.captured_graph import CapturedGraph
-from aliasproof.targets.clauses import FORGETFUL_CACHE
+from aliasproof.targets.clauses import FORGETFUL_CACHE, MISSING_METADATA
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing, untraced
 from aliasproof.targets.variants import CONTROL_FLOW, GUARDED, SYMBOLIC
@@ -24,6 +24,7 @@ CONTRACT = Contract(
     waivers=(
         Waiver(Promise.GRAPHS, "a captured graph mutates where the program does"),
         FORGETFUL_CACHE,
+        MISSING_METADATA,
     ),
 )
 

@@ -51,6 +51,7 @@ CONTRACT = Contract(
         ),
         Waiver(Promise.GRAPHS, "the exported graph mutates where the function does"),
         clauses.FORGETFUL_CACHE,
+        clauses.MISSING_METADATA,
     ),
     preconditions=(
         Precondition(

@@ -189,6 +189,7 @@ class Target:
     they change a program, the recipe defines `conditions(program, inputs)` as well. `unavailable`
     says in one line why the target cannot run on this machine, and what to install; None if it can.
     `excused` says whether a known bug of torch excuses a violation: it does not for our own pass.
+    `yours` is how messages call the code of a user that it runs; empty if it runs none.
     `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
     `cost` is about how many times as long a program takes as in most targets.
     """
@@ -209,6 +210,7 @@ class Target:
     variants: Sequence[Variant] = ()
     traced_recipe: Callable[[Tracing], str] | None = None
     has_settings: bool = False
+    yours: str = ""
 
     @property
     def earlier(self) -> tuple[Target, ...]:

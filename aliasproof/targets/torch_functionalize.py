@@ -79,6 +79,7 @@ CONTRACT = Contract(
             "its docstring promises nothing about the graph, and an op below it may mutate",
         ),
         clauses.FORGETFUL_CACHE,
+        clauses.MISSING_METADATA,
     ),
     preconditions=(
         Precondition(

@@ -33,7 +33,8 @@ BACKEND_VARIANTS = tuple(
         *variants.CONTROL_FLOW,
     )
 )
-KINDS = {"your pass": PASS_VARIANTS, "your backend": BACKEND_VARIANTS}
+YOUR_PASS, YOUR_BACKEND = "your pass", "your backend"
+KINDS = {YOUR_PASS: PASS_VARIANTS, YOUR_BACKEND: BACKEND_VARIANTS}
 
 NO_GRAPHS = "a backend of a user shows no graphs"
 OTHER_ARITHMETIC = Waiver(
@@ -64,7 +65,8 @@ def of_value(value: object) -> Target:
 def _of_value(value: object, code: CodeName, imported: Import) -> Target:
     user_code = classify(value, code)
     if isinstance(user_code, Target):
-        return replace(user_code, name=code.name, variants=(), has_settings=False)
+        yours = f"your target `{code.attribute}`"
+        return replace(user_code, name=code.name, variants=(), has_settings=False, yours=yours)
     if isinstance(user_code, UserPass):
         return _of_pass(user_code, code, imported)
     return _of_backend(user_code, code, imported)
@@ -81,6 +83,7 @@ def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> Target:
         after=aot.AOT,
         traced_recipe=recipe,
         variants=PASS_VARIANTS,
+        yours=f"{YOUR_PASS} `{user_pass.__name__}`",
     )
 
 
@@ -97,6 +100,7 @@ def _of_backend(backend: UserBackend, code: CodeName, imported: Import) -> Targe
         layer=aot_eager.TARGET,
         traced_recipe=recipe,
         variants=BACKEND_VARIANTS,
+        yours=f"{YOUR_BACKEND} `{backend.__name__}`",
     )
 
 

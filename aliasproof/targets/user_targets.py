@@ -147,6 +147,10 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 class _Inference:
     function: Callable[..., object]
 
+    @property
+    def __name__(self) -> str:
+        return name_of(self.function)
+
     def __call__(self, graph: fx.Graph) -> object:
         return self.function(graph, True)
 

@@ -61,6 +61,27 @@ def at_fault(
     return target, violation
 
 
+def inherited(case: Case, target: Target, trial: Trial) -> dict[Violation, Target]:
+    """The violations that a layer before a user's code shows at the same places, each with it."""
+    if not target.yours or not trial.judgement.violations:
+        return {}
+    shown: dict[Violation, Target] = {}
+    for layer in (target.after, target.layer):
+        if layer is None:
+            continue
+        same = layer.conditions is target.conditions
+        try:
+            earlier = run_trial(case, layer, eager=_eager_of(trial) if same else None)
+        except Rejected:  # the layer is not for this case
+            continue
+        shown |= dict.fromkeys(earlier.judgement.violations, layer)
+    return {one: shown[one] for one in trial.judgement.violations if one in shown}
+
+
+def _eager_of(trial: Trial) -> EagerRun:
+    return EagerRun(trial.eager, trial.trace)
+
+
 class _Wrong(NamedTuple):
     """A layer that breaks the promise of the violation too: its trial and its main violation."""
 
@@ -86,7 +107,7 @@ def _layer(
     """
     # Under the same conditions, the run in eager is the same, so it is used again.
     same = earlier.conditions is target.conditions
-    eager = EagerRun(trial.eager, trial.trace) if same else None
+    eager = _eager_of(trial) if same else None
     try:
         earlier_trial, main = _main_violation(case, earlier, eager)
     except Rejected:  # the earlier target is not for this case
@@ -145,7 +166,7 @@ def grades_of(symptom: Symptom) -> tuple[Symptom, ...]:
 
     A wrong value says more than a wrong layout or alias that may lead to one.
     """
-    if symptom.oracle not in ("aliasing", "metadata"):
+    if symptom.oracle not in ("aliasing", "objects", "metadata"):
         return (symptom,)
     inputs = Symptom(symptom.target, "inputs", "input ends wrong")
     return (symptom, inputs, Symptom(symptom.target, "values", "wrong value"))

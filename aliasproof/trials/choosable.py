@@ -25,8 +25,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from aliasproof.programs.errors import InternalError
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import inductor_reinplace
+from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.trials.graph_versions import CAPTURE, PassWatch, Version, copied, placeholders
+from aliasproof.targets.user_builds import YOUR_PASS
+from aliasproof.trials.graph_versions import CAPTURE, PassWatch, Version, placeholders
 from aliasproof.trials.training_steps import JOINT, SPLIT, replaced_by
 
 # Layers at which a choice can be made, beside the wrappers: the function, the graph that Dynamo
@@ -316,4 +318,6 @@ def _runner_of(graph: fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 def _name(version: Version) -> str:
+    if version.part == YOUR_PASS:
+        return f"{YOUR_PASS} `{version.name}`"
     return f"{version.part}: {version.name}"

@@ -15,8 +15,9 @@ from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS, all_not_applicable
 from aliasproof.oracles.verdict import Documented, Report, Verdict, Violation
 from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.targets.target import Target
-from aliasproof.trials.attribution import Symptom, at_fault, latent_at_fault
+from aliasproof.trials.attribution import Symptom, at_fault, inherited, latent_at_fault
 from aliasproof.trials.graphs import MOST_BYTES, examine_graphs
+from aliasproof.trials.promises import ON_VALUES
 from aliasproof.trials.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
 from aliasproof.trials.value_search import Budget, ShownValues, search_values, told_by_values
 
@@ -49,6 +50,11 @@ class Examination:
         return [violation for report in self.reports.values() for violation in report.violations]
 
     @property
+    def suspected(self) -> list[Violation]:
+        """What would be violations, if some values showed them."""
+        return [violation for report in self.reports.values() for violation in report.suspected]
+
+    @property
     def documented(self) -> list[Documented]:
         """All differences from eager that the target documents, the main one first."""
         return [difference for report in self.reports.values() for difference in report.documented]
@@ -60,8 +66,8 @@ class Examination:
 
     @property
     def suspicious(self) -> bool:
-        """True if the results are right, but an oracle on graphs reports a violation."""
-        return not self.failed and bool(self.violations)
+        """True if the results are right, but an oracle on graphs sees a difference."""
+        return not self.failed and bool(self.violations or self.suspected)
 
 
 def examine(
@@ -99,7 +105,8 @@ def examine(
     elif right or every_oracle:
         on_graphs, mistake = _on_graphs(case, target, trial, spent)
         reports = {**reports, **on_graphs}
-        if search is not None and right and mistake is None:
+        of_values = any(reports[name].violations for name in ON_VALUES)
+        if search is not None and not of_values and mistake is None:
             reports, shown = _reports_with_values(case, target, trial, reports, search, spent)
     symptom = _symptom(case, target, trial, reports) if attribute else None
     return Examination(case, target, reports, trial, None, mistake, shown, symptom, spent)
@@ -121,7 +128,8 @@ def _reports_with_values(
     if trial.trace.nbytes > MOST_BYTES:  # it was too large for the oracle
         return reports, None
     start = time.perf_counter()
-    shown = search_values(case, target, trial, budget)
+    promised = bool(report.violations)
+    shown = search_values(case, target, trial, budget, promised=promised)
     spent.graphs += time.perf_counter() - start
     told = told_by_values(report, case, shown, budget)
     return {**reports, equivalence.ORACLE.name: told}, shown
@@ -157,6 +165,16 @@ def _on_graphs(
         spent.graphs += time.perf_counter() - start
 
 
+def _at_fault(case: Case, target: Target, trial: Trial) -> tuple[Target, Violation]:
+    """The target at fault and its main violation; of a user's code, its own violation if any is."""
+    violations = trial.judgement.violations
+    before = inherited(case, target, trial)
+    own = next((violation for violation in violations if violation not in before), violations[0])
+    guilty = at_fault(case, target, trial, own)
+    yours = target.yours and own not in before
+    return (target, own) if yours and not guilty[0].yours else guilty
+
+
 def _symptom(
     case: Case, target: Target, trial: Trial, reports: Mapping[str, Report]
 ) -> Symptom | None:
@@ -166,12 +184,16 @@ def _symptom(
     that target are stages of this one, so a violation in a graph already names the stage where it
     begins.
     """
-    main = next((violation for report in reports.values() for violation in report.violations), None)
+    seen = [
+        *(violation for report in reports.values() for violation in report.violations),
+        *(violation for report in reports.values() for violation in report.suspected),
+    ]
+    main = next(iter(seen), None)
     if main is None:
         return None
     guilty = target
     if trial.judgement.violations:
-        guilty, main = at_fault(case, target, trial, main)
+        guilty, main = _at_fault(case, target, trial)
     elif main.oracle == equivalence.ORACLE.name:
         guilty = latent_at_fault(case, target)
     else:  # the graphs of a target with one variant less are no stages of this one

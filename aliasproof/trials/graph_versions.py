@@ -19,10 +19,12 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
-import torch
 from torch import fx
 
 from aliasproof.programs.errors import InternalError
+from aliasproof.targets.graph_snapshots import copied
+from aliasproof.targets.user_builds import YOUR_PASS
+from aliasproof.targets.user_targets import UserPass
 
 _Text: TypeAlias = tuple[tuple[object, ...], ...]
 
@@ -65,7 +67,7 @@ def drivers() -> Mapping[CodeType, Driver]:
     from torch._inductor import compile_fx, pattern_matcher  # noqa: PLC0415
     from torch._inductor.fx_passes import joint_graph, post_grad, pre_grad  # noqa: PLC0415
 
-    from aliasproof.targets import inductor_fx, inductor_reinplace  # noqa: PLC0415
+    from aliasproof.targets import aot, inductor_fx, inductor_reinplace  # noqa: PLC0415
 
     all_drivers = (
         Driver(pre_grad.pre_grad_passes, "pre_grad", "gm"),
@@ -80,6 +82,7 @@ def drivers() -> Mapping[CodeType, Driver]:
         Driver(pattern_matcher.PatternMatcherPass.apply, _PATTERNS, "graph"),
         Driver(inductor_fx.passes_only, "post_grad", "graph"),
         Driver(inductor_reinplace.reinplacing, "post_grad", "graph"),
+        Driver(aot.compile_graph, YOUR_PASS, "graph"),
         Driver(post_grad.post_grad_passes, "post_grad", "gm"),
     )
     return {driver.function.__code__: driver for driver in all_drivers}
@@ -134,7 +137,7 @@ class PassWatch:
         text = _text(graph)
         told = event == "return" or not self.versions
         if told and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
-            values = (returned, variable)
+            values = map(_first, (returned, variable))
             root = next((value for value in values if isinstance(value, fx.GraphModule)), None)
             part, name = part_and_pass(_with_callers(frame)) if event == "return" else CAPTURE
             # Torch can write code for a graph that Python does not read. Such a graph cannot run:
@@ -155,6 +158,8 @@ def part_and_pass(frames: Iterable[FrameType]) -> tuple[str, str]:
         name = name or _MAKERS.get(frame.f_code.co_name, frame.f_code.co_name)
         if frame.f_code.co_name in _OBSERVED:
             name = _observed_name(frame)
+        if frame.f_code is UserPass.__call__.__code__:
+            name = frame.f_locals["self"].__name__
         driver = drivers().get(frame.f_code)
         if driver is None:
             continue
@@ -217,11 +222,14 @@ def _after_pass(current: fx.Graph | None, returned: fx.Graph | None) -> fx.Graph
 
 def _graph(value: object) -> fx.Graph | None:
     """The graph in a value of a driver, or in what a pass returns: alone, or first of a tuple."""
-    if isinstance(value, tuple) and value:
-        value = value[0]
+    value = _first(value)
     if isinstance(value, fx.GraphModule):
         return value.graph
     return value if isinstance(value, fx.Graph) else None
+
+
+def _first(value: object) -> object:
+    return value[0] if isinstance(value, tuple) and value else value
 
 
 def placeholders(graph: fx.Graph) -> list[str]:
@@ -236,13 +244,3 @@ def _text(graph: fx.Graph) -> _Text:
         (node.name, node.op, node.target, repr(node.args), repr(node.kwargs))
         for node in graph.nodes
     )
-
-
-def copied(graph: fx.Graph, root: torch.nn.Module | None) -> fx.GraphModule:
-    """A copy of a graph and its metadata, with the modules and constants of its root."""
-    # No deep copy: it copies constants too, and under a fake mode these would become fake.
-    made, nodes = fx.Graph(), dict[fx.Node, fx.Node]()
-    returned = made.graph_copy(graph, nodes)
-    output = made.output(returned)
-    output.meta = dict(graph.output_node().meta)
-    return fx.GraphModule(root if root is not None else torch.nn.Module(), made)

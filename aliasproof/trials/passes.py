@@ -188,11 +188,16 @@ class _StepJudge:
             return None
         finally:
             self.compiled.chosen = None
-        if any(same_promise(other, self.violation) for other in violations):
+        if any(map(self._is_same, violations)):
             return True
         # In the middle of a compilation, a graph may hold what only a compiler can run.
         failed = any(not other.silent for other in violations)
         return None if failed else False
+
+    def _is_same(self, other: Violation) -> bool:
+        # What is wrong at other places may be the fault of a layer before the user's code.
+        here = not self.target.yours or other.place == self.violation.place
+        return here and same_promise(other, self.violation)
 
     def _violations(self, step: Step) -> list[Violation]:
         oracle = self.violation.oracle

@@ -16,7 +16,8 @@ from unittest import mock
 
 from torch import fx
 
-from aliasproof.trials.graph_versions import Version, copied, placeholders
+from aliasproof.targets.graph_snapshots import copied
+from aliasproof.trials.graph_versions import Version, placeholders
 
 # What a step replaces.
 JOINT, SPLIT, FORWARD, BACKWARD = "joint", "split", "forward", "backward"

@@ -16,28 +16,33 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.judge import judge
-from aliasproof.oracles.observation import observe
-from aliasproof.oracles.verdict import Report, Violation, with_differences
+from aliasproof.oracles.observation import Observation, observe
+from aliasproof.oracles.output_values import OTHER_ZERO
+from aliasproof.oracles.verdict import Report, Verdict, Violation, with_differences
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import SEED, ProgramFunction, seed_generators
 from aliasproof.programs.input_rules import ELEMENT_DTYPES
+from aliasproof.programs.narrow_dtypes import readable
 from aliasproof.programs.program import Program
 from aliasproof.programs.special_values import special_parts
 from aliasproof.programs.storage_bytes import bytes_of
 from aliasproof.programs.storage_values import Number, element_text, texts_of
+from aliasproof.programs.trace import Trace
 from aliasproof.targets.target import Build, Target
 from aliasproof.trials.promises import ON_VALUES
 from aliasproof.trials.trial import Case, Trial, run_eager, run_trial
 
 SMALL = (0, -1, 1, 2, -3)
 LONGEST_TEXT = 12  # elements of a storage in evidence
+MOST_UNCONFIRMED = 5  # differences that a new build, or a control of rounding, did not show
 MOST_CONSTANTS = 8  # of a program; a long one may have hundreds
 
 
@@ -109,35 +114,50 @@ def input_storages(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def search_values(
-    case: Case, target: Target, trial: Trial, budget: Budget = Budget()
+    case: Case,
+    target: Target,
+    trial: Trial,
+    budget: Budget = Budget(),
+    *,
+    promised: bool = True,
 ) -> ShownValues | None:
     """Values for the inputs that show a difference; None if the budget ends before.
 
-    `trial` is a run of the target whose results are right. Its compiled function is used again, and
-    what it shows is confirmed by a new build.
+    `trial` is a run of the target whose values are right. Its compiled function is used again, and
+    what it shows is confirmed by a new build. If equivalence is not `promised`, fewer differences
+    count (see `_counts`).
     """
     if trial.build is None or trial.target.error is not None:
         return None
     start = time.monotonic()
+    unconfirmed = 0
     attempts = itertools.islice(attempted_data(case, constants(case, trial.build)), budget.runs)
     for runs, data in enumerate(attempts, start=1):
         if time.monotonic() - start > budget.seconds:
             return None
         other = data.put_into(case).under(target)
-        if not _differs(other, target, trial.build):
+        counts = partial(_counts, promised=promised, finite=_is_finite(other.fresh_inputs()))
+        if not _differs(other, target, trial.build, counts):
             continue
+        if (unconfirmed := unconfirmed + 1) > MOST_UNCONFIRMED:
+            return None
         # A build may be made for the values that it traced with, so another one decides.
         try:
-            violations = run_trial(other, target).judgement.violations
+            again = run_trial(other, target)
         except Rejected:
             continue
-        shown = tuple(violation for violation in violations if violation.oracle in ON_VALUES)
-        if shown:
+        violations = again.judgement.violations
+        if shown := tuple(one for one in violations if counts(one, again.eager, again.trace)):
             return ShownValues(data, shown, runs)
     return None
 
 
-def _differs(case: Case, target: Target, build: Build) -> bool:
+def _differs(
+    case: Case,
+    target: Target,
+    build: Build,
+    counts: Callable[[Violation, Observation, Trace], bool],
+) -> bool:
     """Whether the compiled function differs from eager in values, on the inputs of a case."""
     try:
         expected, trace = run_eager(case)
@@ -149,7 +169,27 @@ def _differs(case: Case, target: Target, build: Build) -> bool:
     except Rejected:
         return False
     violations = judge(target.contract, expected, actual, trace).violations
-    return any(violation.oracle in ON_VALUES for violation in violations)
+    return any(counts(violation, expected, trace) for violation in violations)
+
+
+def _counts(
+    violation: Violation, eager: Observation, trace: Trace, *, promised: bool, finite: bool
+) -> bool:
+    """Whether a violation is a difference in values that the search is for.
+
+    Where a target may compute by other operators, a sum may begin with a zero, which loses the sign
+    of another; and what rounds may be of several steps, in which infinity becomes NaN.
+    """
+    if violation.oracle not in ON_VALUES or promised:
+        return violation.oracle in ON_VALUES
+    if violation.kind == OTHER_ZERO:
+        return False
+    value = eager.tensors().get(violation.place)
+    return finite or value is None or not trace.tolerance(value).rounds
+
+
+def _is_finite(tensors: Iterable[torch.Tensor]) -> bool:
+    return all(bool(readable(tensor).isfinite().all()) for tensor in tensors)
 
 
 # --- which data is tried --------------------------------------------------------------------------
@@ -250,20 +290,14 @@ def _numbers_in(argument: object) -> Iterator[Number]:
 
 
 def told_by_values(report: Report, case: Case, shown: ShownValues | None, budget: Budget) -> Report:
-    """The report of *equivalence*, with the values that show its difference as evidence.
+    """The report of *equivalence*: violated if values show its difference, and else unknown.
 
-    A difference that the contract does not count, since other arithmetic may be right, is a
-    violation if values show it.
+    Other hashes alone prove nothing, since a law of arithmetic may make both sides equal.
     """
     if shown is None:
-        told: dict[str, object] = {"values that show it": f"none in {budget.runs} runs: latent"}
-        violations = tuple(
-            replace(violation, evidence={**violation.evidence, **told})
-            for violation in report.violations
-        )
-        return replace(report, violations=violations)
+        return _not_shown(report, budget) if report.violations else report
     first = shown.violations[0]
-    told = {
+    told: dict[str, object] = {
         "values that show it": inputs_text(case, shown.data),
         "eager then": f"{first.place}: {first.evidence.get('eager')}",
         "target then": f"{first.place}: {first.evidence.get('target')}",
@@ -276,6 +310,19 @@ def told_by_values(report: Report, case: Case, shown: ShownValues | None, budget
         kind = "wrong for other values"
         violations = (Violation(equivalence.ORACLE.name, kind, first.place, told),)
     return with_differences(violations, report.documented, report.notes)
+
+
+def _not_shown(report: Report, budget: Budget) -> Report:
+    places = ", ".join(violation.place for violation in report.violations)
+    reason = f"not shown equal: the symbolic values of {places} differ, and no values of"
+    unknown = Report(Verdict.UNKNOWN, reason=f"{reason} {budget.runs} runs show it")
+    told = with_differences((), report.documented, report.notes, unknown)
+    searched = {"values that show it": f"none in {budget.runs} runs: latent"}
+    suspected = (
+        replace(violation, evidence={**violation.evidence, **searched})
+        for violation in report.violations
+    )
+    return replace(told, suspected=tuple(suspected))
 
 
 def inputs_text(case: Case, data: InputData) -> str:

@@ -107,3 +107,16 @@ def test_a_wrong_target_is_found_and_its_program_is_shrunk() -> None:
         found()
     body = str(failed.value).partition("def program(")[2].partition("return")[0]
     assert len(body.strip().splitlines()) == 2, body  # the head, and one call
+
+
+def test_a_tolerance_that_is_given_is_that_of_all_values() -> None:
+    def off(graph: torch.fx.GraphModule) -> None:
+        mul = torch.ops.aten.mul.Tensor
+        for node in graph.graph.find_nodes(op="call_function", target=mul):
+            node.args = (node.args[0], 3.003)
+
+    with pytest.raises(AssertionError, match="wrong value"):
+        assert_equivalent(lambda x: x * 3, torch.arange(1.0, 5), target=off)
+    assert_equivalent(lambda x: x * 3, torch.arange(1.0, 5), target=off, rtol=0.01)
+    with pytest.raises(AssertionError, match="wrong value"):
+        assert_equivalent(lambda x: x * 3, torch.arange(1.0, 5), target=off, atol=0.001)

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 from aliasproof.oracles.judge import ORACLES
@@ -206,3 +207,32 @@ def test_the_page_shows_what_the_command_prints(call, write, monkeypatch):
 
 def without_version(text: str) -> list[str]:
     return [re.sub(" in torch .*", "", line) for line in text.splitlines()]
+
+
+ROUNDED = """
+import torch
+def program(x):
+    return x * 3
+def inputs():
+    return torch.arange(1.0, 5)
+"""
+OFF = """
+import torch
+def off(graph):
+    for node in graph.graph.nodes:
+        if node.args[1:] == (3,):
+            node.args = (node.args[0], 3.003)
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "minimize"])
+def test_a_tolerance_that_is_given_is_that_of_all_values(call, tmp_path, command: str) -> None:
+    (tmp_path / "rounded.py").write_text(ROUNDED)
+    (tmp_path / "off.py").write_text(OFF)
+    given = [command, "rounded.py", "--target", "off.py:off"]
+    wrong, right = {"check": (1, 0), "minimize": (0, 2)}[command]
+    assert call(*given, "--rtol", 0.0001).code == wrong
+    assert call(*given, "--rtol", 0.01).code == right
+    refused = call(*given, "--atol", -1)
+    assert refused.code == 2
+    assert "--atol -1: give a number of at least 0" in refused.err

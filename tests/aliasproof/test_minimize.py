@@ -69,9 +69,9 @@ def test_a_function_is_reduced_by_a_target(call, mine: Path) -> None:
 def test_what_only_graphs_show_is_found_by_its_name(
     call, program: Callable[..., Program], tmp_path: Path, kind: str
 ) -> None:
-    # The inverse of unfold computes; values show that at infinity only.
-    body = "v0 = aten.unfold.default(x0, 0, 1, 1)\naten.add_.Scalar(v0, 1)\nreturn (x0,)"
-    given, oracle, what = program(body, (1,)), "equivalence", "wrong symbolic value"
+    # The inverse of expand computes; values show that at infinity only.
+    body = "v0 = aten.expand.default(x0, [1, 4])\naten.copy_.default(v0, x1)\nreturn (x0,)"
+    given, oracle, what = program(body, (4,), (1, 4)), "equivalence", "wrong symbolic value"
     folder = tmp_path / "runs" / "some-run" / "suspicions" / "some-name"
     if kind == "latent":
         finding = Finding(

@@ -160,12 +160,14 @@ def test_a_thousand_writes(forgetful_target):
 
 def test_equivalence_sees_what_values_hide(monkeypatch):
     def late(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-        return Build(lambda x, w: (x.sub_(9), torch.nn.functional.linear(x, w).mul(0))[1], [])
+        return Build(
+            lambda x, w: (x.sub_(9), torch.nn.functional.linear(x, w).clamp(min=50))[1], []
+        )
 
     monkeypatch.setitem(TARGETS, "late", Target("late", "", Contract(), late, ""))
 
     def early(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        product = torch.nn.functional.linear(x, w).mul(0)
+        product = torch.nn.functional.linear(x, w).clamp(min=50)
         x.sub_(9)
         return product
 

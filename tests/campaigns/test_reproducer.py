@@ -37,6 +37,7 @@ WRONG = {
     "values": COMPILED + "return lambda x: program(x) + 1",
     "inputs": COMPILED + "return lambda x: program(x.clone()) * 0",
     "aliasing": COMPILED + "return lambda x: program(x).clone()",
+    "objects": COMPILED + "return lambda x: program(x).view_as(x)",
     "metadata": COMPILED + "return lambda x: program(x).expand(1, 4)",
     "errors": COMPILED + "raise RuntimeError('no')",
 }
@@ -238,7 +239,8 @@ KINDS = [
     ("inputs", "input ends wrong", "input 0"),
     ("inputs", "bytes outside the inputs change", "storage of input 0"),
     ("aliasing", "new alias between input and output", "input 0, output 0"),
-    ("aliasing", "output became an input", "output 0, input 0"),
+    ("objects", "output became an input", "output 0, input 0"),
+    ("objects", "two outputs became one object", "output 0, output 1"),
     ("metadata", "wrong stride", "output 0"),
     ("errors", "raises RuntimeError: no", "call"),
     ("errors", "hangs", "call"),

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd program
 # For each oracle, a fault that no other oracle kills on these programs.
 KILLED_BY = {
     "repeated last output is left out": "values",
-    "returned input is another object": "aliasing",
+    "returned input is another object": "objects",
     "clamps are dropped": "equivalence",
     "in place call keeps its metadata": "invariants",
 }
@@ -48,6 +48,15 @@ KILLED_ON = {
         v1 = aten.transpose.int(v0, 0, 1)
         v2 = aten.add.Tensor(x0, v1)
         return (v2,)
+        """,
+        (2, 2),
+    ),
+    "view of an output is that output": (
+        "objects",
+        """
+        v0 = aten.neg.default(x0)
+        v1 = aten.view.default(v0, [2, 2])
+        return v0, v1
         """,
         (2, 2),
     ),

@@ -26,6 +26,7 @@ from aliasproof.generators.operators import OPERATORS
 from aliasproof.oracles.calls import stores, torch_name
 from aliasproof.oracles.forms import functional_form, view_of_copy
 from aliasproof.oracles.moves import MOVES
+from aliasproof.oracles.selections import REORDERED
 from aliasproof.programs.custom_operators import NAMESPACE
 from aliasproof.programs.execution import run
 from aliasproof.programs.foreach_calls import is_foreach
@@ -74,7 +75,7 @@ def declares_value_hash(op: OpOverload) -> bool:
         return hashed_as_a_whole(torch_name(op))
     name = torch_name(form)
     moves = stores(form) or view_of_copy(form) is not None or is_foreach(form)  # one op per item
-    return moves or name in MOVES or facts(form).pointwise or hashed_as_a_whole(name)
+    return moves or name in (*MOVES, *REORDERED) or facts(form).pointwise or hashed_as_a_whole(name)
 
 
 # --- stores by index ------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ def test_no_op_is_declared_twice() -> None:
     assert all((KernelTrait.DIFFERS in row.traits) == (row.why != "") for row in ROWS)
     stores = {str(packet).removeprefix("aten.").rstrip("_") for packet in INDEXED_STORES}
     assert not any(OF_OPS[name].equal for name in stores)
-    assert not any(hashed_as_a_whole(name) for name in MOVES)
+    assert not any(hashed_as_a_whole(name) for name in (*MOVES, *REORDERED))
 
 
 # --- tensor data shown to Python ------------------------------------------------------------------

@@ -332,12 +332,12 @@ def test_other_arithmetic_of_a_target_that_may_do_some_proves_nothing() -> None:
     waived = Contract(waivers=(Waiver(Promise.EQUIVALENCE, "it does arithmetic"),))
     found = report(lambda x: x + x, lambda x: x * 2, X, contract=waived)
     assert (found.verdict, found.differences) == (Verdict.UNKNOWN, ())
-    assert "the value hashes of output 0 differ" in found.reason
+    assert found.reason.startswith("not shown equal: output 0 is computed by other operators")
     found = report(lambda x: x.add_(x), lambda x: x.mul_(2), X, contract=waived)
-    assert "the value hashes of input 0 differ" in found.reason
+    assert found.reason.startswith("not shown equal: input 0")
     lerp, add = torch._foreach_lerp, torch._foreach_add
     found = report(lambda x: lerp([x], [x + 1], 2), lambda x: add([x], 2), X, contract=waived)
-    assert "calls other operators (_foreach_add" in found.reason
+    assert "by other operators (_foreach_add" in found.reason
     assert "it does arithmetic" in found.reason
     assert report(lambda x: x + x, lambda x: x + x, X, contract=waived).verdict is Verdict.HOLDS
 

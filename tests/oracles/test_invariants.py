@@ -308,10 +308,11 @@ def test_a_kernel_may_leave_out_a_result() -> None:
     assert judge_stage(run_stage(tested, inputs()[:1])) == HOLDS
 
 
-def test_a_node_without_metadata_is_not_judged() -> None:
+def test_of_a_node_without_metadata_only_that_is_seen() -> None:
     nodes = noted(tested := calls())
     del nodes["x"].meta["val"], nodes["v"].meta["val"]
-    assert judge_stage(run_stage(tested, inputs())) == HOLDS
+    report = judge_stage(run_stage(tested, inputs()))
+    assert [violation.kind for violation in report.violations] == ["metadata is missing"] * 2
 
 
 @pytest.mark.parametrize(
@@ -355,7 +356,12 @@ def test_a_trace_on_real_tensors_notes_neither_offset_nor_storage() -> None:
 
 def test_each_invariant_has_a_planted_fault() -> None:
     planted = {kind for kind, _, _ in BROKEN.values()} | {kind for kind, _ in UNTRUE.values()}
-    planted |= {"ill-formed graph", "use before definition", "reads what the epilogue overwrote"}
+    planted |= {
+        "metadata is missing",
+        "ill-formed graph",
+        "use before definition",
+        "reads what the epilogue overwrote",
+    }
     assert planted == {invariant.broken for invariant in TIDY}
     assert {invariant.broken for invariant in TIDY} - {
         invariant.broken for invariant in INVARIANTS

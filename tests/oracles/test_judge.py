@@ -11,7 +11,7 @@ from aliasproof.oracles.verdict import Verdict
 
 ALL = Contract()
 X = torch.arange(6.0).view(2, 3)
-NAMES = ["errors", "values", "inputs", "aliasing", "metadata"]
+NAMES = ["errors", "values", "inputs", "aliasing", "objects", "metadata"]
 
 
 def failing(*inputs: torch.Tensor) -> object:
@@ -37,6 +37,7 @@ def test_a_right_run_holds_in_every_respect(runs) -> None:
         ("values", lambda x: x + 1, lambda x: x + 2),
         ("inputs", lambda x: (x.add_(1), None)[1], lambda x: None),
         ("aliasing", lambda x: x + 0, lambda x: x.view_as(x)),
+        ("objects", lambda x: (y := x + 1, y.view_as(y)), lambda x: (y := x + 1, y)),
         ("metadata", lambda x: x + 0, lambda x: (x + 0).double()),
     ],
 )
@@ -67,7 +68,7 @@ def test_the_most_visible_symptom_comes_first(runs) -> None:
 def test_after_an_error_there_is_nothing_to_compare(runs, eager, target) -> None:
     judgement = judge(ALL, *runs(eager, target, [X]))
     assert list(judgement.reports) == NAMES
-    assert verdicts(judgement)[1:] == [Verdict.NOT_APPLICABLE] * 4
+    assert verdicts(judgement)[1:] == [Verdict.NOT_APPLICABLE] * 5
     assert all(report.reason for report in list(judgement.reports.values())[1:])
     assert judgement.documented == []
 
@@ -75,7 +76,7 @@ def test_after_an_error_there_is_nothing_to_compare(runs, eager, target) -> None
 def test_after_a_documented_refusal_there_is_nothing_to_compare(runs) -> None:
     contract = Contract(refusals=(Refusal("", "no", "it says no", lambda trace: True),))
     judgement = judge(contract, *runs(lambda x: x, failing, [X]))
-    assert verdicts(judgement) == [Verdict.DOCUMENTED, *[Verdict.NOT_APPLICABLE] * 4]
+    assert verdicts(judgement) == [Verdict.DOCUMENTED, *[Verdict.NOT_APPLICABLE] * 5]
     assert [found.limitation.reason for found in judgement.documented] == ["it says no"]
 
 

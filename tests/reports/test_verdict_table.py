@@ -63,6 +63,14 @@ def test_no_verdict_is_cut_off_in_a_narrow_terminal(width):
     assert row.split()[1:] == ["holds"] * len(RIGHT)
 
 
+def test_in_a_narrow_terminal_what_is_unknown_is_a_mark():
+    reports = RIGHT | {"values": Report(Verdict.UNKNOWN)}
+    for width, word in ((200, "unknown"), (78, "?")):
+        out = printed(TargetResult("functionalize", None, reports), width=width)
+        (row,) = (line for line in out.splitlines() if line.startswith("functionalize "))
+        assert row.split()[2] == word
+
+
 def test_a_terminal_too_narrow_for_a_table_gets_a_list():
     out = printed(TargetResult("functionalize", None, WRONG), width=40)
     assert "functionalize: wrong in values; holds in errors, inputs" in out

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.checking import check
-from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.stage import Stage
+from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.program import Program
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
@@ -65,8 +66,46 @@ def test_values_are_found(name: str) -> None:
 def test_what_no_value_shows_is_latent() -> None:
     found = searched(lambda x: (x + 1 & 0) + x, lambda x: (x + 2 & 0) + x, torch.arange(4))
     assert found.shown is None
-    (violation,) = found.reports["equivalence"].violations
+    report = found.reports["equivalence"]
+    assert (report.verdict, report.violations) == (Verdict.UNKNOWN, ())
+    assert report.reason == (
+        "not shown equal: the symbolic values of output 0 differ, and no values of 80 runs show it"
+    )
+    (violation,) = report.suspected
     assert violation.evidence["values that show it"] == "none in 80 runs: latent"
+    assert found.suspicious
+    assert found.symptom is not None
+    assert found.symptom.latent
+
+
+def test_a_check_calls_wrong_only_what_values_show() -> None:
+    target = becomes(lambda x: (x + 2 & 0) + x)
+    outcome = check(lambda x: (x + 1 & 0) + x, torch.arange(4), [target])
+    (result,) = outcome.results.values()
+    assert result.reports["equivalence"].verdict is Verdict.UNKNOWN
+    assert outcome.exit_status() == 0
+
+
+def test_where_another_promise_is_broken_values_are_searched_too() -> None:
+    """Its outputs share memory, and values are equal by a law of arithmetic."""
+
+    def other(x: Tensor) -> tuple[Tensor, Tensor]:
+        made = (x + 2 & 0) + x
+        return made, made.view(2, 2)
+
+    case = Case.of_function(lambda x: ((x + 1 & 0) + x, x.view(2, 2) + 0), [torch.arange(4)])
+    found = examine(case, becomes(other), search=Budget(), every_oracle=True)
+    assert found.failed
+    assert found.reports["equivalence"].verdict is Verdict.UNKNOWN
+
+
+def test_of_other_arithmetic_the_sign_of_a_zero_is_no_witness() -> None:
+    function, other = SHOWN["the sign of a zero"]
+    waiver = Waiver(Promise.EQUIVALENCE, "for this test")
+    target = replace(becomes(other), contract=Contract((waiver,)))
+    found = examine(Case.of_function(function, [vector(), vector()]), target, search=Budget())
+    assert found.shown is None
+    assert found.reports["equivalence"].verdict is Verdict.UNKNOWN
 
 
 def test_nothing_is_searched_without_a_difference_or_without_a_budget() -> None:

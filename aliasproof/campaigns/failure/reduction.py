@@ -21,7 +21,6 @@ from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, re
 from aliasproof.campaigns.failure.signature import signature
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
-from aliasproof.oracles import equivalence
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import time_limit
 from aliasproof.processes.forked import forked
@@ -265,7 +264,7 @@ def _latent_shown(failure: Failure, program: Program) -> ReducedFailure | Failur
         if visible is not None:
             return Failure(visible, other, failure.seed)
     time_limit.begin(10)
-    violation = next(iter(examination.reports[equivalence.ORACLE.name].violations), None)
+    violation = next(iter(examination.suspected), None)
     blamed = None if violation is None else first_wrong_pass(case, target, violation)
     return ReducedFailure(
         signature(symptom, program, blamed=blamed.name if blamed else ""),

@@ -64,7 +64,7 @@ def symptom_class(symptom: Symptom) -> str:
     """What a wrong result is about: values wherever they are, or one oracle's matter."""
     if symptom.oracle in ON_VALUES:
         return "values"
-    if symptom.oracle in {"errors", "aliasing"}:
+    if symptom.oracle in {"errors", "aliasing", "objects"}:
         return symptom.oracle
     return f"{symptom.oracle}: {symptom.kind}"
 

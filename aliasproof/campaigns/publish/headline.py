@@ -39,6 +39,8 @@ _EFFECTS = (
     ("output overlaps itself", "returns an output that overlaps itself"),
     ("output became an input", "returns an input in place of a new tensor"),
     ("output is no longer the input itself", "returns another tensor in place of an input"),
+    ("two outputs became one object", "returns one object for two outputs"),
+    ("two outputs are no longer one object", "returns two objects for one output"),
     ("wrong storage offset", "returns an output with a wrong storage offset"),
     ("wrong ", "returns an output with wrong {rest}"),
     ("input ends with another ", "leaves an input with another {rest}"),

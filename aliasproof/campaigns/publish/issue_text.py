@@ -40,6 +40,8 @@ _PROPERTIES = {
     " nothing else of them may change.",
     "aliasing": "Which tensors share memory is visible to the caller: a later write in place to one"
     " of them changes the other.",
+    "objects": "Whether two tensors are one object is visible to the caller: what changes the"
+    " metadata of one, such as `t_` or `resize_`, changes the other.",
     "metadata": "The layout of a result is visible to the caller, for example in `view`,"
     " `as_strided` and `is_contiguous`.",
     "errors": "Eager runs this program, and no documentation excludes it.",

@@ -108,6 +108,10 @@ def _add(program: Program, examination: Examination, result: ShardResult) -> Non
         raise examination.mistake
     if examination.symptom is None:
         return
+    yours = target_named(shard.target).yours
+    if yours and not target_named(examination.symptom.target).yours:
+        result.statistics.not_yours += 1
+        return
     start = processor_seconds()
     if not examination.suspicious:
         failure = Failure.of(

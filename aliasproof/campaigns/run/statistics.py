@@ -10,7 +10,15 @@ from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import Examination
 from aliasproof.trials.trial import Spent
 
-COUNTS = ("programs", "discarded", "violating", "documented", "suspicious", "companions")
+COUNTS = (
+    "programs",
+    "discarded",
+    "violating",
+    "documented",
+    "suspicious",
+    "companions",
+    "not_yours",
+)
 
 
 @dataclass(slots=True)
@@ -20,7 +28,8 @@ class Statistics:
     `discarded` are undefined in eager or rejected. `violating` violate the contract, `documented`
     differ from eager only as the target documents. `suspicious` programs have right results, but an
     oracle on graphs reports a violation. `companions` differ from eager only if they are compiled
-    together with others. `instructions` counts the instructions drawn. `spent` has the seconds by
+    together with others. `not_yours` are wrong in a layer before the code of a user; they are no
+    findings. `instructions` counts the instructions drawn. `spent` has the seconds by
     part, without reduction.
     """
 
@@ -32,6 +41,7 @@ class Statistics:
     companions: int = 0
     instructions: Counts = field(default_factory=Counts)
     spent: Spent = field(default_factory=Spent)
+    not_yours: int = 0
 
     def count(self, examination: Examination) -> None:
         """Count one program."""

@@ -92,7 +92,7 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ())
         suspicions.add(symptom, program, count)
     return ShardResult(
         shard,
-        decoded(Statistics, data["statistics"]),
+        decoded(Statistics, {"not_yours": 0} | data["statistics"]),  # stored runs may lack it
         [failure for failure in failures if not failure.of_group],
         [GroupFailure(it.symptom, it.program) for it in failures if it.of_group],
         suspicions,

@@ -30,7 +30,9 @@ BUG = KnownBug(
     # The inputs are made from a synthetic base, at the offsets that they had in the first call. If
     # the storage ends before, that raises.
     mark=Mark(
-        ("values", "inputs", "aliasing", "errors"), r"^(?!raises)|setStorage", _writes_shared_inputs
+        ("values", "inputs", "aliasing", "objects", "errors"),
+        r"^(?!raises)|setStorage",
+        _writes_shared_inputs,
     ),
     plausible=_writes_shared_inputs,
     rank=360,

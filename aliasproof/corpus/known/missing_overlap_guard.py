@@ -27,7 +27,7 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     # What the first call shows is attributed to `aot-eager`. What is left is that the graph of the
     # first call was used for the second one.
-    mark=Mark(("values", "inputs", "aliasing", "errors"), "", _writes_one_of_several),
+    mark=Mark(("values", "inputs", "aliasing", "objects", "errors"), "", _writes_one_of_several),
     plausible=_writes_one_of_several,
     rank=350,
 )

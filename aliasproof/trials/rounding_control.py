@@ -1,0 +1,154 @@
+"""Is a difference in values rounding? A control decides: both sides run again in float64.
+
+Correct kernels round differently, and a decomposition may overflow where eager's kernel does not.
+Such a difference is gone in float64, and a miscompile is still there.
+
+The control is asked only where rounding can make as large a difference. Code that is wrong for one
+dtype alone is right in float64, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+
+from aliasproof.oracles.judge import Judgement
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.verdict import Report, Verdict, with_differences
+from aliasproof.programs.storage_bytes import bytes_of
+from aliasproof.programs.trace import Trace
+from aliasproof.trials.promises import ON_VALUES
+
+_PLACE = re.compile(r"(?:input|output) \d+")
+SAME = 1e-7  # of the largest number of a tensor: two algorithms for one result, in float64
+CANCELLED = 1e-12  # of the largest input: what is left of numbers that should cancel
+MARGIN = 10.0  # how many times as far off as eager a correct kernel may be
+
+
+def suspects(judgement: Judgement, eager: Observation, trace: Trace) -> list[str]:
+    """The places of wrong floating-point values that come from ops that may round differently."""
+    tensors = eager.tensors()
+    places = [
+        violation.place
+        for name in ON_VALUES
+        for violation in judgement.reports[name].violations
+        if _PLACE.fullmatch(violation.place)
+    ]
+    return [
+        place
+        for place in places
+        if (tensor := tensors.get(place)) is not None
+        and _is_inexact(tensor)
+        and trace.tolerance(tensor).rounds
+    ]
+
+
+def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """The inputs as float64, with the same layouts and sharing; None if that cannot be.
+
+    Then no input has fewer digits, or one storage is read as two dtypes.
+    """
+    dtypes: dict[int, torch.dtype] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        if dtypes.setdefault(storage._cdata, tensor.dtype) != tensor.dtype or _is_lazy(tensor):
+            return None
+    if not any(map(_is_inexact, tensors)):
+        return None
+    buffers: dict[int, torch.Tensor] = {}
+    made = []
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in buffers:
+            whole = storage.nbytes() // tensor.itemsize * tensor.itemsize
+            numbers = bytes_of(storage)[:whole].view(tensor.dtype)
+            buffers[storage._cdata] = numbers.to(_wide(tensor.dtype), copy=True)
+        buffer = buffers[storage._cdata]
+        # `set_` gives a tensor without `_base`, as `clone_inputs` does.
+        empty = torch.empty(0, dtype=buffer.dtype, device=buffer.device)
+        place = buffer.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+        made.append(empty.set_(*place))
+    return made
+
+
+def may_round(
+    places: Sequence[str], eager: Observation, target: Observation, exact: Observation
+) -> bool:
+    """Whether rounding can make differences as large as these. `exact` is eager in float64."""
+    scale = _scale(eager.before)
+    ours, theirs, references = (run.tensors() for run in (eager, target, exact))
+    return all(_may_round(ours[place], theirs[place], references[place], scale) for place in places)
+
+
+def _may_round(
+    one: torch.Tensor, other: torch.Tensor, reference: torch.Tensor, scale: float
+) -> bool:
+    kind = torch.finfo(one.dtype)
+    one, other, reference = map(_as_wide, (one, other, reference))
+    if not one.shape == other.shape == reference.shape:
+        return False
+    largest = max(_scale([one, other]), scale)
+    finite = one.isfinite() & other.isfinite()
+    # Where not all is finite, something may have overflowed: a square does so for its root.
+    if not bool(finite.all()) and largest < kind.max**0.5:
+        return False
+    own = (one - reference)[finite & reference.isfinite()].abs()
+    limit = max(kind.eps**0.5 * largest, MARGIN * float(own.max()) if own.numel() else 0.0)
+    return bool(((one - other)[finite].abs() <= limit).all())
+
+
+def agree(places: Sequence[str], eager: Observation, target: Observation) -> bool:
+    """Whether two runs in float64 have the same values at these places."""
+    scale = _scale(eager.before)
+    ours, theirs = eager.tensors(), target.tensors()
+    return all(_agree(ours[place], theirs.get(place), scale) for place in places)
+
+
+def _agree(one: torch.Tensor, other: torch.Tensor | None, scale: float) -> bool:
+    if other is None or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    # A function may convert to a dtype of its own.
+    same = max(SAME, MARGIN * torch.finfo(one.dtype).eps)
+    one, other = _as_wide(one), _as_wide(other)
+    atol = same * _scale([one, other]) + CANCELLED * scale
+    return torch.allclose(one, other, rtol=0, atol=atol, equal_nan=True)
+
+
+def excused(judgement: Judgement, places: Sequence[str]) -> Judgement:
+    """The judgement without the violations at these places."""
+    reports = dict(judgement.reports)
+    for name in ON_VALUES:
+        report = reports[name]
+        left = [violation for violation in report.violations if violation.place not in places]
+        if len(left) < len(report.violations):
+            reason = f"{', '.join(places)}: rounding alone, since both sides agree in float64"
+            holds = Report(Verdict.HOLDS, reason=reason)
+            reports[name] = with_differences(left, report.documented, report.notes, holds)
+    return Judgement(reports)
+
+
+def _scale(tensors: Sequence[torch.Tensor]) -> float:
+    """The largest finite number in the floating-point ones of these tensors."""
+    numbers = [_as_wide(tensor).abs() for tensor in tensors if _is_inexact(tensor)]
+    finite = [number[number.isfinite()] for number in numbers]
+    return max((float(values.max()) for values in finite if values.numel()), default=0.0)
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def _as_wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(_wide(tensor.dtype))

@@ -1,0 +1,143 @@
+"""Oracle *objects*: outputs that are one object, or an input itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from aliasproof.checking import check
+from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.objects import judge
+from aliasproof.oracles.verdict import HOLDS, Verdict, Violation
+
+
+def waived(promise: Promise, both) -> tuple[Violation, ...]:
+    """The differences that are documented when the promise is not made; all must be."""
+    report = judge(Contract(waivers=(Waiver(promise, "for this test"),)), *both)
+    assert report.verdict is Verdict.DOCUMENTED
+    return tuple(documented.difference for documented in report.documented)
+
+
+ALL = Contract()
+X = torch.arange(6.0).view(2, 3)
+
+
+# --- with inputs ----------------------------------------------------------------------------------
+
+
+def test_an_output_that_is_no_longer_the_input_is_seen(runs) -> None:
+    both = runs(lambda x: x.add_(1), lambda x: x.add_(1).view(2, 3), [X])
+    (violation,) = judge(ALL, *both).violations
+    assert (violation.kind, violation.place) == (
+        "output is no longer the input itself",
+        "output 0, input 0",
+    )
+    assert waived(Promise.IDENTITY, both) == (violation,)
+
+
+def test_an_output_that_becomes_the_input_is_seen(runs) -> None:
+    both = runs(lambda x: x.view(2, 3), lambda x: x, [X])
+    (violation,) = judge(ALL, *both).violations
+    assert (violation.kind, violation.place) == ("output became an input", "output 0, input 0")
+    assert waived(Promise.IDENTITY, both) == (violation,)
+
+
+def test_an_output_that_is_the_wrong_input_is_seen(runs) -> None:
+    base = torch.arange(4.0)
+    report = judge(ALL, *runs(lambda x, y: x, lambda x, y: y, [base, base.view(2, 2)]))
+    assert [each.kind for each in report.violations] == ["output is no longer the input itself"]
+
+
+def test_identity_is_judged_where_the_waiver_does_not_apply(runs) -> None:
+    contract = Contract(
+        waivers=(
+            Waiver(Promise.IDENTITY, "for this test", unless=lambda trace: len(trace.inputs) == 1),
+        )
+    )
+    lost = judge(contract, *runs(lambda x: x, lambda x: x.view(2, 3), [X]))
+    assert [each.kind for each in lost.violations] == ["output is no longer the input itself"]
+    waived = judge(contract, *runs(lambda x, y: x, lambda x, y: x.view(2, 3), [X, X.clone()]))
+    assert (waived.violations, waived.differences) == ((), lost.violations)
+
+
+# --- among outputs --------------------------------------------------------------------------------
+
+
+def of_one(x: Tensor) -> tuple[Tensor, Tensor]:
+    made = x * 2
+    return made, made
+
+
+def of_two(x: Tensor) -> tuple[Tensor, Tensor]:
+    made = x * 2
+    return made, made.view(2, 3)
+
+
+AMONG = {
+    "two outputs became one object": (of_two, of_one, Promise.OBJECTS),
+    "two outputs are no longer one object": (of_one, of_two, Promise.KEEPS_OBJECTS),
+}
+
+
+@pytest.mark.parametrize("kind", AMONG)
+def test_outputs_that_are_one_object_in_one_run_are_seen(runs, kind: str) -> None:
+    eager, target, promise = AMONG[kind]
+    both = runs(eager, target, [X])
+    (violation,) = judge(ALL, *both).violations
+    assert (violation.kind, violation.place) == (kind, "output 0, output 1")
+    assert waived(promise, both) == (violation,)
+
+
+def test_each_output_is_compared_with_the_first_that_it_is(runs) -> None:
+    def three(x: Tensor) -> list[Tensor]:
+        made = x * 2
+        return [x + 1, made, made, made]
+
+    found = judge(ALL, *runs(lambda x: [x + 1, *[x * 2 for _ in range(3)]], three, [X]))
+    assert [violation.place for violation in found.violations] == [
+        "output 1, output 2",
+        "output 1, output 3",
+    ]
+
+
+# What eager returns as one object, and as two; compilers must do the same.
+RIGHT: dict[str, Callable[..., object]] = {
+    "an input twice": lambda x: (x, x),
+    "a result twice": of_one,
+    "what is contiguous already": lambda x: (made := x * 2, made.contiguous()),
+    "what has the dtype already": lambda x: (made := x * 2, made.to(torch.float32), made.float()),
+    "what a write returns": lambda x: (made := x * 2, made.add_(1), x.mul_(2)),
+    "a view of an input twice": lambda x: (made := x.t(), made),
+    "a view of another size": lambda x: (made := x * 2, made.view(6), made.t()),
+    "numbers": lambda x: (1, 1, made := x * 2, None, None, made),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_same_twice_holds(runs, name: str) -> None:
+    assert judge(ALL, *runs(RIGHT[name], RIGHT[name], [X])) == HOLDS
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_no_target_is_blamed_for_what_eager_does(name: str) -> None:
+    targets = ["functionalize", "fx-reinplace", "aot", "aot-eager", "inductor-fx", "reference"]
+    outcome = check(RIGHT[name], X, targets)
+    for result in outcome.results.values():
+        assert not result.reports["objects"].violations
+
+
+def test_outputs_that_do_not_match_leave_it_unknown(runs) -> None:
+    assert judge(ALL, *runs(of_one, lambda x: x, [X])).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+def test_inductor_returns_one_object_twice() -> None:
+    (result,) = check(of_two, X, ["inductor-fx"]).results.values()
+    assert [violation.oracle for violation in result.violations] == ["objects"]
+    assert result.blamed == "joint_graph: remove_noop_ops"
+    first, second = torch.compile(of_two)(X)
+    second.t_()
+    assert first.shape == (3, 2)
