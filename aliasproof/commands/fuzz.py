@@ -15,25 +15,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aliasproof.options import Json, Targets, above_zero, whole_number
+from aliasproof.options import Json, above_zero, targets_option, whole_number
 from aliasproof.processes.interrupts import Interrupts
 from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.reports.console import notes, print_notes, relative, results, write_json
 from aliasproof.reports.wording import counted
 from aliasproof.startup import quit_now, quitting_at_ctrl_c
+from aliasproof.targets.default_targets import FUZZED
 
 if TYPE_CHECKING:  # it imports torch
     from aliasproof.campaigns.store.plan import Plan
 
-# `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
-# `functionalize` shows alone is attributed to it.
-DEFAULT_TARGETS = ("inductor-fx", "aot", "inductor", "fx-reinplace")
 DEFAULT_SECONDS = 90.0
 LARGEST = 4  # worker processes per core
 PROFILES = {"dev": 90.0, "ci": 300.0, "nightly": 8 * 3600.0}  # seconds
 WHOLE = "a whole number, "
 
-
+Targets = Annotated[list[str] | None, targets_option(FUZZED)]
 Seconds = Annotated[
     float | None,
     above_zero(
@@ -214,7 +212,7 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
     from aliasproof.targets.user_names import grant
 
     stored = None if run is None else stored_plan(run)
-    base = stored or Plan(DEFAULT_TARGETS)
+    base = stored or Plan(FUZZED)
     # Only what the command line names: a file names no code to import.
     grant(targets)
     names = dict.fromkeys(target_named(name).name for name in targets or base.targets)

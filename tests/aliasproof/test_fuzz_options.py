@@ -9,8 +9,9 @@ import pytest
 import aliasproof.campaigns.run.fuzz
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
-from aliasproof.commands.fuzz import DEFAULT_SECONDS, DEFAULT_TARGETS
+from aliasproof.commands.fuzz import DEFAULT_SECONDS
 from aliasproof.programs.errors import UserError
+from aliasproof.targets.default_targets import FUZZED
 
 MakePlan = Callable[..., Plan]
 
@@ -37,7 +38,7 @@ def plan(call, monkeypatch) -> MakePlan:
 
 def test_without_options_there_is_a_time_limit(plan):
     made = plan()
-    assert (made.targets, made.seconds, made.finish) == (DEFAULT_TARGETS, DEFAULT_SECONDS, False)
+    assert (made.targets, made.seconds, made.finish) == (FUZZED, DEFAULT_SECONDS, False)
 
 
 def test_a_run_goes_on_as_it_was_and_finishes_what_it_found(plan):
