@@ -23,7 +23,7 @@ from aliasproof.programs.lifting import lift_program
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import clone_inputs
 from aliasproof.reports.console import FILE_WIDTH
-from aliasproof.reports.verdict_table import CheckPrinter
+from aliasproof.reports.verdict_table import CheckPrinter, Shown
 from aliasproof.targets.target import Function
 from aliasproof.user_code.comparable import Comparable
 
@@ -67,13 +67,13 @@ def assert_equivalent(
     shrinking = given is None and currently_in_test_context()
     compare = partial(check, function, given, [target], second_inputs=second_inputs, device=device)
     comparison = _comparison(compare, (rtol, atol), shrinking=shrinking)
-    status = comparison.exit_status(accept_documented=accept_documented)
+    status = comparison.exit_status()
     if status == NOTHING_JUDGED:
         if shrinking:
             event("not judged")
             reject()
         raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
-    if status == DIFFERS:
+    if status == DIFFERS or (comparison.documented and not accept_documented):
         shown = _report_text(function, comparison)
         raise AssertionError(f"\n{shown}\n{_reproduction(function, given, comparison)}")
 
@@ -106,7 +106,8 @@ def _report_text(function: Program | Function, comparison: Check) -> str:
     text = io.StringIO()
     console = Console(file=text, highlight=False, emoji=False, markup=False, width=FILE_WIDTH)
     name = getattr(function, "__qualname__", type(function).__name__)
-    printer = CheckPrinter(console, name, list(comparison.results), comparison.eager)
+    shown = Shown(documented=True)
+    printer = CheckPrinter(console, name, list(comparison.results), comparison.eager, shown)
     printer.begin()
     for result in comparison.results.values():
         printer.target(result)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from aliasproof.campaigns.store.run_folder import read_finding
-from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
+from aliasproof.checking import Prepared, check_target, default_targets, prepare
 from aliasproof.isolated_check import Begun, CheckRequest
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.given_tolerance import compare_within
@@ -23,6 +23,7 @@ from aliasproof.programs.errors import UserError, out_of_memory
 from aliasproof.programs.execution import SEED
 from aliasproof.programs.program import Program
 from aliasproof.reports.console import output_for_results
+from aliasproof.targets.default_targets import CHECKED
 from aliasproof.targets.registry import is_importable
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
@@ -41,7 +42,7 @@ def begin(request: CheckRequest) -> Begun:
     grant(request.targets)
     step("the import of a target")
     # Before the user's file runs, which can take long.
-    chosen = [target_named(name) for name in request.targets or DEFAULT_TARGETS]
+    chosen = [target_named(name) for name in request.targets or default_targets()]
     quiet_torch()
     names = FileNames(*request.names)
     # The file may run in several processes, and should make the same inputs in each.
@@ -63,9 +64,17 @@ def begin(request: CheckRequest) -> Begun:
         if out_of_memory(error.__cause__):
             raise MemoryError from error
         raise
-    notes = (*_prepared.notes, *_own_target(request))
+    notes = (*_prepared.notes, *_left_out(request), *_own_target(request))
     after = {choice.name: choice.earlier[-1].name if choice.earlier else None for choice in chosen}
     return Begun(_prepared.eager.without_tensors(), notes, after, EVERY_ORACLE)
+
+
+def _left_out(request: CheckRequest) -> Iterator[str]:
+    """The default targets that this machine cannot run, and why."""
+    for name in () if request.targets else CHECKED:
+        reason = target_named(name).unavailable()
+        if reason is not None:
+            yield f"left out: {name} {reason}"
 
 
 def _own_target(request: CheckRequest) -> Iterator[str]:

@@ -24,6 +24,7 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.trace import Trace
 from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.reports.side_by_side import named_rows, value_text
+from aliasproof.targets.default_targets import CHECKED
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_builds import of_value
@@ -37,8 +38,6 @@ from aliasproof.user_code.call_arguments import check_arguments
 from aliasproof.user_code.comparable import Comparable
 from aliasproof.user_code.user_file import raised_text
 
-# `inductor` is asked for by name: to generate code takes seconds.
-DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "inductor-fx", "identity")
 # A name, a target, or a pass or backend of the caller.
 GivenTarget: TypeAlias = str | Target | Callable[..., object]
 MOST_NAMED = 8  # captured tensors named in a note
@@ -47,7 +46,7 @@ MOST_NAMED = 8  # captured tensors named in a note
 def check(
     function: Program | Function,
     inputs: object = None,
-    targets: Sequence[GivenTarget] = DEFAULT_TARGETS,
+    targets: Sequence[GivenTarget] | None = None,
     *,
     second_inputs: object = None,
     file: Path | None = None,
@@ -58,14 +57,16 @@ def check(
     """Run a function in eager and through targets, and let every oracle compare the runs.
 
     Neither the inputs nor the function are changed. A `Program` brings its own inputs. Inputs are
-    in a form of `CallArguments`. A target is given by its name, or it is a pass or a backend.
+    in a form of `CallArguments`. A target is given by its name, or it is a pass or a backend;
+    without targets, those of `default_targets` are meant.
     `second_inputs` are those of a second call, for targets that make one; only their tensors may
     differ. `file` is the file of the function: errors then name their line in it. `missed` also
     asks what targets could have done in place. The inputs are moved to `device`, such as "cuda", if
     one is given. `without_graphs` is as in `check_target`. Raises `UserError` for an unknown
     target, a device that is not there, or inputs that cannot be compared.
     """
-    chosen = [_target(given) for given in dict.fromkeys(targets)]
+    given = default_targets() if targets is None else targets
+    chosen = [_target(choice) for choice in dict.fromkeys(given)]
     # The caller's random numbers must not depend on whether something was checked before.
     with torch.random.fork_rng(devices=_generators()):
         prepared = prepare(function, inputs, second_inputs, file=file, device=device)
@@ -76,6 +77,11 @@ def check(
             for choice in chosen
         }
     return Check(prepared.eager, results, list(prepared.notes))
+
+
+def default_targets() -> list[str]:
+    """What a user of `torch.compile` runs, as far as this machine can run it."""
+    return [name for name in CHECKED if target_named(name).unavailable() is None]
 
 
 def _target(given: GivenTarget) -> Target:

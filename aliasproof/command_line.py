@@ -7,6 +7,8 @@ torch when they are called: `--help` must not wait for it.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import sys
 import traceback
@@ -154,8 +156,10 @@ def main() -> None:
     # Torch's C++ code writes warnings itself. It reads this level when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     code = run(sys.argv[1:])
-    if code == INTERRUPTED:
-        # All is ended and said. To tear down torch would take a second more.
+    if "torch" not in sys.modules:
+        sys.exit(code)
+    # All is ended and said. To tear down torch would take seconds, and to wait for threads longer.
+    with contextlib.suppress(OSError):  # nobody reads it any more
         sys.stdout.flush()
-        os._exit(code)
-    sys.exit(code)
+    atexit._run_exitfuncs()
+    os._exit(code)

@@ -52,16 +52,20 @@ Rtol = Annotated[
 Atol = Annotated[
     float | None, at_least_zero("ATOL", f"Absolute tolerance of all values. {_TOLERANCE}")
 ]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option(
+
+
+def targets_option(default: Sequence[str], where: str = "") -> Any:
+    """The option for targets. Its help names those that are meant without it."""
+    return typer.Option(
         "--target",
         "-t",
         metavar="TARGET",
         help="Target to test, see 'aliasproof targets'; or your own pass or torch.compile backend"
-        " as PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION. Repeat the option for more targets.",
-    ),
-]
+        " as PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION. Repeat the option for more targets."
+        f" Default: {', '.join(default)}{where}.",
+    )
+
+
 OwnTarget = Annotated[
     str | None,
     typer.Option(

@@ -32,13 +32,13 @@ from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
 from aliasproof.programs.regions import overlap
 from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.targets.default_targets import PROVED
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.symbolic_sizes import SymbolicBuild, symbolic_build
 from aliasproof.targets.target import Function, Target
 from aliasproof.user_code.comparable import Comparable
 from aliasproof.user_code.user_file import FileNames, UserFunction, apply_to, raised_text
 
-DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 ANCHORS = 2  # sizes at which layouts of fake tensors are compared with a real run
 MOST_COUNTED = 5_000  # sizes in range; if there are more, nobody counts which are covered
 MOST_BYTES = 1 << 30  # of the inputs of a real run
@@ -61,7 +61,7 @@ DEFAULT_SIZES = Range()
 def prove_function(
     function: Program | Function,
     inputs: object = (),
-    targets: Sequence[str] = DEFAULT_TARGETS,
+    targets: Sequence[str] = PROVED,
     sizes: Range = DEFAULT_SIZES,
     limit: float = 10.0,
 ) -> list[TargetProofs]:

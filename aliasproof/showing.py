@@ -17,6 +17,7 @@ from aliasproof.programs.devices import require_device
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.printing import source
 from aliasproof.reports.console import output_for_results, print_lines, results, write_json
+from aliasproof.reports.differences import print_violation
 from aliasproof.reports.finding_report import (
     print_finding,
     print_new_run,
@@ -25,7 +26,7 @@ from aliasproof.reports.finding_report import (
     print_suspicion,
 )
 from aliasproof.reports.side_by_side import rows
-from aliasproof.reports.verdict_table import print_violation, report_json
+from aliasproof.reports.verdict_json import report_json
 from aliasproof.targets.registry import is_importable
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target

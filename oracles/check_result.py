@@ -143,16 +143,18 @@ class Check:
         """True if any target violates its contract."""
         return any(result.violated for result in self.results.values())
 
-    def exit_status(self, *, accept_documented: bool = False, strict: bool = False) -> int:
-        """0 if targets were judged and equal eager, 1 if one differs, 4 if none was judged.
+    @property
+    def documented(self) -> bool:
+        """True if any target differs from eager as it documents."""
+        return any(result.documented for result in self.results.values())
 
-        With `accept_documented`, differences that a target documents do not count. With `strict`,
-        notes count.
+    def exit_status(self, *, strict: bool = False) -> int:
+        """0 if targets were judged and none is violated, 1 if one is, 4 if none was judged.
+
+        A difference that a target documents is no violation. With `strict`, notes count.
         """
-        for result in self.results.values():
-            documented = bool(result.documented) and not accept_documented
-            if result.violated or documented or (strict and result.notes):
-                return DIFFERS
+        if self.violated or (strict and any(result.notes for result in self.results.values())):
+            return DIFFERS
         return 0 if any(result.judged for result in self.results.values()) else NOTHING_JUDGED
 
     def already_in(self, result: TargetResult, violation: Violation) -> str | None:

@@ -21,10 +21,10 @@ from aliasproof.reports.console import (
     print_lines,
     relative,
 )
+from aliasproof.reports.differences import print_rows, print_violation
 from aliasproof.reports.program_code import print_program
 from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.side_by_side import rows
-from aliasproof.reports.verdict_table import print_rows, print_violation
 from aliasproof.reports.wording import counted
 
 

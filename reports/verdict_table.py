@@ -1,26 +1,42 @@
-"""The outcome of a check: a table of verdicts, reasons, differences with evidence, both runs."""
+"""The outcome of a check on one screen: a table of verdicts, reasons, differences with evidence.
+
+What is long is cut, what is many is counted, and what is documented has one line. `--json` has all.
+"""
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.text import Text
 
-from aliasproof.oracles.check_result import Check, EagerResult, Row, TargetResult
+from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
 from aliasproof.oracles.place_names import renamed
-from aliasproof.oracles.verdict import Limitation, Report, Verdict, Violation
+from aliasproof.oracles.verdict import Verdict, Violation
 from aliasproof.reports.console import new_table, print_heading, print_lines, print_table
+from aliasproof.reports.differences import print_differences
 from aliasproof.reports.verdict_matrix import VerdictMatrix
+from aliasproof.reports.wording import counted, in_columns, in_lines, listed
 
 if TYPE_CHECKING:  # it imports torch, and the process that prints starts at once
     from aliasproof.oracles.missed import Opportunity
 
-LONG_EVIDENCE = 60  # characters; longer evidence has lines of its own
+MOST_OUTPUT_LINES, MOST_LINES_OF_OUTPUT = 7, 3  # of all outputs of eager, and of one
+MOST_REASONS, LONGEST_REASON = 6, 160
+MOST_PLACES = 3  # named in one line
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is asked for: differences that are documented in full, and notes on graphs.
+
+    With `strict`, notes on graphs count as differences.
+    """
+
+    documented: bool = False
+    strict: bool = False
 
 
 @dataclass(slots=True)
@@ -31,15 +47,17 @@ class CheckPrinter:
     name: str
     targets: Sequence[str]
     eager: EagerResult
-    strict: bool = False  # notes on graphs count as differences
+    shown: Shown = field(default_factory=Shown)
     _matrix: VerdictMatrix = field(init=False)
 
     def __post_init__(self) -> None:
         self._matrix = VerdictMatrix(self.console, self.targets)
 
     def begin(self) -> None:
-        """Print the eager run."""
-        print_lines(self.console, f"{self.name} in torch {self.eager.torch}", "bold")
+        """Print what is compared with what, and the eager run."""
+        through = ", ".join(self.targets)
+        head = f"{self.name} in torch {self.eager.torch}, eager beside {through}"
+        print_lines(self.console, head, "bold")
         _print_eager(self.console, self.eager)
         if self.eager.unjudged is not None:
             print_lines(self.console, f"\nNothing was compared: {self.eager.unjudged}.", "yellow")
@@ -55,15 +73,24 @@ class CheckPrinter:
         """Print the reasons, each violation with its evidence, and both runs."""
         if self.eager.unjudged is not None:
             return
-        _print_reasons(self.console, check.results)
+        documented = () if self.shown.documented else _documented(check)
+        lines = [
+            *((reason, "dim") for reason in _reasons(check.results)),
+            *((line, "red") for line in documented),
+            *((note, "dim") for note in _notes(check.results, strict=self.shown.strict)),
+        ]
+        if lines:
+            self.console.print()
+        for line, style in lines:
+            print_lines(self.console, line, style)
         for result in check.results.values():
-            if result.violated or result.documented:
-                _print_differences(self.console, check, result)
+            if result.violated or (self.shown.documented and result.documented):
+                print_heading(self.console, result.target)
+                print_differences(self.console, check, result, documented=self.shown.documented)
             if result.missed is not None:
                 _print_missed(self.console, result.target, result.missed)
-        _print_notes(self.console, check.results)
         self.console.print()
-        print_lines(self.console, *_summary(check, self.strict))
+        print_lines(self.console, *_summary(check, self.shown))
 
 
 def _print_eager(console: Console, eager: EagerResult) -> None:
@@ -76,27 +103,60 @@ def _print_eager(console: Console, eager: EagerResult) -> None:
     table = new_table(header=False)
     table.add_column("", style="dim")
     table.add_column("", overflow="fold")
+    left = MOST_OUTPUT_LINES
     for index, output in enumerate(eager.outputs):
-        place = renamed(f"output {index}", eager.names)
-        table.add_row(f"eager {place}", output)
+        if left == 0:
+            break
+        text = in_lines(output, min(left, MOST_LINES_OF_OUTPUT))
+        left -= len(text.splitlines())
+        table.add_row(f"eager {renamed(f'output {index}', eager.names)}", text)
     print_table(console, table)
+    if table.row_count < len(eager.outputs):
+        print_lines(console, f"and {counted(len(eager.outputs) - table.row_count, 'more output')}")
 
 
-def _print_reasons(console: Console, results: Mapping[str, TargetResult]) -> None:
-    """Print why oracles did not decide, once for all oracles and targets with the same reason."""
+def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
+    """Why oracles did not decide, once for all oracles and targets with the same reason."""
     targets: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, result in results.items():
         # Often all oracles have one reason, such as a precondition that is not met.
-        reasons = [report.reason for report in result.reports.values() if report.reason]
-        for reason in dict.fromkeys(reasons):
+        for reason in dict.fromkeys(_reasons_of(result)):
             oracles = tuple(
                 oracle for oracle, report in result.reports.items() if report.reason == reason
             )
             targets.setdefault((reason, oracles), []).append(name)
+    lines = []
     for (reason, oracles), names in targets.items():
         which = "" if len(oracles) == len(results[names[0]].reports) else f" ({', '.join(oracles)})"
-        console.print()
-        print_lines(console, f"{', '.join(names)}{which}: {reason}", "dim")
+        lines.append(f"{', '.join(names)}{which}: {reason}")
+    left = len(lines) - MOST_REASONS
+    shown = [in_columns(line, LONGEST_REASON) for line in lines[:MOST_REASONS]]
+    return [*shown, f"and {counted(left, 'more reason')}"] if left > 0 else shown
+
+
+def _reasons_of(result: TargetResult) -> list[str]:
+    # That a run which raised leaves nothing to compare explains itself.
+    raised = bool(result.reports["errors"].differences)
+    return [
+        report.reason
+        for report in result.reports.values()
+        if report.reason and not (raised and report.verdict is Verdict.NOT_APPLICABLE)
+    ]
+
+
+def _documented(check: Check) -> Iterator[str]:
+    """Each limitation that a difference is due to, in one line for all targets."""
+    targets: dict[str, dict[str, list[Violation]]] = {}
+    for name, result in check.results.items():
+        for documented in result.documented:
+            by_target = targets.setdefault(documented.limitation.name, {})
+            by_target.setdefault(name, []).append(documented.difference)
+    how = "" if check.eager.unspecified is not None else ", documented"
+    for limitation, by_target in targets.items():
+        differences = next(iter(by_target.values()))
+        where = [f"{it.oracle} of {it.place}" for it in differences if it.silent]
+        places = f" ({listed(where, MOST_PLACES)})" if where else ""
+        yield in_columns(f"{', '.join(by_target)}: {limitation}{how}{places}", LONGEST_REASON)
 
 
 def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) -> None:
@@ -116,86 +176,24 @@ def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) 
         )
 
 
-def _print_differences(console: Console, check: Check, result: TargetResult) -> None:
-    print_heading(console, result.target)
-    if result.blamed:
-        print_lines(console, f"first wrong after: {result.blamed}")
-    # What is disputed comes last: a reader looks for the clearest violation first.
-    shown: list[tuple[Violation, Limitation | None]] = [
-        *((violation, None) for violation in sorted(result.violations, key=lambda one: one.label)),
-        *((documented.difference, documented.limitation) for documented in result.documented),
-    ]
-    new, labels = 0, {}
-    for violation, limitation in shown:
-        earlier = check.already_in(result, violation)
-        # Its evidence was printed with the earlier target.
-        if earlier is not None:
-            print_lines(console, f"{violation.oracle}: {violation.describe()}, as in {earlier}")
-            continue
-        new += 1
-        # The reason of a label is that of all violations that have it, so it is printed once.
-        if reason := violation.evidence.get(violation.label):
-            labels[violation.label] = reason
-            evidence = {k: v for k, v in violation.evidence.items() if k != violation.label}
-            violation = replace(violation, evidence=evidence)
-        print_violation(console, violation, limitation)
-    for label, reason in labels.items():
-        print_lines(console, f"{label}: {reason}")
-    if new and result.rows:
-        console.print()
-        print_rows(console, result.rows, result.target)
-
-
-def print_rows(console: Console, rows: Iterable[Row], target: str) -> None:
-    """Print two runs beside each other, with a mark at each difference."""
-    table = new_table()
-    table.add_column("")
-    table.add_column("eager", overflow="fold")
-    table.add_column("", style="red")
-    table.add_column(target, overflow="fold")
-    for place, ours, theirs in rows:
-        style = "" if ours == theirs else "red"
-        table.add_row(Text(place, "dim"), ours, "" if ours == theirs else "≠", Text(theirs, style))
-    print_table(console, table)
-
-
-def print_violation(
-    console: Console, violation: Violation, limitation: Limitation | None = None
-) -> None:
-    """Print what differs, where, and the evidence. A documented difference has a limitation."""
-    label = f" [{violation.label}]" if violation.label else ""
-    style = "bold red" if limitation is None else "red"
-    print_lines(console, f"{violation.oracle}: {violation.describe()}{label}", style)
-    if limitation is not None:
-        print_lines(console, f"  documented: {limitation.name}: {limitation.reason}")
-    short = [f"{key} {value}" for key, value in violation.evidence.items() if not _long(value)]
-    if short:
-        print_lines(console, f"  {', '.join(short)}")
-    for key, value in violation.evidence.items():
-        if _long(value):
-            body = textwrap.indent(str(value).strip(), "  ")
-            print_lines(console, textwrap.indent(f"{key}:\n{body}", "  "))
-
-
-def _print_notes(console: Console, results: Mapping[str, TargetResult]) -> None:
-    """Print the differences of graphs alone: each cause once, with a count per kind and target."""
+def _notes(results: Mapping[str, TargetResult], *, strict: bool) -> Iterator[str]:
+    """How many differences are of graphs alone; with `strict`, each cause and its kinds."""
     causes: dict[str, Counter[tuple[str, str]]] = {}
     for name, result in results.items():
         for note in result.notes:
             kinds = causes.setdefault(str(note.evidence.get("cause", "")), Counter())
             kinds[name, f"{note.oracle}: {note.kind}"] += 1
+    if causes and not strict:
+        count = counted(sum(kinds.total() for kinds in causes.values()), "note")
+        yield f"{count} on graphs, on which no result depends (--strict shows them)"
+        return
     for cause, kinds in causes.items():
-        console.print()
-        print_lines(console, f"Notes on graphs, on which no result depends: {cause}", "dim")
-        for (name, kind), count in kinds.items():
-            print_lines(console, f"    {count:3}  {name}  {kind}", "dim")
+        yield f"Notes on graphs, on which no result depends: {cause}"
+        for (name, kind), number in kinds.items():
+            yield f"    {number:3}  {name}  {kind}"
 
 
-def _long(value: object) -> bool:
-    return len(str(value)) > LONG_EVIDENCE or "\n" in str(value)
-
-
-def _summary(check: Check, strict: bool) -> tuple[str, str]:
+def _summary(check: Check, shown: Shown) -> tuple[str, str]:
     """The last line and its style. With `strict`, notes on graphs count as differences."""
     by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     inherited = [name for name, it in check.results.items() if it.inherits and not it.violated]
@@ -206,10 +204,11 @@ def _summary(check: Check, strict: bool) -> tuple[str, str]:
     equal = by_verdict[Verdict.HOLDS]
     unspecified = check.eager.unspecified is not None
     why = "where eager is unspecified" if unspecified else "as documented"
-    noted = [name for name, result in check.results.items() if strict and result.notes]
+    more = "" if shown.documented else " (--documented shows how)"
+    noted = [name for name, result in check.results.items() if shown.strict and result.notes]
     lists = (
         ("Wrong", wrong),
-        (f"Differs from eager, {why}", documented),
+        (f"Differs from eager, {why}{more}", documented),
         ("Differs in the metadata of graphs (--strict)", noted),
     )
     differs = [f"{what}: {', '.join(names)}." for what, names in lists if names]
@@ -228,70 +227,3 @@ def _summary(check: Check, strict: bool) -> tuple[str, str]:
         differs.append(f"Not judged: {', '.join(rest)}.")
     style = "bold red" if wrong else "red" if documented or noted else "bold green"
     return " ".join(differs), style
-
-
-# --- as JSON --------------------------------------------------------------------------------------
-
-
-def check_json(check: Check) -> dict[str, object]:
-    """The outcome of a check as JSON values."""
-    return {
-        "torch": check.eager.torch,
-        "notes": list(check.notes),
-        "eager": _eager_json(check.eager),
-        "targets": {
-            name: {
-                "oracles": {
-                    oracle: report_json(report) for oracle, report in result.reports.items()
-                },
-                "verdict": result.verdict.value,
-                "judged": result.judged,
-                "violated": result.violated,
-                "first wrong after": result.blamed or None,
-                "missed": None if result.missed is None else list(map(asdict, result.missed)),
-            }
-            for name, result in check.results.items()
-        },
-        "violated": check.violated,
-        "judged": any(result.judged for result in check.results.values()),
-    }
-
-
-def _eager_json(eager: EagerResult) -> dict[str, object]:
-    return {
-        "judged": eager.unjudged is None,
-        "reason": eager.unjudged or "",
-        "unspecified": eager.unspecified,
-        "raises": eager.raised,
-        "names": dict(eager.names),
-        "outputs": list(eager.outputs),
-        "inputs afterwards": list(eager.inputs),
-        "compared with tolerance since": eager.rounded,
-    }
-
-
-def report_json(report: Report) -> dict[str, object]:
-    """The report of an oracle as JSON values."""
-    return {
-        "verdict": report.verdict.value,
-        "judged": report.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE),
-        "reason": report.reason,
-        "violations": list(map(_violation_json, report.violations)),
-        "documented": [
-            _violation_json(documented.difference) | {"limitation": asdict(documented.limitation)}
-            for documented in report.documented
-        ],
-        "notes": list(map(_violation_json, report.notes)),
-        "suspected": list(map(_violation_json, report.suspected)),
-        "not yours": list(map(_violation_json, report.inherited)),
-        "evidence": [dict(difference.evidence) for difference in report.differences],
-    }
-
-
-def _violation_json(violation: Violation) -> dict[str, object]:
-    return {
-        "kind": violation.kind,
-        "place": violation.place,
-        "label": violation.label,
-        "evidence": dict(violation.evidence),
-    }

@@ -19,7 +19,9 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 def picture(view: RunView) -> Group:
     """All that there is to see."""
-    now = f"running ({view.holder})" if view.holder else "ended"
+    now = f"running ({view.holder.name})" if view.running else "ended"
+    if view.holder.killed:
+        now = f"killed ({view.holder.name}); to go on: aliasproof fuzz --run {view.folder}"
     parts: list[RenderableType] = [
         Text(f"{view.folder}: {now}", "bold"),
         Text(_progress(view)),
@@ -104,7 +106,7 @@ def _mib(kib: int) -> str:
 
 def _latest(view: RunView) -> list[Text]:
     if not view.findings:
-        return [Text("No findings so far." if view.holder else "No findings.")]
+        return [Text("No findings so far." if view.running else "No findings.")]
     return [
         Text(
             f"{finding.identifier} ({finding.state}, {finding.times}x): {shortened(finding.kind)}",

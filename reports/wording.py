@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 LONGEST_KIND = 90  # characters
 
 
@@ -21,3 +23,22 @@ def shortened(kind: str) -> str:
     The kind of an error contains its message, which can be long. The finding has all of it.
     """
     return kind if len(kind) <= LONGEST_KIND else f"{kind[: LONGEST_KIND - 1].rstrip()}…"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Some of the names, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def in_columns(text: str, most: int) -> str:
+    """A sentence in at most so many characters, cut between two words."""
+    if len(text) <= most:
+        return text
+    return text[: most - 1].rpartition(" ")[0].rstrip(",;:") + " …"
+
+
+def in_lines(text: str, most: int) -> str:
+    """At most so many lines of a text."""
+    lines = text.splitlines()
+    return text if len(lines) <= most else "\n".join(lines[:most]) + " …"

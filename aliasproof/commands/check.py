@@ -16,16 +16,21 @@ from aliasproof.options import (
     Json,
     MovedTo,
     Rtol,
-    Targets,
     above_zero,
+    targets_option,
 )
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.processes.isolation import Limits, memory_available, start_server
 from aliasproof.reports.console import print_notes, results, write_json
-from aliasproof.reports.verdict_table import CheckPrinter, check_json
+from aliasproof.reports.verdict_json import check_json
+from aliasproof.reports.verdict_table import CheckPrinter, Shown
+from aliasproof.targets.default_targets import CHECKED
 
 MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 
+Targets = Annotated[
+    list[str] | None, targets_option(CHECKED, ", the last one where a C++ compiler is")
+]
 Missed = Annotated[
     bool, typer.Option("--missed", help="Also list what a target could have done in place.")
 ]
@@ -42,12 +47,9 @@ InProcess = Annotated[
     bool,
     typer.Option("--in-process", help="Run all in this process, without limits, for debuggers."),
 ]
-AcceptDocumented = Annotated[
+Documented = Annotated[
     bool,
-    typer.Option(
-        "--accept-documented",
-        help="Differences that a target documents do not change the exit status.",
-    ),
+    typer.Option("--documented", help="Show differences that a target documents in full."),
 ]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
@@ -63,7 +65,7 @@ def check(
     limit: Limit = 60.0,
     memory: Memory = None,
     in_process: InProcess = False,
-    accept_documented: AcceptDocumented = False,
+    documented: Documented = False,
     strict: Strict = False,
     device: MovedTo = None,
     rtol: Rtol = None,
@@ -72,9 +74,9 @@ def check(
 ) -> int:
     """Compare your own function with eager. FILE.py defines program(*tensors) and inputs().
 
-    Exit status: 0 judged and equal to eager; 1 differs, as documented or not; 2 bad input; 3
-    internal error; 4 nothing could be judged (eager is undefined or raises, or no target can run
-    it).
+    Exit status: 0 judged, and no target violates what it promises: equal to eager, or different as
+    documented; 1 a violation; 2 bad input; 3 internal error; 4 nothing could be judged (eager is
+    undefined or raises, or no target can run it).
     """
     names, targets = (function, inputs), tuple(target or ())
     request = CheckRequest(file, names, targets, missed, device, (rtol, atol))
@@ -86,8 +88,8 @@ def check(
         share = MEMORY_SHARE * memory_available()
         limits = Limits(limit, int(share if memory is None else memory * 2**30))
         events = _isolated_results(request, limits)
-    checked = _print_check(request, events, strict=strict, as_json=json)
-    return checked.exit_status(accept_documented=accept_documented, strict=strict)
+    checked = _print_check(request, events, Shown(documented, strict), as_json=json)
+    return checked.exit_status(strict=strict)
 
 
 def _isolated_results(request: CheckRequest, limits: Limits) -> Iterator[Begun | TargetResult]:
@@ -101,13 +103,13 @@ def _isolated_results(request: CheckRequest, limits: Limits) -> Iterator[Begun |
 
 
 def _print_check(
-    request: CheckRequest, events: Iterator[Begun | TargetResult], *, strict: bool, as_json: bool
+    request: CheckRequest, events: Iterator[Begun | TargetResult], shown: Shown, *, as_json: bool
 ) -> Check:
     """The check, printed as it goes on."""
     begun, path = next(events), request.path
     assert isinstance(begun, Begun)
     print_notes(begun.notes)
-    printer = CheckPrinter(results(), str(path), list(begun.targets), begun.eager, strict)
+    printer = CheckPrinter(results(), str(path), list(begun.targets), begun.eager, shown)
     if not as_json:
         printer.begin()
     by_name = {}

@@ -15,25 +15,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aliasproof.options import Json, Targets, above_zero, whole_number
+from aliasproof.options import Json, above_zero, targets_option, whole_number
 from aliasproof.processes.interrupts import Interrupts
 from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.reports.console import notes, print_notes, relative, results, write_json
 from aliasproof.reports.wording import counted
-from aliasproof.startup import quit_now, quitting_at_ctrl_c
+from aliasproof.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
+from aliasproof.targets.default_targets import FUZZED
 
-if TYPE_CHECKING:  # it imports torch
+if TYPE_CHECKING:  # they import torch
+    from aliasproof.campaigns.run.campaign import Campaign
     from aliasproof.campaigns.store.plan import Plan
 
-# `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
-# `functionalize` shows alone is attributed to it.
-DEFAULT_TARGETS = ("inductor-fx", "aot", "inductor", "fx-reinplace")
 DEFAULT_SECONDS = 90.0
 LARGEST = 4  # worker processes per core
 PROFILES = {"dev": 90.0, "ci": 300.0, "nightly": 8 * 3600.0}  # seconds
 WHOLE = "a whole number, "
 
-
+Targets = Annotated[list[str] | None, targets_option(FUZZED)]
 Seconds = Annotated[
     float | None,
     above_zero(
@@ -139,6 +138,9 @@ def fuzz(
 
     Each miscompile is reduced, confirmed in a fresh process, and stored in a folder of its own. All
     is stored at once, so that a run that was ended or killed goes on where it was, with --run DIR.
+
+    Exit status: 0; 1 for a finding, with --fail-on-findings or --profile ci; 2 bad input, or a full
+    disk; 3 internal error; 130 interrupted.
     """
     started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
     given: dict[str, Any] = {"seed": seed, "programs": programs, "group": group, "device": device}
@@ -150,8 +152,9 @@ def fuzz(
         if "torch" not in sys.modules:
             print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
         plan = _runnable(plan_of(run, target or (), given))
-        any_finding = run_campaign(plan, run, (cluster, workers), started, as_json=json)
-    return int(any_finding and (fail_on_findings or profile == "ci"))
+        campaign = run_campaign(plan, run, (cluster, workers), started, as_json=json)
+    fails = bool(campaign.findings) and (fail_on_findings or profile == "ci")
+    return INTERRUPTED if campaign.interrupted else int(fails)
 
 
 def _worker_count(workers: int | None, cluster: str | None) -> int | None:
@@ -214,7 +217,7 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
     from aliasproof.targets.user_names import grant
 
     stored = None if run is None else stored_plan(run)
-    base = stored or Plan(DEFAULT_TARGETS)
+    base = stored or Plan(FUZZED)
     # Only what the command line names: a file names no code to import.
     grant(targets)
     names = dict.fromkeys(target_named(name).name for name in targets or base.targets)
@@ -252,8 +255,8 @@ def run_campaign(
     started: float,
     *,
     as_json: bool,
-) -> bool:
-    """Run a campaign, and print the outcome. True if there is a finding.
+) -> Campaign:
+    """Run a campaign, and print the outcome.
 
     `cluster` is the address of one, and the workers per node. The time of the campaign counts from
     `started` on, when the command began.
@@ -277,7 +280,7 @@ def run_campaign(
         write_json(campaign.to_json())
     else:
         print_outcome(results(), campaign)
-    return bool(campaign.findings)
+    return campaign
 
 
 def _title(plan: Plan, cluster: str | None, folder: Path) -> str:

@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
-from aliasproof.options import File, FunctionName, InputsName, Json, Targets, above_zero
+from aliasproof.options import File, FunctionName, InputsName, Json, above_zero, targets_option
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import print_notes, results, write_json
+from aliasproof.targets.default_targets import PROVED
 from aliasproof.targets.user_names import grant
 
 NO_SYMBOL = (
     "no size became a symbol; only sizes of 2 or more do, in inputs that fill a storage of their"
     " own"
 )
+Targets = Annotated[list[str] | None, targets_option(PROVED)]
 Sizes = Annotated[
     str,
     typer.Option(
@@ -50,7 +52,7 @@ def prove(
     from aliasproof.reports.proof_table import has_symbols, print_proofs
     from aliasproof.trials.worker import quiet_torch
 
-    chosen = list(target or proving.DEFAULT_TARGETS)
+    chosen = list(target or PROVED)
     grant(chosen)
     bounds = _bounds(sizes)
     in_range = proving.Range(*bounds)

@@ -62,7 +62,7 @@ def triage(
 
 @contextlib.contextmanager
 def open_store(run: Path) -> Iterator[Store]:
-    """The store of a run. Raises `UserError` if it is no run, or in use."""
+    """The store of a run. Raises `UserError` if it is no run, has not begun, or is in use."""
     from aliasproof.campaigns.store.store import Store
     from aliasproof.campaigns.store.store_schema import NAME
 
@@ -73,4 +73,6 @@ def open_store(run: Path) -> Iterator[Store]:
         stack.enter_context(explained(run))
         store = Store.open(run)
         stack.callback(store.close)
+        if not store.has_begun():
+            raise UserError(f"{run} has not begun")
         yield store

@@ -39,7 +39,7 @@ def _live(reader: RunReader, console: Console) -> None:
         contextlib.suppress(KeyboardInterrupt),
         Live(picture(view), console=console, auto_refresh=False) as live,
     ):
-        while view.holder:
+        while view.running:
             time.sleep(REDRAWN_EVERY)
             view = reader.view()
             live.update(picture(view), refresh=True)

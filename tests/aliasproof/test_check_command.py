@@ -10,6 +10,7 @@ import torch
 from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.serialization import dumps
+from aliasproof.targets.default_targets import CHECKED, FUZZED, PROVED
 
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
 # In torch 2.13, zeroing an expanded input through AOTAutograd gives values other than zero.
@@ -40,8 +41,54 @@ def test_nothing_wrong(call, write):
         ),
     )
     assert outcome.code == 0
-    assert "Nothing wrong: functionalize, fx-reinplace, aot, inductor-fx, identity." in outcome.out
+    first, *_, last = outcome.out.splitlines()
+    assert first.endswith(", eager beside aot-eager, inductor-fx, inductor")
+    assert last == "Nothing wrong: aot-eager, inductor-fx, inductor."
     assert outcome.err == ""
+
+
+def test_without_a_compiler_a_note_says_what_is_left_out(call, write, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    text = (
+        "import torch\ndef program(x):\n    return x + 1\ndef inputs():\n    return torch.ones(2)\n"
+    )
+    outcome = call("check", "--in-process", write(text))
+    assert outcome.code == 0
+    assert outcome.out.strip().endswith("Nothing wrong: aot-eager, inductor-fx.")
+    assert outcome.err.startswith("note: left out: inductor needs a C++ compiler")
+
+
+# A step of training, which torch.func.functionalize refuses, as it documents.
+TRAINING = """
+import torch
+weight = torch.nn.Parameter(torch.ones(40, 40))
+
+def program(x):
+    (x @ weight).pow(2).sum().backward()
+    return x.expand(9, 40, 40).clone()
+
+def inputs():
+    return torch.ones(40, 40)
+"""
+
+
+def test_a_documented_difference_is_no_failure_and_fits_one_screen(call, write):
+    arguments = ("check", "--in-process", write(TRAINING), "--target", "functionalize")
+    outcome = call(*arguments, "--target", "identity")
+    assert outcome.code == 0
+    assert "functionalize: refuses 'autograd inside of a transform', documented" in outcome.out
+    assert len(outcome.out.splitlines() + outcome.err.splitlines()) <= 25
+    whole = call(*arguments, "--documented")
+    assert whole.code == 0
+    assert "a functorch transform, and these neither set requires_grad" in whole.out
+
+
+@pytest.mark.parametrize(
+    ("command", "targets"), [("check", CHECKED), ("fuzz", FUZZED), ("prove", PROVED)]
+)
+def test_the_help_names_the_default_targets(call, command, targets):
+    printed = "".join(call(command, "--help").out.split())  # it breaks lines at hyphens, too
+    assert f"Default:{','.join(targets)}" in printed
 
 
 def test_a_miscompile_of_torch(call, write):
@@ -206,7 +253,7 @@ def test_the_page_shows_what_the_command_prints(call, write, monkeypatch):
 
 
 def without_version(text: str) -> list[str]:
-    return [re.sub(" in torch .*", "", line) for line in text.splitlines()]
+    return [re.sub(r" in torch \S+,", "", line) for line in text.splitlines()]
 
 
 ROUNDED = """

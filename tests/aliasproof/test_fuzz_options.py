@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 import aliasproof.campaigns.run.fuzz
+from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
-from aliasproof.commands.fuzz import DEFAULT_SECONDS, DEFAULT_TARGETS
+from aliasproof.commands.fuzz import DEFAULT_SECONDS
 from aliasproof.programs.errors import UserError
+from aliasproof.targets.default_targets import FUZZED
+from tests.campaigns.test_confirmations import REDUCED
 
 MakePlan = Callable[..., Plan]
 
@@ -19,17 +23,21 @@ MakePlan = Callable[..., Plan]
 def plan(call, monkeypatch) -> MakePlan:
     """The plan that `fuzz` makes of options, for a new run, or one with a stored plan."""
 
-    def plan_of(*options: str, stored: Plan | None = None, finding: int = 0) -> Plan:
+    def plan_of(
+        *options: str, stored: Plan | None = None, status: int = 0, interrupted: bool = False
+    ) -> Plan:
         plans: list[Plan] = []
 
-        def keep(plan: Plan, *rest: object, as_json: bool) -> bool:
+        def keep(plan: Plan, folder: Path, *rest: object, as_json: bool) -> Campaign:
             plans.append(plan)
-            return True
+            campaign = Campaign(plan, folder, findings={"aot-values-1": Finding.of(REDUCED)})
+            campaign.interrupted = interrupted
+            return campaign
 
         monkeypatch.setattr(fuzz, "run_campaign", keep)
         monkeypatch.setattr(aliasproof.campaigns.run.fuzz, "stored_plan", lambda run: stored)
         outcome = call("fuzz", "--run", "run", *options)
-        assert outcome.code == finding, outcome.err
+        assert outcome.code == status, outcome.err
         return plans[0]
 
     return plan_of
@@ -37,7 +45,7 @@ def plan(call, monkeypatch) -> MakePlan:
 
 def test_without_options_there_is_a_time_limit(plan):
     made = plan()
-    assert (made.targets, made.seconds, made.finish) == (DEFAULT_TARGETS, DEFAULT_SECONDS, False)
+    assert (made.targets, made.seconds, made.finish) == (FUZZED, DEFAULT_SECONDS, False)
 
 
 def test_a_run_goes_on_as_it_was_and_finishes_what_it_found(plan):
@@ -79,9 +87,15 @@ def test_until_a_time_of_the_day_is_at_most_a_day(plan):
 
 
 def test_profiles(plan):
-    ci = plan("--profile", "ci", finding=1)
+    ci = plan("--profile", "ci", status=1)
     assert (ci.seconds, ci.past_known) == (300.0, True)
     assert plan("--profile", "nightly", "--programs", "5").seconds is None
+
+
+def test_after_ctrl_c_the_exit_status_is_130_whatever_was_found(plan):
+    plan("--fail-on-findings", status=1)
+    plan("--fail-on-findings", status=130, interrupted=True)
+    plan(status=130, interrupted=True)
 
 
 def test_a_profile_says_how_long_a_run_goes_on(plan):

@@ -1,7 +1,9 @@
 """`watch` shows a run that another process writes, and ends with it."""
 
+import contextlib
 import os
 import socket
+import sqlite3
 from dataclasses import replace
 from io import StringIO
 
@@ -84,9 +86,39 @@ def test_the_view_follows_a_run_and_ends_with_it(stored, monkeypatch):
     assert "run: ended" in shown.getvalue()
 
 
-def test_a_driver_that_was_killed_runs_no_more(stored):
-    (stored / ".lock").write_text(f"pid {2**22 + 1} on {socket.gethostname()}")
-    assert not RunReader.open(stored).view().holder
+def test_a_driver_that_was_killed_runs_no_more(call, stored):
+    name = f"pid {2**22 + 1} on {socket.gethostname()}"
+    (stored / ".lock").write_text(name)
+    done = call("watch", "run")
+    assert f"run: killed ({name}); to go on: aliasproof fuzz --run run" in done.out
+    assert "No findings so far" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("PRAGMA user_version = 99", "run/store.sqlite has version 99; this aliasproof reads 1"),
+        ("DROP TABLE findings", "run/store.sqlite is damaged: it has no table findings"),
+        ("CREATE VIEW v AS SELECT 1", "run/store.sqlite is no store: it has the view"),
+    ],
+)
+@pytest.mark.parametrize("command", ["watch", "triage", "replay"])
+def test_a_store_of_another_form_is_refused(call, stored, command, statement, told):
+    with contextlib.closing(sqlite3.connect(stored / "store.sqlite")) as connection:
+        connection.execute(statement)
+        connection.commit()
+    done = call(command, "run")
+    assert done.code == 2
+    assert told in done.err
+
+
+@pytest.mark.parametrize("command", ["watch", "triage", "replay"])
+def test_a_run_that_has_no_tables_yet_has_not_begun(call, tmp_path, command):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "store.sqlite").touch()
+    done = call(command, "run")
+    assert (done.code, done.out) == (2, "")
+    assert "run has not begun" in done.err
 
 
 def test_time_is_cut_into_parts_of_equal_length(stored):

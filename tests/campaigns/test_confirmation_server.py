@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.publish.confirmation_server import ConfirmationServer
+from aliasproof.campaigns.publish.confirmation_server import COMPILERS, STOPPED, ConfirmationServer
 
 SCRIPTS = {
     "modules": """
@@ -71,9 +72,16 @@ def test_a_script_that_hangs_is_ended_and_holds_up_no_other(
         assert hangs.result().status is None
 
 
-def test_a_stopped_server_starts_again(server: ConfirmationServer, folder: Path) -> None:
-    before = server.seconds
-    server.stop()
-    server.stop()
-    assert server.run(folder / "exits.py").status == 3
-    assert server.seconds > before
+def test_a_stopped_server_ends_at_once_and_starts_no_more(folder: Path) -> None:
+    # It is at its imports, and each script would take the whole time limit.
+    server = ConfirmationServer(COMPILERS)
+    with ThreadPoolExecutor(1) as executor:
+        hangs = executor.submit(lambda: [server.run(folder / "hangs.py") for _ in range(3)])
+        while server._process is None:
+            time.sleep(0.01)
+        process, started = server._process, time.monotonic()
+        server.stop()
+        server.stop()
+        assert hangs.result() == [STOPPED] * 3
+        assert time.monotonic() - started < 3
+    assert process.poll() is not None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import sqlite3
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from aliasproof.campaigns.publish.reproducer import Confirmation
 from aliasproof.campaigns.run.merging import merge
@@ -106,14 +110,76 @@ def test_a_run_in_use_is_refused_and_a_run_is_not_merged_into(
         merge(tmp_path / "joined", [tmp_path])
 
 
+DAMAGES = {
+    "a result": "UPDATE shards SET result = '{'",
+    "a number of a result": 'UPDATE shards SET result = \'{"statistics": {"programs": "x"}}\'',
+    "a finding": "UPDATE findings SET finding = '[]'",
+    "a confirmation": "UPDATE findings SET confirmation = '{\"x\": 1}'",
+    "a known bug": "UPDATE occurrences SET finding = 'known-unheard-of'",
+    "deaths": "UPDATE failures SET deaths = 'null'",
+    "a text": "UPDATE failures SET kind = CAST(x'ff' AS TEXT)",
+    "a note of a person": "INSERT INTO triage VALUES (CAST(x'ff' AS TEXT), '', '', '')",
+    "a plan": "UPDATE runs SET plan = '{}'",
+    "a table": "DROP TABLE occurrences",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_run_is_named_and_nothing_of_it_is_joined(
+    tmp_path: Path, runs: list[Path], damage: str
+) -> None:
+    merge(tmp_path / "joined", runs[:1])
+    with contextlib.closing(sqlite3.connect(runs[1] / "store.sqlite")) as connection:
+        connection.execute(damage)
+        connection.commit()
+    new = tmp_path / "new"
+    for folder in (tmp_path / "joined", new):
+        with pytest.raises(UserError, match=re.escape(str(runs[1] / "store.sqlite"))) as told:
+            merge(folder, runs)
+        assert "--run" not in str(told.value)
+        assert str(folder) not in str(told.value)
+    assert not new.exists(), "nothing is written before all is read"
+    assert merge(tmp_path / "joined", runs[:1]).statistics["aot"].programs == 25
+
+
+def test_a_damaged_page_is_of_the_run_that_has_it(tmp_path: Path, runs: list[Path]) -> None:
+    file = runs[1] / "store.sqlite"
+    whole = bytearray(file.read_bytes())
+    whole[4096:] = bytes(len(whole) - 4096)
+    file.write_bytes(whole)
+    with pytest.raises(UserError, match=re.escape(str(runs[1]))):
+        merge(tmp_path / "joined", runs)
+    assert not (tmp_path / "joined").exists()
+
+
+def test_a_run_that_is_named_twice_is_told(tmp_path: Path, runs: list[Path]) -> None:
+    one, other = runs
+    with pytest.raises(UserError, match="is both the folder of the joined run and a run to join"):
+        merge(one, [one / ".." / one.name])
+    with pytest.raises(UserError, match="is named twice; name each run once"):
+        merge(tmp_path / "joined", [one, other, one])
+    assert not (tmp_path / "joined").exists()
+
+
+def test_another_torch_is_told_without_an_option_that_merge_has_not(
+    tmp_path: Path, runs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", "1.0")
+    with pytest.raises(UserError, match="was made with torch") as told:
+        merge(tmp_path / "joined", runs)
+    assert "--run" not in str(told.value)
+
+
 def test_a_name_cannot_leave_the_folder(tmp_path: Path, runs: list[Path]) -> None:
     store = Store.open(runs[1])
     store.write("UPDATE findings SET finding = replace(finding, 'aot-values-1', '../../away')")
     store.write("UPDATE findings SET identifier = '../../away'")
     store.close()
-    with pytest.raises(UserError, match=r"'\.\./\.\./away' is no name of a finding"):
+    told = rf"'\.\./\.\./away' is no name of a finding; the store of {runs[1]} is damaged"
+    with pytest.raises(UserError, match=told):
         merge(tmp_path / "joined", runs[1:])
     assert not (tmp_path / "away").exists()
+    assert not (tmp_path / "joined").exists()
 
 
 def test_a_store_without_its_plan_is_no_run(tmp_path: Path) -> None:

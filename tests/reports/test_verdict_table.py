@@ -1,6 +1,7 @@
 """The outcome of a check, printed."""
 
 import io
+from collections.abc import Sequence
 
 import pytest
 from rich.console import Console
@@ -17,8 +18,9 @@ from aliasproof.oracles.verdict import (
     Violation,
     with_differences,
 )
-from aliasproof.reports.verdict_table import CheckPrinter
+from aliasproof.reports.verdict_table import CheckPrinter, Shown
 
+PLAIN = Shown()
 RIGHT = dict.fromkeys(EVERY_ORACLE, HOLDS)
 WRONG = RIGHT | {
     "values": Report(Verdict.VIOLATED, (Violation("values", "wrong value", "output 0"),))
@@ -26,13 +28,18 @@ WRONG = RIGHT | {
 
 
 def printed(
-    *results: TargetResult, width: int = 100, unspecified: str | None = None, strict: bool = False
+    *results: TargetResult,
+    width: int = 100,
+    unspecified: str | None = None,
+    outputs: Sequence[str] = (),
+    shown: Shown = PLAIN,
 ) -> str:
     file = io.StringIO()
     by_name = {result.target: result for result in results}
-    check = Check(EagerResult(None, None, unspecified=unspecified), by_name)
+    eager = EagerResult(None, None, unspecified=unspecified, outputs=outputs, torch="2.13.0")
+    check = Check(eager, by_name)
     console = Console(file=file, width=width)
-    printer = CheckPrinter(console, "mine.py", list(by_name), check.eager, strict)
+    printer = CheckPrinter(console, "mine.py", list(by_name), check.eager, shown)
     printer.begin()
     for result in results:
         printer.target(result)
@@ -90,8 +97,21 @@ LIMITED = RIGHT | {
 }
 
 
-def test_a_documented_difference_is_shown_with_its_evidence_and_source():
-    out = printed(TargetResult("one", None, LIMITED), TargetResult("two", None, RIGHT))
+def test_a_documented_difference_has_one_line():
+    limited = TargetResult("one", None, LIMITED), TargetResult("more", None, LIMITED)
+    out = printed(*limited, TargetResult("two", None, RIGHT))
+    assert "\none, more: requires 'no overlap', documented (values of output 0)\n" in out
+    assert "eager 1" not in out
+    how = "Differs from eager, as documented (--documented shows how)"
+    assert out.strip().endswith(f"{how}: one, more. Equal to eager: two.")
+
+
+def test_a_documented_difference_is_shown_with_its_evidence_and_source_if_asked():
+    out = printed(
+        TargetResult("one", None, LIMITED),
+        TargetResult("two", None, RIGHT),
+        shown=Shown(documented=True),
+    )
     assert "values: wrong value (output 0)" in out
     assert "documented: requires 'no overlap': the docs say so" in out
     assert "eager 1" in out
@@ -102,7 +122,8 @@ def test_a_documented_difference_is_shown_with_its_evidence_and_source():
 def test_what_eager_leaves_open_is_not_called_documented():
     out = printed(TargetResult("one", None, LIMITED), unspecified="fold overlaps")
     assert "unspecified in eager: fold overlaps" in out
-    assert out.strip().endswith("Differs from eager, where eager is unspecified: one.")
+    assert "documented" not in out.replace("--documented", "")
+    assert "Differs from eager, where eager is unspecified (--documented shows how): one." in out
 
 
 def test_disputed_violations_come_last():
@@ -119,9 +140,46 @@ def test_the_cause_of_notes_is_named_once():
         for name in ("add", "mul")
     ]
     reports = RIGHT | {"invariants": with_differences([], [], notes)}
-    out = printed(TargetResult("one", None, reports), TargetResult("two", None, reports))
-    assert out.count("a forgetful cache") == 1
-    assert "2  two  invariants: metadata has another offset" in out
+    noted = TargetResult("one", None, reports), TargetResult("two", None, reports)
+    out = printed(*noted)
+    assert "4 notes on graphs, on which no result depends (--strict shows them)\n" in out
+    assert "a forgetful cache" not in out
     assert "Nothing wrong: one, two." in out
-    strict = printed(TargetResult("one", None, reports), strict=True)
-    assert strict.strip().endswith("(--strict): one. Equal to eager: one.")
+    strict = printed(*noted, shown=Shown(strict=True))
+    assert strict.count("a forgetful cache") == 1
+    assert "2  two  invariants: metadata has another offset" in strict
+    assert strict.strip().endswith("(--strict): one, two. Equal to eager: one, two.")
+
+
+LARGE = "\n".join(["tensor([[1., 2.],"] + ["        [3., 4.],"] * 40 + ["        [5., 6.]])"])
+
+
+def test_the_first_line_names_the_targets():
+    out = printed(TargetResult("one", None, RIGHT), TargetResult("two", None, RIGHT))
+    assert out.splitlines()[0] == "mine.py in torch 2.13.0, eager beside one, two"
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_many_large_outputs_fit_one_screen(right):
+    wrong = [Violation("values", "wrong value", f"output {index}") for index in range(12)]
+    reports = RIGHT if right else RIGHT | {"values": with_differences(wrong, [], [])}
+    rows = [(f"output {index}", LARGE, LARGE + "!") for index in range(12)]
+    undecided = {name: Report(Verdict.UNKNOWN, reason=f"{name} " * 90) for name in EVERY_ORACLE[1:]}
+    result = TargetResult("one", None, reports, rows=() if right else rows)
+    unknown = TargetResult("two", None, RIGHT | undecided)
+    out = printed(result, unknown, outputs=[LARGE] * 12)
+    assert len(out.splitlines()) <= (25 if right else 45)
+    assert "and 9 more outputs" in out
+    assert "and 1 more reason" in out
+    assert ("the same in output 1, output 2, output 3, output 4 and 7 more" in out) is not right
+    assert ("and 9 more" in out.partition("── one")[2]) is not right
+
+
+def test_the_wrong_rows_come_first():
+    wrong = [Violation("values", "wrong value", "output 9")]
+    reports = RIGHT | {"values": with_differences(wrong, [], [])}
+    rows = [(f"output {index}", LARGE, LARGE + "!") for index in range(9)]
+    rows.append(("output 9", LARGE, LARGE))  # by a bit that is not printed
+    out = printed(TargetResult("one", None, reports, rows=rows))
+    _, _, beside = out.partition("eager")
+    assert beside.index("output 9") < beside.index("output 0")

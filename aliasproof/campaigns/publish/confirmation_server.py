@@ -50,6 +50,7 @@ ENVIRONMENT = {
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
 }
+PATIENCE = 0.5  # seconds in which a server may end its scripts and itself
 TRIES = 3  # of a script that is killed while it runs, or whose server is
 TIMEOUT = 120.0  # seconds. A script runs one small program, so one that takes longer hangs.
 MEMORY = 8 * 2**30  # bytes that a script may allocate (on Linux), for the same reason
@@ -68,6 +69,9 @@ class Ran(NamedTuple):
     seconds: float
 
 
+STOPPED = Ran(None, "", "the server of confirmations ended", 0.0)
+
+
 class ServerEnded(Exception):
     """The server was killed before a script had ended."""
 
@@ -79,6 +83,8 @@ class ServerEnded(Exception):
 class ConfirmationServer:
     """Starts the server when the first script is to run. `run` may be called from any thread.
 
+    A server that was stopped runs no more scripts: who asks is told so at once.
+
     `modules` are imported before the first script. `seconds` are those of the processor that all
     scripts took together.
     """
@@ -89,6 +95,7 @@ class ConfirmationServer:
     _waiting: dict[int, Future[Ran]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _number: int = 0
+    _stopped: bool = False
     _reader: threading.Thread | None = None
 
     def run(self, script: Path, timeout: float = TIMEOUT) -> Ran:
@@ -113,6 +120,8 @@ class ConfirmationServer:
     def _run(self, script: Path, timeout: float) -> Ran:
         future: Future[Ran] = Future()
         with self._lock:
+            if self._stopped:
+                return STOPPED
             process = self._process = self._process or self._start()
             self._number += 1
             number = self._number
@@ -124,15 +133,19 @@ class ConfirmationServer:
         return future.result()
 
     def stop(self) -> None:
-        """End the server and the scripts that run."""
+        """End the server and the scripts that run, for ever."""
         with self._lock:
-            process, self._process = self._process, None
+            process, self._process, self._stopped = self._process, None, True
         if process is not None and process.stdin is not None:
             # The server kills its scripts at the end of its input. It may be gone already.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
+            # It may also be importing torch still, for many seconds.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE)
+            process.kill()
             process.wait()
-            # It tells those that wait that nothing comes, which must not reach the next server.
+            # It tells those that wait that nothing comes.
             if self._reader is not None:
                 self._reader.join()
 
@@ -167,7 +180,7 @@ class ConfirmationServer:
                 if killed:
                     waiting.set_exception(ServerEnded())
                 else:
-                    waiting.set_result(Ran(None, "", "the server of confirmations ended", 0.0))
+                    waiting.set_result(STOPPED)
             self._waiting.clear()
             self._process = None if killed else self._process
         process.wait()

@@ -44,48 +44,77 @@ INSERT OR IGNORE INTO replays SELECT * FROM other.replays;
 def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
     """Join runs into a new folder, or into one that was merged before. Returns the outcome.
 
-    Raises `UserError` if a run is in use or was made with another torch.
+    All runs are read before anything is written: what cannot be read would stay in the joined
+    store. Raises `UserError` if a run is damaged, in use, named twice, or made with another torch.
     """
+    _require_distinct(folder, runs)
     with contextlib.ExitStack() as stack:
         plans = [stack.enter_context(_locked_plan(run)) for run in runs]
-        stack.enter_context(explained(folder))
+        stack.enter_context(explained(folder, "When there is room, merge again."))
         files = RunFolder.create(folder)
         stack.callback(RunLock.take(folder).release)
         store = Store.open(folder)
         stack.callback(store.close)
         if store.is_a_run():
             raise UserError(f"{folder} is a run itself; name a new folder for what is merged")
+        plan = _joint_plan(plans)
+        _checked_outcome(store, plan, folder, "name a new folder")
         for run in runs:
             store.copy(run / NAME, _COPY)
-        try:
-            campaign = _outcome(store, _joint_plan(plans), folder)
-        except DAMAGE as reason:
-            error = f"{type(reason).__name__}: {reason}"
-            raise UserError(f"one of the runs has a damaged store: {error}") from reason
+        campaign = _checked_outcome(store, plan, folder, "name a new folder")
         _write(files, store, campaign)
         return campaign
 
 
+def _require_distinct(folder: Path, runs: Sequence[Path]) -> None:
+    paths = [run.resolve() for run in runs]
+    if folder.resolve() in paths:
+        raise UserError(
+            f"{folder} is both the folder of the joined run and a run to join; name a new folder"
+            " first: aliasproof merge DIR RUN..."
+        )
+    twice = next(
+        (run for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1), None
+    )
+    if twice is not None:
+        raise UserError(f"{twice} is named twice; name each run once")
+
+
 @contextlib.contextmanager
 def _locked_plan(run: Path) -> Iterator[Plan]:
-    """The plan of a run, which no campaign may change meanwhile."""
+    """The plan of a run that can be read whole, and that no campaign may change meanwhile."""
     if not (run / NAME).is_file():
         raise UserError(f"{run} has no {NAME}; name folders of runs")
     lock = RunLock.take(run)
     try:
-        with explained(run):
-            store = Store.open(run)
-            try:
-                plan = store.plan(also_merged=True)
-            except sqlite3.Error as error:
-                raise UserError(f"{run / NAME} cannot be read: {error}") from error
-            finally:
-                store.close()
-        if plan is None:
-            raise UserError(f"{run} has not begun")
-        yield plan
+        yield _readable_plan(run)
     finally:
         lock.release()
+
+
+def _readable_plan(run: Path) -> Plan:
+    with explained(run), contextlib.closing(Store.open(run)) as store:
+        try:
+            plan = store.plan(also_merged=True)
+            if plan is None:
+                raise UserError(f"{run} has not begun")
+            store.read_all()
+        except sqlite3.Error as error:
+            raise UserError(f"{run / NAME} cannot be read: {error}; leave it out") from error
+        _checked_outcome(store, plan, run, "leave it out")
+    return plan
+
+
+def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Campaign:
+    """The outcome of a store. Raises `UserError` that names the store if it is damaged."""
+    try:
+        campaign = _outcome(store, plan, folder)
+        for kept in store.findings():  # the folders that will be written
+            RunFolder(folder).finding_folder(kept.finding.identifier)
+        return campaign
+    except (*DAMAGE, sqlite3.Error) as reason:
+        error = f"{type(reason).__name__}: {reason}"
+        raise UserError(f"{folder / NAME} is damaged: {error}; {advice}") from reason
 
 
 def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:

@@ -21,19 +21,22 @@ class DiskFull(UserError):
 
 
 @contextlib.contextmanager
-def explained(folder: Path) -> Iterator[None]:
-    """Say in one line why files of a run cannot be written. Raises `UserError`."""
+def explained(folder: Path, advice: str = "") -> Iterator[None]:
+    """Say in one line why files of a run cannot be written. Raises `UserError`.
+
+    `advice` says what to do when there is room; by default, how to go on with the run.
+    """
     try:
         yield
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "") or type(error).__name__
         # SQLite tells a full disk in one way, and a quota as an error of input and output.
         if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
-            raise _full(folder, str(error)) from error
+            raise _full(folder, str(error), advice) from error
         raise UserError(f"the store of {folder} cannot be used: {error}") from error
     except OSError as error:
         if error.errno in _NO_ROOM:
-            raise _full(folder, str(error.strerror)) from error
+            raise _full(folder, str(error.strerror), advice) from error
         raise
 
 
@@ -46,8 +49,8 @@ def require_room(text: str, folder: Path) -> None:
         raise _full(folder, "a worker could not write")
 
 
-def _full(folder: Path, reason: str) -> DiskFull:
+def _full(folder: Path, reason: str, advice: str = "") -> DiskFull:
+    otherwise = f"To go on when there is room: aliasproof fuzz --run {folder}"
     return DiskFull(
-        f"the disk is full ({reason}); all that was found is kept. To go on when there is room:"
-        f" aliasproof fuzz --run {folder}"
+        f"the disk is full ({reason}); all that was found is kept. {advice or otherwise}"
     )

@@ -144,7 +144,9 @@ class RunFolder:
 def _below(folder: Path, name: str) -> Path:
     """The file of this name in a folder. A store of another machine may have any names."""
     if name in ("", ".", "..") or Path(name).name != name or not name.isprintable():
-        raise UserError(f"{shown(name)} is no name of a finding; the store is damaged")
+        raise UserError(
+            f"{shown(name)} is no name of a finding; the store of {folder.parent} is damaged"
+        )
     if (folder / name).is_symlink():
         raise UserError(f"{folder / name} is a link, and a run writes none; remove it")
     return folder / name

@@ -9,6 +9,7 @@ import socket
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.programs.errors import UserError
@@ -42,7 +43,7 @@ class RunLock:
             os.close(descriptor)
             raise UserError(
                 f"run folder {folder} is in use by {holder or 'another process'}; wait for its end,"
-                " or name another folder with --run"
+                " or name another folder"
             ) from error
         stale = _read(descriptor)
         _write(descriptor, f"pid {os.getpid()} on {socket.gethostname()}")
@@ -55,25 +56,35 @@ class RunLock:
         os.close(self._descriptor)
 
 
-def holder_of(folder: Path) -> str:
-    """Who runs a campaign in the folder; empty if nobody does.
+class Holder(NamedTuple):
+    """Who runs a campaign in a folder. The name is empty if nobody does.
 
-    The lock is not tried: a campaign that starts at that moment would find it taken.
+    A holder that ended by itself has taken its name away, so one that is gone was `killed`.
     """
-    try:
-        holder = (folder / NAME).read_text(errors="replace").strip()
-    except OSError:
-        return ""
-    match = re.fullmatch(r"pid (\d+) on (.*)", holder)
-    if match is None or match[2] != socket.gethostname():
-        return holder
-    try:
-        os.kill(int(match[1]), 0)
-    except ProcessLookupError:  # it was killed
-        return ""
-    except PermissionError:
-        pass
-    return holder
+
+    name: str
+    killed: bool = False
+
+    @classmethod
+    def of(cls, folder: Path) -> Holder:
+        """The holder of a run folder.
+
+        The lock is not tried: a campaign that starts at that moment would find it taken.
+        """
+        try:
+            name = (folder / NAME).read_text(errors="replace").strip()
+        except OSError:
+            return cls("")
+        match = re.fullmatch(r"pid (\d+) on (.*)", name)
+        if match is None or match[2] != socket.gethostname():
+            return cls(name)
+        try:
+            os.kill(int(match[1]), 0)
+        except (ProcessLookupError, OverflowError):
+            return cls(name, killed=True)
+        except PermissionError:
+            pass
+        return cls(name)
 
 
 def require_own_files(folder: Path) -> None:

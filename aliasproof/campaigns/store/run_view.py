@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aliasproof.campaigns.store.run_lock import holder_of
-from aliasproof.campaigns.store.store_schema import DEADLY
+from aliasproof.campaigns.store.run_lock import Holder
+from aliasproof.campaigns.store.store_schema import DEADLY, require_form
 from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.programs.errors import UserError, printable
 
@@ -62,14 +62,14 @@ class FoundSoFar(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What a run has done and found so far. `holder` runs it; empty if nobody does.
+    """What a run has done and found so far. `holder` runs it, or was killed, or nobody does.
 
     `seconds` and `limit` are those of its plan: of the whole run, and programs per target.
     `moments` and `workers` are from the first to the last.
     """
 
     folder: Path
-    holder: str
+    holder: Holder
     seconds: float | None
     limit: int | None
     programs: dict[str, int]
@@ -77,6 +77,11 @@ class RunView:
     findings: list[FoundSoFar]
     moments: list[Moment]
     workers: list[WorkersThen]
+
+    @property
+    def running(self) -> bool:
+        """Whether the run goes on."""
+        return bool(self.holder.name) and not self.holder.killed
 
     @property
     def states(self) -> dict[str, Counter[str]]:
@@ -134,15 +139,18 @@ class RunReader:
 
     def view(self) -> RunView:
         """What is there now. Raises `UserError` if the store cannot be read."""
-        holder = holder_of(self.folder)  # first: what ends then is written by now
+        holder = Holder.of(self.folder)  # first: what ends then is written by now
         try:
+            require_form(self._connection, self.folder / STORE)
             return self._view(holder)
         except sqlite3.Error as error:
             raise UserError(f"{self.folder / STORE} cannot be read: {error}") from error
         except (TypeError, ValueError) as error:  # anybody may have written it
             raise UserError(f"{self.folder / STORE} is damaged: {error}") from error
 
-    def _view(self, holder: str) -> RunView:
+    def _view(self, holder: Holder) -> RunView:
+        if not self._all("SELECT 1 FROM sqlite_master"):  # its driver makes the tables now
+            raise UserError(f"{self.folder} has not begun")
         for row, target, programs, violating in self._all(_SHARDS, self._row):
             self._row = row
             self._programs[target] += int(programs or 0)  # none in an attempt whose worker ended

@@ -31,8 +31,9 @@ from aliasproof.campaigns.store.store_schema import (
     MOST_BYTES,
     NAME,
     SCHEMA,
+    TABLES,
     VERSION,
-    require_tables,
+    require_form,
     require_texts,
 )
 from aliasproof.programs.errors import UserError
@@ -94,12 +95,9 @@ class Store:
         connection = sqlite3.connect(folder / NAME, isolation_level=None)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
         connection.execute("PRAGMA trusted_schema = OFF")
-        require_tables(connection, folder / NAME)
+        require_form(connection, folder / NAME)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version not in (0, VERSION):
-            raise UserError(f"{folder / NAME} has version {version}; this aliasproof reads 1")
         connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
         return cls(folder / NAME, EventLog.open(folder), connection)
 
@@ -109,6 +107,10 @@ class Store:
         self.events.close()
 
     # --- the run ---
+
+    def has_begun(self) -> bool:
+        """Whether a campaign, or `merge`, has written what the run is about."""
+        return self._one("SELECT 1 FROM runs LIMIT 1") is not None
 
     def is_a_run(self) -> bool:
         """Whether a campaign made this store, and did not merge it."""
@@ -139,7 +141,7 @@ class Store:
         if version != torch.__version__:
             raise UserError(
                 f"{self.file.parent} was made with torch {version}, and this is torch"
-                f" {torch.__version__}; go on with the former, or name a new folder with --run"
+                f" {torch.__version__}; use the former, or name another folder"
             )
         return self.checked(Plan.from_json, self.json_values(plan))
 
@@ -355,6 +357,12 @@ class Store:
 
     # --- rows ---
 
+    def read_all(self) -> None:
+        """Read each row once. Raises `sqlite3.Error` if one cannot be read."""
+        for table in TABLES:
+            for _ in self._connection.execute(f"SELECT * FROM {table}"):  # noqa: S608
+                pass
+
     def all(self, statement: str, *values: object) -> list[Any]:
         """The rows that a statement selects."""
         return self._connection.execute(statement, values).fetchall()
@@ -377,5 +385,4 @@ class Store:
         except DAMAGE as reason:
             raise UserError(
                 f"{self.file} is damaged: {type(reason).__name__}: {reason}; name another folder"
-                " with --run"
             ) from reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -40,6 +41,8 @@ CREATE TABLE IF NOT EXISTS workers (
     elapsed REAL NOT NULL, processes INTEGER NOT NULL, kib INTEGER NOT NULL,
     largest_kib INTEGER NOT NULL);
 """
+TABLES = tuple(re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", SCHEMA))
+YOUNGER = ("workers",)  # tables that some stores of this version do not have
 # By target, the programs that end the worker that runs them alone. No result of a shard has them.
 DEADLY = """
 SELECT target, count(*) FROM failures
@@ -53,12 +56,25 @@ def require_texts(script: object, issue: object) -> None:
         raise TypeError("a script or an issue is no text")
 
 
-def require_tables(connection: sqlite3.Connection, file: Path) -> None:
-    """Raises `UserError` if a store has what runs as code: a view or a trigger."""
-    statement = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index')"
+def require_form(connection: sqlite3.Connection, file: Path) -> None:
+    """Raises `UserError` if a store is of another version, lacks a table, or has what runs as code.
+
+    A store that is new has no table, and version 0.
+    """
     try:
-        row = connection.execute(statement).fetchone()
+        schema = connection.execute("SELECT name, type FROM sqlite_master").fetchall()
     except UnicodeDecodeError as error:  # SQLite's message quotes the file
         raise UserError(f"{file} is damaged: its tables have no names in UTF-8") from error
-    if row is not None:
-        raise UserError(f"{file} is no store: it has the view or trigger {shown(row[0])}")
+    code = next((name for name, kind in schema if kind not in ("table", "index")), None)
+    if code is not None:
+        raise UserError(f"{file} is no store: it has the view or trigger {shown(code)}")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version not in (0, VERSION):
+        raise UserError(
+            f"{file} has version {version}; this aliasproof reads {VERSION}: use the one that made"
+            " it"
+        )
+    tables = {name for name, kind in schema if kind == "table"}
+    lacking = [name for name in TABLES if name not in tables and name not in YOUNGER]
+    if lacking and (version == VERSION or tables):
+        raise UserError(f"{file} is damaged: it has no table {', '.join(lacking)}")
