@@ -37,6 +37,7 @@ from aliasproof.reports.explanation import (
     ShownRefusal,
 )
 from aliasproof.targets.target import Function
+from aliasproof.user_code.captured_tensors import UNNAMED
 from aliasproof.user_code.comparable import Comparable
 from aliasproof.user_code.user_file import FileNames, UserFunction, apply_to, raised_text
 
@@ -58,6 +59,7 @@ def explain(
     """
     code: Program | str | None
     notes: list[str] = []
+    paths: Sequence[str] = ()
     try:
         if isinstance(function, Program):
             function = on_device(function, CPU)  # what the pass does is the same on each
@@ -65,20 +67,22 @@ def explain(
             # A program is a graph already: a trace could only change it.
             captured, code = fx.GraphModule(torch.nn.Module(), as_graph(function)), function
         else:
-            captured, inputs, notes = _captured_graph(function, inputs)
+            captured, comparable = _captured_graph(function, inputs)
+            inputs, paths = comparable.inputs, comparable.names
+            notes += _capture_notes(comparable)
             code = _source_of(function)
         note = definedness_note(captured, inputs)
         notes += [] if note is None else [note]
-        program = graph_lines(captured, inputs)
+        program = graph_lines(captured, inputs, paths)
     except Refused as refused:
         raise UserError(f"the reference pass refuses it: {refused}") from refused
     # Tracing runs the user's code, so any exception can come out of it.
     except Exception as error:
         raise UserError(f"it cannot be traced: {raised_text(error, file)}") from error
     functional, reinplaced = _graphs(captured, inputs, views, note)
-    graphs = (program, graph_lines(functional, inputs), graph_lines(reinplaced, inputs))
+    one, other = (graph_lines(graph, inputs, paths) for graph in (functional, reinplaced))
     made = tuple(map(_shown_decision, decisions(reinplaced)))
-    return Explanation(code, *graphs, made, tuple(notes))
+    return Explanation(code, program, one, other, made, tuple(notes))
 
 
 def explain_file(path: Path, names: tuple[str, str], views: Views) -> Explanation:
@@ -105,36 +109,28 @@ def _graphs(
         raise UserError(f"the reference pass refuses it: {refused}{why}") from refused
 
 
-def _captured_graph(
-    function: Function, inputs: object
-) -> tuple[fx.GraphModule, Sequence[torch.Tensor], list[str]]:
-    """The graph of a function, its inputs with the captured tensors, and notes on the latter."""
+def _captured_graph(function: Function, inputs: object) -> tuple[fx.GraphModule, Comparable]:
+    """The graph of a function, and its inputs with the captured tensors and their names."""
     comparable = Comparable.of(function, inputs)
     graph_module = capture(comparable.function, comparable.inputs)
-    notes = [
+    _name_inputs(graph_module, comparable.names)
+    return graph_module, comparable
+
+
+def _capture_notes(comparable: Comparable) -> list[str]:
+    return [
         f"input {index} is the captured tensor {name}"
         for index, name in comparable.captured_inputs()
     ]
-    _name_inputs(graph_module, function)
-    return graph_module, comparable.inputs, notes
 
 
-def _name_inputs(graph_module: fx.GraphModule, function: Function) -> None:
-    """Name the inputs of the graph as the function names its parameters."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some builtins have none
-        return
-    names = [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    # There can be more placeholders than parameters: those of captured tensors.
+def _name_inputs(graph_module: fx.GraphModule, paths: Sequence[str]) -> None:
+    """Name the inputs of the graph as the function reaches them: `cache.k` is `cache_k`."""
     placeholders = graph_module.graph.find_nodes(op="placeholder")
-    for node, name in zip(placeholders, names, strict=False):
-        node._rename(name)
-        node.target = node.name
+    for node, path in zip(placeholders, paths, strict=True):
+        if path != UNNAMED:
+            node._rename(re.sub(r"\W+", "_", path).strip("_"))
+            node.target = node.name
     graph_module.recompile()
 
 
@@ -148,12 +144,21 @@ def _source_of(function: Function) -> str | None:
 # --- graphs ---------------------------------------------------------------------------------------
 
 
-def graph_lines(graph_module: fx.GraphModule, inputs: Sequence[object]) -> tuple[NodeLine, ...]:
-    """The lines of a graph. Layouts and storages are observed in a run on fake tensors."""
-    return tuple(_lines(graph_module.graph, analyse(graph_module, inputs, EAGER)))
+def graph_lines(
+    graph_module: fx.GraphModule, inputs: Sequence[object], paths: Sequence[str] = ()
+) -> tuple[NodeLine, ...]:
+    """The lines of a graph. Layouts and storages are observed in a run on fake tensors.
+
+    `paths` are those by which the function reaches the inputs.
+    """
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    path_of = dict(zip(placeholders, paths, strict=False))
+    return tuple(_lines(graph_module.graph, analyse(graph_module, inputs, EAGER), path_of))
 
 
-def _lines(graph: fx.Graph, analysis: Analysis) -> Iterator[NodeLine]:
+def _lines(
+    graph: fx.Graph, analysis: Analysis, path_of: Mapping[fx.Node, str]
+) -> Iterator[NodeLine]:
     storage: dict[int, int] = {}  # of each tensor object, at this point of the graph
     for node in graph.nodes:
         if node.op == "output":
@@ -172,7 +177,7 @@ def _lines(graph: fx.Graph, analysis: Analysis) -> Iterator[NodeLine]:
             _shown_layout(effect.shows[id(tensor)]) for tensor in tensors_in(effect.value)
         )
         writes = tuple(dict.fromkeys(map(letter, written)))
-        yield NodeLine(node.name, _call(node), returned, writes)
+        yield NodeLine(node.name, _call(node, path_of.get(node, "")), returned, writes)
 
 
 def _shown_layout(geometry: Geometry) -> ShownLayout:
@@ -210,9 +215,9 @@ def letter(number: int) -> str:
     return (letter(rest - 1) if rest else "") + chr(ord("A") + last)
 
 
-def _call(node: fx.Node) -> str:
+def _call(node: fx.Node, path: str) -> str:
     if node.op == "placeholder":
-        return "input"
+        return "input" if path in ("", UNNAMED, node.name) else f"input {path}"
     if node.op == "get_attr":
         return f"constant {node.target}"
     name = getattr(node.target, "__name__", "")

@@ -152,6 +152,45 @@ def test_captured_tensors_are_inputs(call, write):
     )
 
 
+CACHE = """
+from dataclasses import dataclass
+import torch
+
+@dataclass
+class Cache:
+    k: torch.Tensor
+    v: torch.Tensor
+    length: int = 0
+
+def program(q, cache, more, k, *rest):
+    cache.k[:, :1] = k
+    cache.v[:, :1] = more["w"]
+    return q @ cache.v + rest[0]
+
+def inputs():
+    cache = Cache(torch.zeros(2, 2), torch.ones(2, 2))
+    return torch.ones(2, 2), cache, {"w": torch.full((2, 1), 2.)}, torch.ones(2, 1), torch.ones(2)
+"""
+
+
+def test_tensors_of_an_object_are_named_by_their_paths(call, write):
+    outcome = call("explain", write(CACHE))
+    assert outcome.code == 0, outcome.err
+    for title in ("ATen calls", "functional graph", "reinplaced graph"):
+        lines = lines_of(outcome.out, title)
+        assert [line.rpartition("  float32")[0].split("  ")[0] for line in lines[:6]] == [
+            "q = input",
+            "cache_k = input cache.k",
+            "cache_v = input cache.v",
+            "more_w = input more['w']",
+            "k = input",
+            "rest_0 = input rest[0]",
+        ]
+    called = "\n".join(lines_of(outcome.out, "ATen calls"))
+    assert "aten.slice.Tensor(cache_k, 1, 0, 1)" in called
+    assert "aten.mm.default(q, cache_v)" in called
+
+
 def test_nothing_to_decide(call, write):
     outcome = call(
         "explain",
