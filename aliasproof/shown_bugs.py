@@ -38,7 +38,6 @@ def differences(bug: KnownBug) -> Iterator[ShownDifference]:
             for report in trial.judgement.reports.values()
             for limited in report.documented
         ]
-        exact = all(map(trial.trace.exact, (*trial.eager.outputs, *trial.eager.inputs)))
         for difference in (*trial.judgement.violations, *documented):
             if difference.oracle in ON_RESULTS:
                 error = (
@@ -47,7 +46,12 @@ def differences(bug: KnownBug) -> Iterator[ShownDifference]:
                     else ""
                 )
                 yield ShownDifference(
-                    name, difference.oracle, difference.kind, difference.place, exact, error=error
+                    name,
+                    difference.oracle,
+                    difference.kind,
+                    difference.place,
+                    trial.exact(difference.place),
+                    error=error,
                 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import runpy
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from aliasproof.campaigns.failure.reduction import _of_two_runs
 from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, Confirmation, confirmed, shows
 from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer, render
 from aliasproof.corpus.known_bug import program_of, view
@@ -151,3 +153,35 @@ def test_random_numbers_are_drawn_in_both_runs_as_in_the_campaign() -> None:
     unset = target("inductor-fx:fallback_random=False")
     shown = confirmed(reproducer(drawn, unset, violation), in_process)
     assert (shown.shown, shown.ending) == (False, OTHER_EVIDENCE)
+
+
+def test_evidence_that_depends_on_chance_is_left_out() -> None:
+    """Such as what a compiled function reads of memory that nothing wrote."""
+    numbers = itertools.count(1)
+
+    def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+        return Build(lambda x: [function(x), x.fill_(next(numbers))][1], [])
+
+    chancy = replace(TARGETS["identity"], build=build)
+    written = program_of("aten.zero_.default(x0)\nreturn (x0,)", view(2))
+    case = Case.of(written)
+    violation = run_trial(case, chancy).judgement.violations[0]
+    shared = _of_two_runs(violation, case, chancy)
+    assert {*violation.evidence} - {*shared.evidence} == {"target"}
+    line = "differs:  2 of 2, first [0]: 1e-41 for 0.0"
+    assert shows(shared, line)
+    assert not shows(violation, line)
+
+
+def test_a_literal_script_keeps_what_nobody_uses() -> None:
+    """`resize_` of a tensor that has a view is refused as long as the view is there."""
+    kept = program_of(
+        "v0 = aten.alias.default(x0)\naten.resize_.default(x0, [3])\nreturn ()",
+        view(2),
+        bytes_of={0: 16},
+    )
+    functionalize = target("functionalize")
+    violation = run_trial(Case.of(kept), functionalize).judgement.violations[0]
+    script = reproducer(kept, functionalize, violation)
+    assert not confirmed(script, in_process).shown
+    assert confirmed(replace(script, literal=True), in_process).shown
