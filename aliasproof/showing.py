@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
 from aliasproof.oracles.verdict import Violation

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.confirmation_server import COMPILERS, ConfirmationServer
 from aliasproof.campaigns.publish.known_reproducers import known_reproducer
-from aliasproof.campaigns.publish.reproducer import Confirmation
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.shown_differences import ShownDifference, shown_differences
@@ -38,7 +38,6 @@ def differences(bug: KnownBug) -> Iterator[ShownDifference]:
             for report in trial.judgement.reports.values()
             for limited in report.documented
         ]
-        exact = all(map(trial.trace.exact, (*trial.eager.outputs, *trial.eager.inputs)))
         for difference in (*trial.judgement.violations, *documented):
             if difference.oracle in ON_RESULTS:
                 error = (
@@ -47,7 +46,12 @@ def differences(bug: KnownBug) -> Iterator[ShownDifference]:
                     else ""
                 )
                 yield ShownDifference(
-                    name, difference.oracle, difference.kind, difference.place, exact, error=error
+                    name,
+                    difference.oracle,
+                    difference.kind,
+                    difference.place,
+                    trial.exact(difference.place),
+                    error=error,
                 )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.smt import Unknown, Witness, decide
-from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.standalone_check import StandaloneCheck, shows_change
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation
 from aliasproof.programs.errors import InternalError
 from aliasproof.programs.regions import Region, overlap, overlaps_itself
@@ -93,26 +94,33 @@ def memory(t):
     cells = torch.arange(t.untyped_storage().nbytes()).as_strided(t.shape, t.stride()).flatten()
     return {t.data_ptr() + t.itemsize * int(c) + b for c in cells for b in range(t.itemsize)}
 """
-_SHARED = StandaloneCheck(
-    "whether FIRST and SECOND share bytes", "bool(memory(FIRST) & memory(SECOND))", helper=_MEMORY
-)
+
+
+def _sharing(*, expected: bool, actual: bool) -> StandaloneCheck:
+    return StandaloneCheck(
+        "whether FIRST and SECOND share bytes",
+        "bool(memory(FIRST) & memory(SECOND))",
+        helper=_MEMORY,
+        shows=shows_change(expected, actual),
+    )
+
 
 ORACLE = Oracle(
     "aliasing",
     "no pair shares a byte that does not in eager; where promised, none is lost",
     Needs.RESULTS,
     judge,
-    StandaloneCheck(
-        "which outputs share bytes with which inputs and outputs",
-        "[[bool(memory(o) & memory(t)) for t in (*args, *outputs)] for o in outputs]",
-        helper=_MEMORY,
+    replace(
+        _sharing(expected=False, actual=True),
         by_kind=(
-            ("new alias", _SHARED),
-            ("lost alias", _SHARED),
+            ("lost alias", _sharing(expected=True, actual=False)),
             (
                 "output overlaps itself",
                 StandaloneCheck(
-                    "how many bytes FIRST covers", "len(memory(FIRST))", helper=_MEMORY
+                    "whether two elements of FIRST share a byte",
+                    "len(memory(FIRST)) < FIRST.numel() * FIRST.itemsize",
+                    helper=_MEMORY,
+                    shows=shows_change(False, True),
                 ),
             ),
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from aliasproof.oracles.contract import Contract, Difference, Promise
@@ -15,11 +17,18 @@ from aliasproof.oracles.output_values import (
     equal_elements,
     kind_of,
 )
-from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.standalone_check import (
+    OTHER_ELEMENTS,
+    StandaloneCheck,
+    shows_elements,
+)
 from aliasproof.oracles.verdict import HOLDS, Report, Violation
 from aliasproof.programs.regions import Region
 from aliasproof.programs.storage_bytes import bytes_of
 from aliasproof.programs.trace import Tolerance, Trace
+
+# Of an input to which a run gives another layout: which of its two views is wrong.
+AS_PASSED = "the tensor as it was passed"
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
@@ -47,6 +56,9 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             unknown = True
         else:
             kind = kind_of(*pair, tolerance, "input ends wrong")
+            moved = list(map(Region.of, as_passed)) != list(map(Region.of, as_left))
+            if pair is as_passed and moved:
+                difference["seen through"] = AS_PASSED
             shown = Violation("inputs", kind, f"input {index}", difference)
             differences.append(Difference(promise, shown))
     # A wrong input is wrong in its storage as well: one difference is reported once.
@@ -127,26 +139,39 @@ def _equal_values(
     return equal
 
 
+def _shows_bytes(violation: Violation, output: str) -> bool:
+    byte, count = (violation.evidence.get(key) for key in ("first wrong byte", "wrong bytes"))
+    elements = {"first wrong index": [byte], "wrong elements": count}
+    return shows_elements(replace(violation, evidence=elements), output)
+
+
 ORACLE = Oracle(
     "inputs",
     "inputs end as in eager, with the bytes around them",
     Needs.RESULTS,
     judge,
     StandaloneCheck(
-        "the inputs afterwards",
-        "args",
-        "all(torch.allclose(*pair, TOLERANCE, equal_nan=True) for pair in zip(actual, expected))",
+        "FIRST afterwards",
+        "FIRST",
+        wrong=OTHER_ELEMENTS,
+        shows=shows_elements,
         by_kind=(
             ZERO_CHECK,
-            *(
-                (
-                    kind,
-                    StandaloneCheck(
-                        "the bytes of the storages of the inputs afterwards",
-                        "[arg.untyped_storage().tolist() for arg in args]",
-                    ),
-                )
-                for kind in ("bytes outside the inputs change", "storage has another size")
+            (
+                "bytes outside the inputs change",
+                StandaloneCheck(
+                    "the bytes of the storage of FIRST afterwards",
+                    "torch.tensor(FIRST.untyped_storage().tolist())",
+                    wrong=OTHER_ELEMENTS,
+                    shows=_shows_bytes,
+                ),
+            ),
+            (
+                "storage has another size",
+                StandaloneCheck(
+                    "the size of the storage of FIRST afterwards",
+                    'f"{FIRST.untyped_storage().nbytes()} bytes"',
+                ),
             ),
         ),
     ),

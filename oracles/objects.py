@@ -13,7 +13,7 @@ import torch
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
-from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.standalone_check import StandaloneCheck, shows_change
 from aliasproof.oracles.verdict import Report, Verdict, Violation
 from aliasproof.programs.trace import Trace
 
@@ -67,10 +67,11 @@ def _first_of_each(outputs: Sequence[object]) -> list[int]:
     ]
 
 
-_IS_INPUT = StandaloneCheck(
-    "which inputs each output is", "[[output is arg for arg in args] for output in outputs]"
-)
-_IS_OUTPUT = StandaloneCheck("whether FIRST and SECOND are one object", "FIRST is SECOND")
+def _identity(*, expected: bool, actual: bool) -> StandaloneCheck:
+    return StandaloneCheck(
+        "whether FIRST is SECOND", "FIRST is SECOND", shows=shows_change(expected, actual)
+    )
+
 
 ORACLE = Oracle(
     "objects",
@@ -81,9 +82,10 @@ ORACLE = Oracle(
         "which outputs are one object, and which are an input",
         "[[output is other for other in (*args, *outputs)] for output in outputs]",
         by_kind=(
-            ("two outputs", _IS_OUTPUT),
-            ("output became an input", _IS_INPUT),
-            ("output is no longer", _IS_INPUT),
+            ("two outputs became", _identity(expected=False, actual=True)),
+            ("two outputs are no longer", _identity(expected=True, actual=False)),
+            ("output became an input", _identity(expected=False, actual=True)),
+            ("output is no longer", _identity(expected=True, actual=False)),
         ),
     ),
 )

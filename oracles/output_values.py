@@ -12,7 +12,11 @@ from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.given_tolerance import given_limits
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
-from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.standalone_check import (
+    OTHER_ELEMENTS,
+    StandaloneCheck,
+    shows_elements,
+)
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation
 from aliasproof.programs.narrow_dtypes import readable
 from aliasproof.programs.trace import EXACT, Tolerance, Trace
@@ -256,8 +260,15 @@ def _close(
     return torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
 
 
-# In the text of a number, -0.0 has its sign, and NaN equals NaN.
-ZERO_CHECK = (OTHER_ZERO, StandaloneCheck("the numbers as text", "str(FIRST.tolist())"))
+ZERO_CHECK = (
+    OTHER_ZERO,
+    StandaloneCheck(
+        "FIRST",
+        "FIRST",
+        "(expected == 0) & (actual.signbit() != expected.signbit())",
+        shows=shows_elements,
+    ),
+)
 
 ORACLE = Oracle(
     "values",
@@ -265,10 +276,10 @@ ORACLE = Oracle(
     Needs.RESULTS,
     judge,
     StandaloneCheck(
-        "the outputs",
-        "outputs",
-        # NaN equals NaN.
-        "all(torch.allclose(*pair, TOLERANCE, equal_nan=True) for pair in zip(actual, expected))",
+        "FIRST",
+        "FIRST",
+        OTHER_ELEMENTS,
+        shows=shows_elements,
         by_kind=(
             ("wrong number", StandaloneCheck("the number of outputs", "len(outputs)")),
             ZERO_CHECK,

@@ -94,8 +94,8 @@ def ordinary_source(program: Program, *, near: bool = False, literal: bool = Fal
 
     It assumes `import torch`, and `aten = torch.ops.aten` if the text has `aten.`. With `near`,
     `x + 1` also stands for `aten.add.Scalar`, which torch's Python calls in no other way. With
-    `literal`, each instruction is a call of its op. The program must have been run in eager without
-    an exception.
+    `literal`, each instruction is a call of its op, and all results have names. The program must
+    have been run in eager without an exception.
     """
     device, program = program.device, on_device(program, CPU)
     lines = _spelled_lines(program, near=near, literal=literal)
@@ -128,7 +128,9 @@ def _spelled_lines(program: Program, *, near: bool, literal: bool) -> list[_Line
         else:
             line = _line(instruction, values, near=near)
         line = replace(line, grad=instruction.grad)
-        lines.append(line if used.intersection(instruction.results) else replace(line, target=""))
+        # What nobody uses is dropped at once; the program keeps it, as a campaign runs it.
+        dropped = not literal and not used.intersection(instruction.results)
+        lines.append(replace(line, target="") if dropped else line)
         execute(instruction, values)
     return lines
 

@@ -63,7 +63,7 @@ def recipe(tracing: Tracing = PLAIN) -> str:
     """The source of `build`, through Dynamo."""
     return f"""
 def compiled(program, inputs):
-    return torch.compile(program{tracing.dynamic}{tracing.options})
+    return torch.compile(program{tracing.dynamic}{inductor_fx.options(tracing)})
 """
 
 

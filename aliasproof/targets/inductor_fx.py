@@ -7,6 +7,7 @@ So this target needs no C++ compiler, and shows what the passes do wrong without
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -64,8 +65,10 @@ CONTRACT = replace(
     disputes=(*aot.CONTRACT.disputes, OVERLAPPING_INPUT),
 )
 
-# Random operators draw what eager draws, and nothing that was compiled before is used.
-CONFIG = {"fallback_random": True, "fx_graph_cache": False, "fx_graph_remote_cache": False}
+# Random operators draw what eager draws. A recipe for a program that draws none does without.
+DRAWS_AS_EAGER = {"fallback_random": True}
+# Nothing that was compiled before is used; a reproducer runs in a process of its own.
+CONFIG = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 
 
 def build(
@@ -98,7 +101,7 @@ def compiled(
     from torch._inductor import config as inductor_config  # noqa: PLC0415
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner  # noqa: PLC0415
 
-    settings = {**CONFIG, **tracing.config}
+    settings = {**CONFIG, **settings_of(tracing)}
 
     def backend(graph: fx.GraphModule, given: Sequence[Any]) -> Function:
         with functorch_config.patch(enable_autograd_cache=False), inductor_config.patch(settings):
@@ -149,9 +152,26 @@ def passes_only(
     return aot.record_stage(stages, Stage("post-grad graph", graph, functional=False, whole=False))
 
 
+def settings_of(tracing: Tracing) -> dict[str, object]:
+    """The settings of `torch._inductor.config`, of the observation and of the reproducer."""
+    return {**DRAWS_AS_EAGER, **tracing.config}
+
+
+def options(tracing: Tracing) -> str:
+    """The argument of `torch.compile` that has the settings, in a recipe."""
+    return f", options={settings_of(tracing)}"
+
+
+def without_random(recipe: str) -> str:
+    """A recipe for a program that draws no random numbers, which is shorter."""
+    drawn = str(DRAWS_AS_EAGER)[1:-1]
+    recipe = re.sub(rf", (options|config_patches)={{{drawn}}}", "", recipe)
+    return recipe.replace(f"{drawn}, ", "")
+
+
 def recipe(tracing: Tracing = PLAIN) -> str:
     """The source of `build`, through Dynamo."""
-    settings = f", config_patches={dict(tracing.config)}" if tracing.config else ""
+    settings = f"config_patches={settings_of(tracing)}"
     return f"""
 {inductor_reinplace.FOREACH_IMPORTS}from torch._inductor import compile_fx
 from torch._inductor.virtualized import V
@@ -170,7 +190,7 @@ def passes_only(graph, inputs, is_inference=False, **options):
 
 
 def compiled(program, inputs):
-    backend = lambda graph, args: compile_fx.compile_fx(graph, args, passes_only{settings})
+    backend = lambda graph, args: compile_fx.compile_fx(graph, args, passes_only, {settings})
     return torch.compile(program, backend=backend{tracing.dynamic})
 """
 

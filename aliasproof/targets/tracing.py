@@ -69,11 +69,6 @@ class Tracing:
         """The argument of `torch.compile` in a recipe."""
         return ", dynamic=True" if self.symbolic else ""
 
-    @property
-    def options(self) -> str:
-        """The argument of `torch.compile` that has the settings, in a recipe."""
-        return f", options={dict(self.config)}" if self.config else ""
-
     def arguments(self) -> str:
         """Arguments of `make_fx` in a recipe."""
         named = {

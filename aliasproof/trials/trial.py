@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,6 +125,11 @@ class Trial:
     target: Observation
     judgement: Judgement
     build: Build | None = None
+
+    def exact(self, place: str) -> bool:
+        """Whether what a place names, such as 'output 0', can be compared without tolerance."""
+        tensors, names = self.eager.tensors(), re.findall(r"(?:input|output) \d+", place)
+        return all(self.trace.exact(tensors.get(name)) for name in names or tensors)
 
 
 def run_eager(case: Case, spent: Spent | None = None) -> EagerRun:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import aliasproof.corpus.known
+from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.known_reproducers import known_reproducer
-from aliasproof.campaigns.publish.reproducer import confirm
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock

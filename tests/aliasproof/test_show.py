@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import aliasproof.showing
-from aliasproof.campaigns.publish.reproducer import Confirmation, render
+from aliasproof.campaigns.publish.confirmation import Confirmation
+from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.oracles.contract import Contract

@@ -11,7 +11,8 @@ import pytest
 
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
 from aliasproof.campaigns.failure.signature import Signature
-from aliasproof.campaigns.publish.reproducer import Confirmation
+from aliasproof.campaigns.publish.confirmation import Confirmation
+from aliasproof.campaigns.publish.reproducer import Reproducer
 from aliasproof.campaigns.publish.user_level import Reproduced, UserLevel
 from aliasproof.campaigns.run import confirmations
 from aliasproof.campaigns.run.campaign import Campaign
@@ -42,7 +43,7 @@ REDUCED = ReducedFailure(
 def confirming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Confirmations:
     """Confirmations whose scripts show the bug, and show it under `aot_eager` as well."""
     monkeypatch.setattr(
-        confirmations, "_run", lambda server, script: Confirmation(True, "BUG: it", "exits 1")
+        confirmations, "confirmed", lambda *asked: Confirmation(True, "BUG: it", "exits 1")
     )
     level = UserLevel(
         {"aot_eager": "shows", "inductor": "does not show"},
@@ -104,7 +105,7 @@ def test_an_unconfirmed_failure_is_not_compiled(
     confirming: Confirmations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = Confirmation(False, "gone", "exits 0")
-    monkeypatch.setattr(confirmations, "_run", lambda server, script: gone)
+    monkeypatch.setattr(confirmations, "confirmed", lambda *asked: gone)
     monkeypatch.setattr(confirmations, "at_user_level", None)
     add(confirming)
     finish(confirming)
@@ -116,13 +117,12 @@ def test_an_unconfirmed_failure_is_not_compiled(
 def test_a_failure_is_confirmed_by_a_literal_script_if_no_other_shows_it(
     confirming: Confirmations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shown(server: object, script: Path) -> Confirmation:
-        del server
-        scripts.append(script.read_text())
+    def shown(reproducer: Reproducer, run: object) -> Confirmation:
+        scripts.append(reproducer.script)
         return Confirmation("torch.no_grad" in scripts[-1], "", "exits")
 
     scripts: list[str] = []
-    monkeypatch.setattr(confirmations, "_run", shown)
+    monkeypatch.setattr(confirmations, "confirmed", shown)
     add(confirming)
     finish(confirming)
     ordinary, literal = scripts
@@ -144,7 +144,7 @@ def test_what_the_store_knows_is_not_run_again(
     folder = confirming.folder.folder
     before = contents(folder)
     confirming.store.close()
-    for name in ("_run", "at_user_level"):
+    for name in ("confirmed", "at_user_level"):
         monkeypatch.setattr(confirmations, name, None)
     again = confirming_in(folder)
     add(again)

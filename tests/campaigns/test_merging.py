@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aliasproof.campaigns.publish.reproducer import Confirmation
+from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.statistics import Statistics

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from aliasproof import check
-from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.run.fuzz import fuzz
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.corpus.known_bugs import KNOWN_BUGS

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from aliasproof.campaigns.publish.reproducer import Compiler, confirm, render, script_for
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer, render
 from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.generators.ops.custom import CUSTOM
 from aliasproof.oracles.judge import ON_RESULTS
@@ -46,7 +47,8 @@ WRONG = {
 def script(tmp_path: Path, recipe: str, oracle: str) -> Path:
     target = replace(TARGETS["identity"], recipe=recipe)
     path = tmp_path / "reproducer.py"
-    path.write_text(render(CLEARED, target, Violation(oracle, "wrong", "somewhere"), exact=True))
+    place = "input 0" if oracle == "inputs" else "output 0, input 0"
+    path.write_text(render(CLEARED, target, Violation(oracle, "wrong", place), exact=True))
     return path
 
 
@@ -231,7 +233,7 @@ def test_is_short_with_the_longest_definition() -> None:
     program = of_two_slices("aliasproof.add_into.default")
     violation = Violation("inputs", "input ends wrong", "input 1")
     text = render(program, TARGETS["aot-eager"], violation, exact=True)
-    assert len(text.splitlines()) <= 50
+    assert len(text.splitlines()) <= 52
 
 
 KINDS = [
@@ -251,7 +253,7 @@ KINDS = [
 def test_is_short_and_fits_a_line(violation: tuple[str, str, str]) -> None:
     for exact in (True, False):
         compiler = Compiler.of_backend("inductor", "aot", near=True)
-        text = script_for(CLEARED, compiler, Violation(*violation), exact=exact)
+        text = Reproducer(CLEARED, compiler, Violation(*violation), exact).script
         lines = text.splitlines()
         assert len(lines) <= 40
         assert max(map(len, lines[1:])) <= 100  # the title is first

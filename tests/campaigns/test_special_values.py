@@ -11,7 +11,8 @@ import pytest
 from aliasproof.campaigns.failure import reduction
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.reduction import reduce_failure
-from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.oracles.output_values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.program import Program

@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.campaigns.publish.confirmation import Confirmation, Run, confirmed
 from aliasproof.campaigns.publish.headline import headline
 from aliasproof.campaigns.publish.issue_text import issue_text
-from aliasproof.campaigns.publish.reproducer import Confirmation
-from aliasproof.campaigns.publish.user_level import Reproduced, UserLevel, answer, at_user_level
+from aliasproof.campaigns.publish.user_level import (
+    Reproduced,
+    UserLevel,
+    answer,
+    at_user_level,
+    of_target,
+)
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.ordinary_syntax import with_short_names
 from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
@@ -70,24 +77,31 @@ def test_a_bug_of_functionalization_shows_under_torch_compile(level: UserLevel) 
     assert "actual:   [tensor([-2., -4., -6., -8.])]" in level.reproduced.output
 
 
-def run_by(answers: dict[str, Confirmation]) -> tuple[list[str], object]:
-    """A stand-in for the fresh process: it answers by what the script contains."""
+def run_by(answers: dict[str, Confirmation]) -> tuple[list[str], Run]:
+    """A stand-in for the fresh process: it answers by what the script contains.
+
+    Controls, in which eager is in the place of the compiler, show nothing.
+    """
     scripts: list[str] = []
 
     def run(path: Path) -> Confirmation:
-        scripts.append(path.read_text())
-        return next(found for text, found in answers.items() if text in scripts[-1])
+        text = path.read_text()
+        if 'backend="eager"' in text or "(program, inputs):\n    return program\n" in text:
+            return GONE
+        scripts.append(text)
+        return next(found for part, found in answers.items() if part in text)
 
     return scripts, run
 
 
-SHOWN = Confirmation(True, "expected: 0\nactual:   1\nBUG: it", "exits 1")
+PRINTED = "expected: 0\nactual:   1\ndiffers:  3 of 4, first [1]: -2.0 for 0.0\nBUG: it"
+SHOWN = Confirmation(True, PRINTED, "exits 1")
 GONE = Confirmation(False, "gone: both do the same", "exits 0")
 
 
 def test_the_exact_syntax_is_tried_where_the_ordinary_one_shows_nothing() -> None:
     scripts, run = run_by({"aten.add.Scalar(x, 0)": SHOWN, "x + 0": GONE})
-    level = at_user_level(found(), RECIPE, run)  # type: ignore[arg-type]
+    level = at_user_level(found(), RECIPE, run)
     assert level.answers == {"aot_eager": "shows", "inductor": "shows"}
     assert "aten.add.Scalar(x, 0)" in level.reproduced.script
     assert len(scripts) == 4
@@ -95,7 +109,7 @@ def test_the_exact_syntax_is_tried_where_the_ordinary_one_shows_nothing() -> Non
 
 def test_a_backend_that_is_not_asked_is_named() -> None:
     scripts, run = run_by({"": SHOWN})
-    level = at_user_level(found(), RECIPE, run, ["aot_eager"])  # type: ignore[arg-type]
+    level = at_user_level(found(), RECIPE, run, ["aot_eager"])
     assert level.answers == {"aot_eager": "shows", "inductor": "not run, since the bug is known"}
     assert len(scripts) == 1
 
@@ -103,7 +117,7 @@ def test_a_backend_that_is_not_asked_is_named() -> None:
 def test_inductor_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     scripts, run = run_by({"": SHOWN})
-    level = at_user_level(found(), RECIPE, run)  # type: ignore[arg-type]
+    level = at_user_level(found(), RECIPE, run)
     assert level.answers["aot_eager"] == "shows"
     assert level.answers["inductor"].startswith("not run, since it needs a C++ compiler")
     assert len(scripts) == 1
@@ -111,12 +125,12 @@ def test_inductor_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatc
 
 def test_the_recipe_stays_where_no_backend_shows_it() -> None:
     _, run = run_by({"torch.compile": GONE, "aot_function": SHOWN})
-    level = at_user_level(found(), RECIPE, run)  # type: ignore[arg-type]
+    level = at_user_level(found(), RECIPE, run)
     assert set(level.answers.values()) == {"does not show"}
     # In ordinary syntax, since that shows it too.
     assert "return x + 0" in level.reproduced.script
     _, run = run_by({"": GONE})
-    assert at_user_level(found(), RECIPE, run).reproduced is RECIPE  # type: ignore[arg-type]
+    assert at_user_level(found(), RECIPE, run).reproduced is RECIPE
 
 
 RAISES = Violation(
@@ -127,13 +141,18 @@ RAISES = Violation(
 )
 
 
+def answer_to(violation: Violation, printed: str) -> str:
+    """What is said of a finding whose script prints this."""
+    finding = found(oracle="errors", kind=violation.kind, place="call", evidence=violation.evidence)
+    _, run = run_by({"": Confirmation(True, f"expected: no error\nactual:   {printed}", "exits 1")})
+    return at_user_level(finding, RECIPE, run, ["aot_eager"]).answers["aot_eager"]
+
+
 def test_another_error_is_not_the_same_bug() -> None:
-    wrapped = (
-        "actual:   BackendCompilerFailed: raised:\nRuntimeError: result type Long 7 can't be cast"
-    )
-    assert answer(RAISES, Confirmation(True, wrapped, "exits 1")) == "shows"
-    other = Confirmation(True, "actual:   Unsupported: no\nBUG: it", "exits 1")
-    assert answer(RAISES, other) == "raises another error: Unsupported: no"
+    wrapped = "BackendCompilerFailed: raised:\nRuntimeError: result type Long 7 can't be cast\n"
+    assert answer_to(RAISES, wrapped) == "shows"
+    other = answer_to(RAISES, "Unsupported: no\nBUG: it")
+    assert other == "raises another error: Unsupported: no"
 
 
 def test_dynamos_own_line_says_nothing_of_the_error() -> None:
@@ -143,8 +162,23 @@ def test_dynamos_own_line_says_nothing_of_the_error() -> None:
     message = raised_by("_recorded", "does not yet handle it")
     accused = Violation("errors", "raises BackendCompilerFailed", "call", {"message": message})
     for raised, said in (("does not yet handle it", "shows"), ("no", "raises another error")):
-        output = f"actual:   BackendCompilerFailed: {raised_by('inductor', raised)}\nBUG: it"
-        assert answer(accused, Confirmation(True, output, "exits 1")).startswith(said)
+        output = f"BackendCompilerFailed: {raised_by('inductor', raised)}\nBUG: it"
+        assert answer_to(accused, output).startswith(said)
+
+
+def test_another_value_is_not_the_same_evidence() -> None:
+    other = Confirmation(True, PRINTED.replace("-2.0", "-3.0"), "exits 1")
+    _, run = run_by({"": other})
+    level = at_user_level(found(), RECIPE, run)
+    assert level.answers["inductor"] == "shows another result: 3 of 4, first [1]: -3.0 for 0.0"
+    assert level.reproduced is RECIPE
+
+
+def test_a_script_that_shows_eager_accuses_nobody() -> None:
+    confirmation = confirmed(of_target(found()), lambda path: SHOWN)
+    assert not confirmation.shown
+    assert confirmation.ending.startswith("shows a difference also with eager")
+    assert confirmed(of_target(found()), run_by({"": SHOWN})[1]).shown
 
 
 def test_what_happens_instead_is_said() -> None:
@@ -166,7 +200,7 @@ def test_what_happens_instead_is_said() -> None:
 )
 def test_a_variant_is_called_as_it_says(variants: str, expected: str) -> None:
     scripts, run = run_by({"": GONE})
-    at_user_level(found(variants), RECIPE, run)  # type: ignore[arg-type]
+    at_user_level(found(variants), RECIPE, run)
     [script] = [text for text in scripts if 'backend="inductor"' in text][:1]
     assert expected in script
     compile(script, "reproducer.py", "exec")
@@ -178,7 +212,12 @@ def test_a_variant_is_called_as_it_says(variants: str, expected: str) -> None:
 TITLES = [
     (Violation("values", "wrong value", "output 0"), "returns wrong values"),
     (Violation("metadata", "wrong stride", "output 0"), "returns an output with wrong strides"),
-    (RAISES, "raises RuntimeError"),
+    (RAISES, "raises RuntimeError 'result type Long 12 can't be cast'"),
+    (Violation("metadata", "wrong size", "output 0"), "returns an output with a wrong size"),
+    (
+        Violation("aliasing", "lost alias between input and input", "input 0, input 1"),
+        "leaves two inputs that no longer share memory",
+    ),
     (Violation("errors", "dies of signal 11", "call"), "dies of signal 11"),
 ]
 
@@ -238,15 +277,56 @@ def test_an_issue_has_what_the_tracker_asks_for() -> None:
     assert headings == ["### 🐛 Describe the bug", "### Error logs", "### Versions"]
     for part in (
         "```python\nimport torch\n```",
-        "expected: 0\nactual:   1\nBUG: it\n```",
+        f"{PRINTED}\n```",
         "eager has 0.0 in output 0 at index [1], the compiled function -2.0 (3 of 4 elements",
-        '- `AOTAutograd` alone: shows\n- `backend="aot_eager"`: shows',
+        '- AOTAutograd alone: shows\n- `backend="aot_eager"`: shows',
         "def forward(self, x):",
         f"PyTorch version: {torch.__version__}",
-        "Outputs are compared exactly",
+        "Values are compared exactly",
     ):
         assert part in text
     assert "logged by torch" not in text
+
+
+WRITES = ("aten.mul_.Scalar(x0, 2)", "aten.set_.source_Tensor(x1, x0)", "aten.add_.Scalar(x0, 1)")
+
+
+@pytest.mark.parametrize(
+    ("writes", "said"),
+    [
+        (WRITES[1:], "after y.set_(x) and x.add_(1)"),
+        (WRITES, "after x.mul_(2), y.set_(x) and x.add_(1)"),
+        (
+            (*WRITES, "aten.neg_.default(x0)", "aten.tanh_.default(x0)", "aten.exp_.default(x0)"),
+            "after set_, tanh_ and exp_",
+        ),
+    ],
+)
+def test_a_title_names_all_writes_that_matter(writes: tuple[str, ...], said: str) -> None:
+    """`set_` came before the last write of a finding, and was not named."""
+    program = program_of("\n".join((*writes, "return ()")), view(2), view(2))
+    lost = Violation("aliasing", "lost alias between input and input", "input 0, input 1")
+    title = headline("aot", lost, with_short_names(program))
+    assert title == f"AOTAutograd leaves two inputs that no longer share memory {said}"
+
+
+def test_sentences_follow_the_evidence() -> None:
+    """No sentence speaks of an output, or of values, where neither is wrong."""
+    lost = found(
+        program=program_of("\n".join((*WRITES[1:], "return ()")), view(2), view(2)),
+        oracle="aliasing",
+        kind="lost alias between input and input",
+        place="input 0, input 1",
+        evidence={},
+    )
+    text = issue_text(lost, Reproduced("import torch\n", "BUG: it"))
+    assert "output" not in text
+    assert "Values are compared" not in text
+    other = found(
+        oracle="metadata", kind="wrong stride", evidence={"eager": "[2]", "target": "[1]"}
+    )
+    text = issue_text(other, Reproduced("import torch\n", "BUG: it"))
+    assert "eager has [2] as stride of output 0, the compiled function [1]" in text
 
 
 def test_an_error_is_quoted_in_full_and_logged() -> None:
@@ -268,7 +348,7 @@ def test_an_issue_says_that_the_bug_is_known() -> None:
 
 def test_an_issue_says_what_could_not_be_left_out() -> None:
     text = issue_text(found(cause="write through expand"), Reproduced("import torch\n", "BUG: it"))
-    assert "to 3 operators, which keep what cannot be left out (write through expand)" in text
+    assert "The reduction could not leave out: write through expand." in text
     error = found(
         oracle="errors", kind=RAISES.kind, evidence=RAISES.evidence, cause="error in a.py: f"
     )

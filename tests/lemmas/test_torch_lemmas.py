@@ -12,7 +12,8 @@ from torch._C._dynamo.guards import compute_overlapping_tensors
 from torch._inductor.fx_passes.reinplace import reinplace_inplaceable_ops_core
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.checking import check
 from aliasproof.oracles import smt
 from aliasproof.oracles.verdict import Verdict

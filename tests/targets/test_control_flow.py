@@ -13,7 +13,8 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.oracles.verdict import Verdict

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors

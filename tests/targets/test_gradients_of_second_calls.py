@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.recognition import recognised
-from aliasproof.campaigns.publish.reproducer import Compiler, confirm, render
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.reproducer import Compiler, render
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.campaigns.publish.reproducer import Compiler, confirm, script_for
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.oracles.contract import Contract
@@ -259,7 +260,7 @@ def test_a_reproducer_has_the_first_inputs_of_its_program_alone(
     program = of_vectors(WRITE_ONE_READ_OTHER, *storages)
     found = examine(Case.of(program), accused, attribute=False)
     compiler = replace(Compiler.of_target(accused), near=True)  # as findings have it
-    script = script_for(program, compiler, found.violations[0], exact=True)
+    script = Reproducer(program, compiler, found.violations[0], exact=True).script
     assert len(script.splitlines()) <= 46, script
     assert ("def apart(" in script) == (storages == (0, 0))
     assert ("def together(" in script) == (storages == (0, 1))

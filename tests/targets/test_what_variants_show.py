@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch._inductor import decomposition
 
-from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.program import Input, Program, Storage

@@ -10,7 +10,9 @@ from aliasproof.programs.ordinary_syntax import ordinary_source
 from aliasproof.programs.program import Program
 from aliasproof.trials.passes import FUNCTIONALIZATION
 
-LONGEST_CALL = 60  # characters of the call that a headline quotes
+LONGEST_CALLS = 60  # characters of the calls that a headline quotes
+LONGEST_MESSAGE = 90  # characters of a message that a headline quotes
+MOST_CALLS = 3  # that a headline quotes or names
 
 # What users call the targets.
 _NAMES = {
@@ -25,15 +27,17 @@ _NAMES = {
     "reference-copy": "reference_pass",
 }
 
-# Per start of a kind: what the compiled function does. `{a}` and `{b}` are the two roles.
+# Per start of a kind: what the compiled function does.
 _EFFECTS = (
     ("wrong value", "returns wrong values"),
     ("wrong number of outputs", "returns another number of outputs"),
     ("input ends wrong", "leaves wrong values in an input"),
     ("bytes outside the inputs change", "changes bytes of a storage outside its inputs"),
     ("storage has another size", "leaves an input with a storage of another size"),
+    ("new alias between input and input", "leaves two inputs that share memory"),
     ("new alias between output and output", "returns two outputs that share memory"),
     ("new alias between", "returns an output that shares memory with an input"),
+    ("lost alias between input and input", "leaves two inputs that no longer share memory"),
     ("lost alias between output and output", "returns two outputs that no longer share memory"),
     ("lost alias between", "returns an output that no longer shares memory with an input"),
     ("output overlaps itself", "returns an output that overlaps itself"),
@@ -42,7 +46,8 @@ _EFFECTS = (
     ("two outputs became one object", "returns one object for two outputs"),
     ("two outputs are no longer one object", "returns two objects for one output"),
     ("wrong storage offset", "returns an output with a wrong storage offset"),
-    ("wrong ", "returns an output with wrong {rest}"),
+    ("wrong stride", "returns an output with wrong strides"),
+    ("wrong ", "returns an output with a wrong {rest}"),
     ("input ends with another ", "leaves an input with another {rest}"),
     ("dies", "{kind}"),
     ("hangs", "hangs"),
@@ -55,8 +60,32 @@ def headline(compiler: str, violation: Violation, program: Program, blamed: str 
 
     Nothing is cut, and no number is left out.
     """
-    by = f" ({pass_in_words(blamed)})" if blamed and blamed != FUNCTIONALIZATION else ""
-    return f"{name_of(compiler)} {effect(violation)} {_after(program)}{by}"
+    by = f" ({pass_in_words(blamed)})" if tells_more(blamed) else ""
+    said = _message(violation)
+    return f"{name_of(compiler)} {effect(violation)}{said} {_after(program)}{by}"
+
+
+def tells_more(blamed: str) -> bool:
+    """Whether a blamed pass says more than the name of the compiler."""
+    return blamed not in ("", FUNCTIONALIZATION) and not blamed.startswith("stage: ")
+
+
+def in_code(name: str) -> str:
+    """A name as Markdown: what can be imported is code."""
+    return f"`{name}`" if name.startswith("torch.") else name
+
+
+def first_line(violation: Violation) -> str:
+    """The first line of the message of an error; empty if it has none."""
+    lines = str(violation.evidence.get("message", "")).strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def _message(violation: Violation) -> str:
+    """The message of an error, if it is short."""
+    raises = violation.oracle == "errors" and violation.kind.startswith("raises ")
+    line = first_line(violation) if raises else ""
+    return f" '{line}'" if 0 < len(line) <= LONGEST_MESSAGE else ""
 
 
 def pass_in_words(blamed: str) -> str:
@@ -66,7 +95,7 @@ def pass_in_words(blamed: str) -> str:
         return f"Inductor's {part} pass {name}" if part != "partitioner" else f"partitioner: {name}"
     if part in ("AOTAutograd", "Dynamo"):
         return f"{part}'s {name}"
-    return blamed if part == "stage" else f"Inductor's {blamed}"
+    return f"Inductor's {blamed}"
 
 
 def name_of(compiler: str) -> str:
@@ -85,23 +114,31 @@ def effect(violation: Violation) -> str:
         return f"does not raise {error}" if kind.startswith("does not") else f"raises {error}"
     for start, phrase in _EFFECTS:
         if kind.startswith(start):
-            return phrase.format(kind=kind, rest=_plural(kind.removeprefix(start)))
+            return phrase.format(kind=kind, rest=kind.removeprefix(start))
     return f"does not do what eager does ({kind})"
 
 
-def _plural(aspect: str) -> str:
-    return {"stride": "strides"}.get(aspect, aspect)
-
-
 def _after(program: Program) -> str:
-    """The last write of the program in ordinary syntax, or else its only call, or its operators."""
+    """The writes of the program in ordinary syntax, or else its only call, or its operators.
+
+    A reduced program has no write that can be left out. If they are too many, those that give a
+    tensor another storage or layout are named, and the last ones.
+    """
     lines = [line.strip() for line in ordinary_source(program, near=True).splitlines()[1:]]
     writes = [line for line in lines if re.search(r"\w_\(|out=", line)]
     calls = writes or [line for line in lines if len(lines) == 1 and len(program.outputs) < 2]
-    quoted = re.sub(r"^(return |[\w, ()]+ = )", "", calls[-1]) if calls else ""
-    if quoted and len(quoted) <= LONGEST_CALL and "aten." not in quoted:
-        return f"{'after' if writes else 'for'} {quoted}"
+    quoted = list(dict.fromkeys(re.sub(r"^(return |[\w, ()]+ = )", "", call) for call in calls))
+    text = _listed(quoted)
+    if 0 < len(quoted) <= MOST_CALLS and len(text) <= LONGEST_CALLS and "aten." not in text:
+        return f"{'after' if writes else 'for'} {text}"
     names = [instruction.op.split(".")[1] for instruction in program.instructions]
     writers = [n for n, call in zip(names, program.instructions, strict=True) if call.mutates()]
-    used = list(dict.fromkeys(writers or names))[-3:]
-    return f"{'after' if writers else 'for'} {' and '.join(used) or 'a function without calls'}"
+    used = list(dict.fromkeys(writers or names))
+    telling = sorted(used, key=lambda name: name.startswith(("set_", "resize_")))[-MOST_CALLS:]
+    named = [name for name in used if name in telling]
+    return f"{'after' if writers else 'for'} {_listed(named) or 'a function without calls'}"
+
+
+def _listed(texts: list[str]) -> str:
+    *first, last = texts or [""]
+    return f"{', '.join(first)} and {last}" if first else last

@@ -7,11 +7,20 @@ The sections are those of the form that the tracker asks for
 from __future__ import annotations
 
 import platform
+import re
 import sys
 
 import torch
 
-from aliasproof.campaigns.publish.headline import effect, headline, name_of, pass_in_words
+from aliasproof.campaigns.publish.headline import (
+    effect,
+    first_line,
+    headline,
+    in_code,
+    name_of,
+    pass_in_words,
+    tells_more,
+)
 from aliasproof.campaigns.publish.user_level import Reproduced
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
@@ -19,7 +28,7 @@ from aliasproof.processes.outcome import DEATHS
 from aliasproof.programs.devices import CPU, full_name
 from aliasproof.programs.ordinary_syntax import with_short_names
 from aliasproof.trials.code_generation import GENERATES_CODE, in_code_generator, without
-from aliasproof.trials.passes import FUNCTIONALIZATION
+from aliasproof.trials.promises import ON_VALUES
 
 LONGEST_LOG = 30  # lines
 LONGEST_GRAPH = 40  # lines
@@ -34,8 +43,7 @@ _PARTS = {
 
 # Which property of eager is lost, by oracle.
 _PROPERTIES = {
-    "values": "Eager defines the result: a write through a view is seen by every tensor that shares"
-    " its memory, and by no other.",
+    "values": "Eager defines the result, and no documentation allows another one.",
     "inputs": "A write in place belongs to the result: the caller sees it in its own tensors, and"
     " nothing else of them may change.",
     "aliasing": "Which tensors share memory is visible to the caller: a later write in place to one"
@@ -46,6 +54,15 @@ _PROPERTIES = {
     " `as_strided` and `is_contiguous`.",
     "errors": "Eager runs this program, and no documentation excludes it.",
 }
+_OF_WRITES = (
+    "Eager defines the result: a write through a view is seen by every tensor that shares its"
+    " memory, and by no other."
+)
+_OF_OBJECTS = (
+    "Whether a result is the tensor that was passed is visible to the caller: by `is`, and by a"
+    " later `set_`, `resize_` or assignment of an attribute."
+)
+_OF_ERRORS = "Eager refuses this program, and its caller may rely on the exception."
 
 
 def issue_text(finding: Finding, shown: Reproduced) -> str:
@@ -97,9 +114,9 @@ def api(finding: Finding) -> str:
 
 
 def _first_sentence(finding: Finding) -> str:
-    name = name_of(api(finding))
+    name = in_code(name_of(api(finding)))
     silent = " No exception is raised." if finding.silent else ""
-    return f"`{name}` {effect(finding.violation)}, where eager does not.{silent}"
+    return f"For this function, {name} {effect(finding.violation)}, unlike eager.{silent}"
 
 
 # --- the analysis ---------------------------------------------------------------------------------
@@ -107,12 +124,22 @@ def _first_sentence(finding: Finding) -> str:
 
 def _analysis(finding: Finding) -> str:
     """Two sentences: what the target does, and which property of eager is lost."""
-    return f"{_what_happens(finding)} {_PROPERTIES[finding.oracle]}"
+    return f"{_what_happens(finding)} {_property(finding)}"
+
+
+def _property(finding: Finding) -> str:
+    """The property of eager that is lost."""
+    if finding.kind.startswith(("output became an input", "output is no longer the input")):
+        return _OF_OBJECTS
+    if finding.kind.startswith("does not raise"):
+        return _OF_ERRORS
+    writes = any(call.mutates() for call in finding.program.instructions)
+    return _OF_WRITES if finding.oracle == "values" and writes else _PROPERTIES[finding.oracle]
 
 
 def _what_happens(finding: Finding) -> str:
     base = finding.target.split(":")[0]
-    part = _PARTS.get(base, f"`{finding.target}`")
+    part = _PARTS.get(base, in_code(name_of(finding.target)))
     bug = KNOWN_BUGS.get(finding.known or "")
     if bug is not None:
         return f"It is known: {bug.title} ({bug.link or 'no issue was found in the tracker'})."
@@ -122,14 +149,18 @@ def _what_happens(finding: Finding) -> str:
         # The cause of an error is 'error in FILE: FUNCTION' where Python raised it.
         frame = finding.cause.removeprefix("error in ")
         where = f" (`{frame}`)" if frame != finding.cause else ""
-        return f"The exception comes from {part}{where}: {_message(finding)}"
-    if base in GENERATES_CODE or finding.blamed not in ("", FUNCTIONALIZATION):
+        said = first_line(finding.violation)
+        message = f"`{said}`." if said else "it has no message."
+        if finding.kind.startswith("does not raise"):
+            return f"Eager raises `{finding.evidence.get('type')}`: {message}"
+        return f"The exception comes from {part}{where}: {message}"
+    if base in GENERATES_CODE or tells_more(finding.blamed):
         return _after_pass(finding)
     details = _difference(finding)
     earlier = (
         ", while the functionalized graph before it is right" if base == "fx-reinplace" else ""
     )
-    return f"It is {part} that differs{earlier}, so no generated code is involved{details}."
+    return f"The difference is in {part}{earlier}; no generated code is involved{details}."
 
 
 def _after_pass(finding: Finding) -> str:
@@ -146,11 +177,6 @@ def _after_pass(finding: Finding) -> str:
     return f"All graphs are right, and the code that Inductor generates is wrong{details}.{so}"
 
 
-def _message(finding: Finding) -> str:
-    lines = str(finding.evidence.get("message", "")).strip().splitlines()
-    return f"`{lines[0]}`." if lines and lines[0] else "it has no message."
-
-
 def _difference(finding: Finding) -> str:
     """The numbers of the evidence, as the end of a sentence."""
     evidence = finding.evidence
@@ -159,7 +185,12 @@ def _difference(finding: Finding) -> str:
     where = finding.place
     if evidence.get("first wrong index"):  # empty for a tensor without dimensions
         where += f" at index {evidence['first wrong index']}"
-    values = f"eager has {evidence['eager']} in {where}, the compiled function {evidence['target']}"
+    if "seen through" in evidence:
+        where += f" ({evidence['seen through']})"
+    what = f"in {where}"
+    if finding.oracle == "metadata":
+        what = f"as {finding.kind.split('wrong ')[-1].split('another ')[-1]} of {where}"
+    values = f"eager has {evidence['eager']} {what}, the compiled function {evidence['target']}"
     if "wrong elements" in evidence:
         values += f" ({evidence['wrong elements']} of {evidence['elements']} elements differ)"
     return f": {values}"
@@ -169,34 +200,36 @@ def _graph(finding: Finding) -> list[str]:
     lines = finding.graph.strip().splitlines()
     if not lines or len(lines) > LONGEST_GRAPH:
         return []
-    code = "\n".join(line.rstrip("; ") for line in lines)
-    return ["", "The graph:", "", _code_block(code, "python")]
+    # Without what frees values that are not used any more.
+    code = "\n".join(re.sub(r";( *\w+ =)+ None\s*$", "", line).rstrip("; ") for line in lines)
+    return ["", "The graph that it makes:", "", _code_block(code, "python")]
 
 
 def _ablation(finding: Finding) -> list[str]:
     """Which backends show it, as the form asks."""
-    target = name_of(finding.target)
-    lines = ["Ablation:", "", f"- `{target}` alone: shows"]
+    target = in_code(name_of(finding.target))
+    lines = ["Ablation:", "", f"- {target} alone: shows"]
     lines += [f'- `backend="{name}"`: {answer}' for name, answer in finding.user_level.items()]
     return lines
 
 
 def _how_it_was_found(finding: Finding) -> str:
     compared = (
-        "Outputs are compared exactly: the program only moves and combines small numbers, so that"
-        " no rounding is involved."
+        " Values are compared exactly: no operator of the program rounds."
         if finding.exact
-        else "Outputs are compared with the default tolerances of `torch.testing.assert_close`."
+        else " Values are compared with the tolerances of `torch.testing.assert_close`."
     )
-    kept = (
-        f", which keep what cannot be left out ({finding.cause})"
-        if finding.cause and finding.silent
-        else ""
-    )
-    return (
-        "Found by a fuzzer for aliasing and mutation, and reduced from"
-        f" {len(finding.original)} to {len(finding.program)} operators{kept}. {compared}"
-    )
+    found = "Found by a fuzzer for aliasing and mutation"
+    if finding.known is not None and not finding.tried:
+        found += "; this is the smallest program that is known to show it."
+    else:
+        size = len(finding.program)
+        what = f"{size} operator{'s' if size != 1 else ''}"
+        before = len(finding.original)
+        found += f", and reduced from {before} to {what}." if size < before else "."
+        if finding.silent and finding.cause not in ("", finding.kind):
+            found += f" The reduction could not leave out: {finding.cause}."
+    return found + (compared if finding.oracle in ON_VALUES else "")
 
 
 # --- logs and versions ----------------------------------------------------------------------------
@@ -204,17 +237,22 @@ def _how_it_was_found(finding: Finding) -> str:
 
 def _split_log(finding: Finding, output: str) -> tuple[str, str]:
     """The section for error logs, and what the script printed without the log."""
-    lines = output.splitlines()
-    last = max((i for i, line in enumerate(lines) if line.startswith("BUG: ")), default=len(lines))
-    printed = lines[: last + 1]  # the rest is what torch logs
     if finding.silent:
-        return "None: the wrong result is silent.", "\n".join(printed)
+        return "None: the wrong result is silent.", printed_by(output)
+    printed = printed_by(output).splitlines()
     # A message of torch can be long: it belongs into the log, its first line is enough above.
     begin = next((i for i, line in enumerate(printed) if line.startswith("actual:")), 0)
     log = printed[begin:-1]
     more = [f"(and {len(log) - LONGEST_LOG} more lines)"] if len(log) > LONGEST_LOG else []
     short = [*printed[: begin + 1], *printed[-1:]]
     return _code_block("\n".join((*log[:LONGEST_LOG], *more))), "\n".join(short)
+
+
+def printed_by(output: str) -> str:
+    """What a reproducer printed, without what torch logs after it."""
+    lines = output.splitlines()
+    last = max((i for i, line in enumerate(lines) if line.startswith("BUG: ")), default=len(lines))
+    return "\n".join(lines[: last + 1])
 
 
 def _versions(finding: Finding) -> str:

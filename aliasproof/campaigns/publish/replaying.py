@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.known_reproducers import is_said_to_be_fixed, known_reproducer
-from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.stored import read_stored
 from aliasproof.corpus.known_bugs import KNOWN_BUGS

@@ -6,16 +6,11 @@ It needs torch alone. For the reference pass, it also imports that pass.
 from __future__ import annotations
 
 import functools
-import os
 import re
-import subprocess
-import sys
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import torch
 
-from aliasproof.campaigns.publish.confirmation_server import ENVIRONMENT
 from aliasproof.campaigns.publish.headline import headline
 from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Violation
@@ -30,15 +25,17 @@ from aliasproof.programs.schemas import facts, resolve
 from aliasproof.programs.values import input_tensors
 from aliasproof.targets import (
     control_flow,
+    dynamo,
     gradients,
+    identity,
+    inductor_fx,
     inductor_reinplace,
     second_calls,
     variants,
 )
-from aliasproof.targets.target import Target, around
+from aliasproof.targets.target import Target, Variant, around
 from aliasproof.targets.tracing import PLAIN, Tracing
 
-TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
 COMPILED = "compiled(program, inputs())"  # how a script calls a recipe
 LONGEST_LINE = 100  # characters of a line that is joined from several
 
@@ -49,61 +46,96 @@ class Compiler:
 
     `name` is how people call it. `recipe` are lines that define what `call` uses. `call` is an
     expression for the compiled program. `near` allows syntax that only nearly means the program;
-    see `ordinary_source`.
+    see `ordinary_source`. `control` has recipe and call with eager in the place of the compiler.
     """
 
     name: str
     recipe: str
     call: str
+    control: tuple[str, str]
     near: bool = False
 
     @classmethod
     def of_target(cls, target: Target) -> Compiler:
         """The target's recipe. It compiles exactly what the campaign ran."""
-        return cls(target.name, target.recipe, COMPILED)
+        chosen, tracing = _variants(target.name)
+        by_dynamo = "torch.compile(" in target.recipe and target.name != dynamo.TARGET.name
+        plain = dynamo.recipe(tracing) if by_dynamo else identity.RECIPE
+        return cls(target.name, target.recipe, COMPILED, (around(plain, chosen), COMPILED))
 
     @classmethod
     def of_backend(cls, backend: str, target: str, *, near: bool) -> Compiler:
         """`torch.compile` with that backend, called as the variants of a target say."""
-        names = target.split(":")[1:]
-        chosen = [variant for variant in map(variants.by_name, names) if variant is not None]
-        tracing = functools.reduce(Tracing.__or__, (choice.tracing for choice in chosen), PLAIN)
+        chosen, tracing = _variants(target)
+        options = inductor_fx.options(tracing) if backend == "inductor" else ""
+        calls = [
+            f'torch.compile(program, backend="{name}"{tracing.dynamic}{more}'
+            for name, more in ((backend, f"{options})"), ("eager", ")"))
+        ]
         name = f"torch.compile(backend='{backend}')"
-        options = tracing.options if backend == "inductor" else ""
-        compiled = f'torch.compile(program, backend="{backend}"{tracing.dynamic}{options})'
-        plain = f"def compiled(program, inputs):\n    return {compiled}"
         if any(variant.recipe is not None for variant in chosen):
-            return cls(name, around(plain, chosen), COMPILED, near)
+            plain = [f"def compiled(program, inputs):\n    return {call}" for call in calls]
+            recipe, control = (around(text, chosen) for text in plain)
+            return cls(name, recipe, COMPILED, (control, COMPILED), near)
         # As short as a user would write it.
-        return cls(name, "", compiled, near)
+        return cls(name, "", calls[0], ("", calls[1]), near)
+
+    @property
+    def in_eager(self) -> Compiler:
+        """The control: the same with eager in the place of the compiler, which shows nothing."""
+        recipe, call = self.control
+        return replace(self, recipe=recipe, call=call)
+
+
+def _variants(target: str) -> tuple[list[Variant], Tracing]:
+    """The variants in the name of a target that say what is called, and how they trace."""
+    chosen = [variants.by_name(name) for name in target.split(":")[1:]]
+    known = [variant for variant in chosen if variant is not None]
+    tracing = functools.reduce(Tracing.__or__, (choice.tracing for choice in known), PLAIN)
+    return [variant for variant in known if variant.recipe is not None], tracing
 
 
 def render(
     program: Program, target: Target, violation: Violation, *, exact: bool, literal: bool = False
 ) -> str:
-    """The script for a violation of a target; see `script_for`."""
-    compiler = Compiler.of_target(target)
-    return script_for(program, compiler, violation, exact=exact, literal=literal)
+    """The script for a violation of a target; see `Reproducer`."""
+    return Reproducer(program, Compiler.of_target(target), violation, exact, literal).script
 
 
-def script_for(
-    program: Program,
-    compiler: Compiler,
-    violation: Violation,
-    *,
-    exact: bool,
-    literal: bool = False,
-) -> str:
-    """The script for a violation. `exact` says whether outputs are compared without tolerance.
+@dataclass(frozen=True, slots=True)
+class Reproducer:
+    """A script for a violation, and its control.
 
-    With `literal`, it does what the campaign did, to the letter: it calls the ops themselves, and
-    no gradients are recorded. A method can be something else to Dynamo than its op.
-
-    If the compiler dies or hangs, the script runs itself in a child process and reports how the
-    child ends. If it runs out of memory, the script may allocate 4 GiB.
+    `exact` says whether outputs are compared without tolerance. With `literal`, the script does
+    what the campaign did, to the letter: it calls the ops themselves, in one thread, and no
+    gradients are recorded. A method can be something else to Dynamo than its op.
     """
-    program = with_short_names(program)
-    written = ordinary_source(program, near=compiler.near, literal=literal)
+
+    program: Program
+    compiler: Compiler
+    violation: Violation
+    exact: bool
+    literal: bool = False
+
+    @property
+    def script(self) -> str:
+        """The script.
+
+        If the compiler dies or hangs, the script runs itself in a child process and reports how the
+        child ends. If it runs out of memory, the script may allocate 4 GiB.
+        """
+        return _script(self, with_short_names(self.program))
+
+    @property
+    def control(self) -> str:
+        """The script with eager in the place of the compiler."""
+        return replace(self, compiler=self.compiler.in_eager).script
+
+
+def _script(reproducer: Reproducer, program: Program) -> str:
+    compiler, violation = reproducer.compiler, reproducer.violation
+    compiler = replace(compiler, call=_for_program(compiler.call, program))
+    written = ordinary_source(program, near=compiler.near, literal=reproducer.literal)
     # One block of imports at the top, as in any script, though a recipe brings its own.
     imports, recipe = _split(_for_program(compiler.recipe, program))
     title = headline(compiler.name, violation, program)
@@ -112,12 +144,13 @@ def script_for(
     standard = ["contextlib", "subprocess", "sys"] if dies else ["resource"] if exhausts else []
     head = [_docstring(title, program.device), "\n".join(_imports(standard, imports))]
     head += ["aten = torch.ops.aten"] if "aten." in written + recipe else []
+    head += [_THREADS] if reproducer.literal else []
     head += [_LIMIT] if exhausts else []
     if dies:
         rest = [_for_device(_CHILD.replace("CALL", compiler.call), program)]
     else:
-        rest = _comparison(program, compiler, violation, exact=exact)
-    if literal:
+        rest = _comparison(program, compiler, violation, exact=reproducer.exact)
+    if reproducer.literal:
         rest = [re.sub(r"^def run\(", "@torch.no_grad()\ndef run(", part) for part in rest]
     # A variant of a target may change the function and its inputs first.
     if "def conditions(" in recipe:
@@ -132,6 +165,8 @@ def _for_program(recipe: str, program: Program) -> str:
     here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
     if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
         recipe = inductor_reinplace.without_foreach(recipe)
+    if not _draws(program):
+        recipe = inductor_fx.without_random(recipe)
     recipe, here = gradients.for_program(recipe, program, here)
     return control_flow.with_program(second_calls.shortened(recipe, here), program)
 
@@ -189,6 +224,7 @@ def _on_one_line(arguments: re.Match[str]) -> str:
 
 # Programs are small: far less is enough for one, and no computer is to be exhausted.
 _LIMIT = "limit = 4 * 2**30  # bytes\nresource.setrlimit(resource.RLIMIT_DATA, (limit, limit))"
+_THREADS = "torch.set_num_threads(1)"  # as workers of a campaign do
 # What each oracle compares: see `StandaloneCheck`.
 _CHECKS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is not None}
 
@@ -196,9 +232,13 @@ _MAIN = """
 expected = run(program)
 actual = run(CALL)
 print(f"expected: {expected}\\nactual:   {actual}")
-same = EQUAL
-print("gone: both do the same" if same else f"BUG: {__doc__.splitlines()[0]}")
-raise SystemExit(0 if same else 1)
+WRONG
+print(f"BUG: {__doc__.splitlines()[0]}" if ANY else "gone: both do the same")
+raise SystemExit(int(ANY))
+"""
+_ELEMENTS = """
+for i in wrong.nonzero().tolist()[:1]:
+    print(f"differs:  {wrong.sum()} of {wrong.numel()}, first {i}: {actual[*i]} for {expected[*i]}")
 """
 _RUN_ERROR = '''
 def run(function):
@@ -210,7 +250,7 @@ def run(function):
         return f"{type(error).__name__}: {error}"
     return "no error"
 '''
-_NO_ERROR = '(expected == "no error") == (actual == "no error")'
+_OTHER_ERROR = '(expected == "no error") != (actual == "no error")'
 
 
 def _comparison(
@@ -221,35 +261,45 @@ def _comparison(
         # A compiler may raise when it compiles, not when it runs.
         call = f"lambda *args: {compiler.call}(*args)"
         run_error = _for_device(_RUN_ERROR.strip(), program)
-        return [_with_seed(program, run_error), _main(call, _NO_ERROR)]
+        return [_with_seed(program, run_error), _main(call, _OTHER_ERROR)]
     check = _CHECKS[violation.oracle].of_kind(violation.kind)
-    dtypes = _result_dtypes(program)
-    tolerance = "rtol=0, atol=0" if exact else _tolerance(dtypes)
-    equal = check.equal.replace("TOLERANCE", tolerance)
-    if any(dtype.is_floating_point and dtype.itemsize == 1 for dtype in dtypes):
-        # `allclose` has no kernel for float8.
-        equal = equal.replace("(*pair,", "(*(each.to(torch.complex128) for each in pair),")
     what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
+    lines = ["def run(function):", f'"""Run it, and give {what}."""']
+    lines += _run_lines(program, compiler, facts, violation)
+    helpers = [check.helper] if check.helper else []
+    function = _with_seed(program, "\n    ".join(lines))
+    if not check.wrong:
+        return [*helpers, function, _main(compiler.call, "actual != expected")]
+    tolerance = "rtol=0, atol=0" if exact else _tolerance(_result_dtypes(program))
+    wrong = check.wrong.replace("TOLERANCE", tolerance)
+    if any(dtype.is_floating_point and dtype.itemsize == 1 for dtype in _result_dtypes(program)):
+        # `isclose` has no kernel for float8.
+        wrong = re.sub(r"(actual|expected)", r"\1.to(torch.complex128)", wrong)
+    return [*helpers, function, _main(compiler.call, wrong + _ELEMENTS.rstrip(), "wrong.any()")]
+
+
+def _run_lines(program: Program, compiler: Compiler, facts: str, violation: Violation) -> list[str]:
+    """The body of `run`, which returns the facts."""
     # The printed program returns one tensor, a tuple of several, or nothing. With gradients and for
     # two calls, it is a list.
     as_list = "def conditions(" in compiler.recipe and "part_twice" not in compiler.recipe
     one = len(program.outputs) == 1 and not as_list
-    returned = "[function(*args)]" if one else "function(*args)"
-    lines = ["def run(function):", f'"""Run it, and give {what}."""', "args = inputs()"]
-    if facts == "outputs":
-        lines.append(f"return {returned}")
-    else:
-        lines.append(f"outputs = {returned}" if "outputs" in facts else "function(*args)")
-        lines.append(f"return {facts}")
-    helpers = [check.helper] if check.helper else []
-    function = _with_seed(program, "\n    ".join(lines))
-    return [*helpers, function, _main(compiler.call, equal)]
+    if re.fullmatch(r"outputs\[\d+\]", facts):
+        return [f"return function(*inputs()){'' if one else facts.removeprefix('outputs')}"]
+    lines = ["args = inputs()"]
+    sets = any(call.op.startswith("aten.set_.") for call in program.instructions)
+    if "seen through" in violation.evidence or ("storage" in violation.place and sets):
+        # The function may give an input another layout or storage.
+        facts = facts.replace("args[", "passed[")
+        lines.append("passed = [arg.detach() for arg in args]")
+    call = "[function(*args)]" if one else "function(*args)"
+    lines.append(f"outputs = {call}" if "outputs" in facts else "function(*args)")
+    return [*lines, f"return {facts}"]
 
 
-def _main(call: str, equal: str) -> str:
-    if len(f"same = {equal}") > LONGEST_LINE:
-        equal = re.sub(r"^all\((.*) (for .*)\)$", "all(\n    \\1\n    \\2\n)", equal)
-    return _MAIN.replace("CALL", call).replace("EQUAL", equal)
+def _main(call: str, wrong: str, some: str = "wrong") -> str:
+    lines = _MAIN.replace("CALL", call).replace("WRONG", f"wrong = {wrong}")
+    return lines.replace("ANY", some)
 
 
 def _at_fault(text: str, place: str) -> str:
@@ -263,9 +313,14 @@ def _at_fault(text: str, place: str) -> str:
     return text
 
 
+def _draws(program: Program) -> bool:
+    """Whether the program draws random numbers."""
+    return any(facts(resolve(call.op)).random for call in program.instructions)
+
+
 def _with_seed(program: Program, function: str) -> str:
     """The function with a fixed seed, if the program draws random numbers."""
-    if not any(facts(resolve(call.op)).random for call in program.instructions):
+    if not _draws(program):
         return function
     # After `def` and the docstring.
     first, second, *rest = function.splitlines()
@@ -310,56 +365,3 @@ print("actual:  ", ending)
 print("gone: both end" if ending == "ends" else f"BUG: {__doc__.splitlines()[0]}")
 sys.exit(0 if ending == "ends" else 1)
 """
-
-
-# --- running it -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """The result of a reproducer in a fresh process.
-
-    `shown` says whether it showed the bug, `output` is what it printed, `ending` how it ended.
-    """
-
-    shown: bool
-    output: str
-    ending: str
-
-    @classmethod
-    def of(cls, status: int | None, stdout: str, stderr: str, timeout: float) -> Confirmation:
-        """The result of a process with this exit status; None if it was ended after `timeout`."""
-        if status is None:
-            return cls(False, "", f"hangs: no end after {timeout:.0f} s")
-        ending = f"dies of signal {-status}" if status < 0 else f"exits {status}"
-        lines = stdout.strip().splitlines()
-        # Python itself exits 1 after an uncaught exception, so the exit code alone is not enough.
-        shown = status == 1 and bool(lines) and lines[-1].startswith("BUG: ")
-        return cls(shown, stdout + stderr, ending)
-
-
-def confirm(
-    script: Path, timeout: float = TIMEOUT, interpreter: Path = Path(sys.executable)
-) -> Confirmation:
-    """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
-
-    The bug is shown if the script exits 1 and its last line says so. `timeout` is in seconds.
-    """
-    # -I ignores PYTHONPATH, the working folder and the user's packages.
-    command = [str(interpreter), "-I", script.name]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=script.parent,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            errors="replace",
-            env=os.environ | ENVIRONMENT,
-            # A session of its own: Ctrl-C ends the search, not the confirmation of its findings.
-            start_new_session=True,
-        )
-    except subprocess.TimeoutExpired:
-        return Confirmation.of(None, "", "", timeout)
-    return Confirmation.of(done.returncode, done.stdout, done.stderr, timeout)

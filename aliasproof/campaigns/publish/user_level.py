@@ -5,13 +5,17 @@ Once per finding, after it is confirmed: Inductor compiles C++, which takes seco
 
 from __future__ import annotations
 
-import re
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from aliasproof.campaigns.publish.reproducer import Compiler, Confirmation, confirm, script_for
+from aliasproof.campaigns.publish.confirmation import (
+    OTHER_EVIDENCE,
+    Confirmation,
+    Run,
+    confirm,
+    confirmed,
+)
+from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets import inductor
@@ -44,10 +48,7 @@ class UserLevel:
 
 
 def at_user_level(
-    finding: Finding,
-    shown: Reproduced,
-    run: Callable[[Path], Confirmation] = confirm,
-    backends: Sequence[str] = BACKENDS,
+    finding: Finding, shown: Reproduced, run: Run = confirm, backends: Sequence[str] = BACKENDS
 ) -> UserLevel:
     """Run the finding under these backends, each time in a fresh process.
 
@@ -61,72 +62,58 @@ def at_user_level(
         if reason is not None:
             answers[backend] = f"not run, since it {reason}"
             continue
-        for script in _scripts(finding, backend):
-            confirmation = _run_script(script, run)
+        for reproducer in of_backend(finding, backend):
+            confirmation = confirmed(reproducer, run)
             answers[backend] = answer(finding.violation, confirmation)
-            if answers[backend] == SHOWS:
-                reproduced = reproduced or Reproduced(script, confirmation.output)
+            if confirmation.shown:
+                reproduced = reproduced or Reproduced(reproducer.script, confirmation.output)
                 break
     return UserLevel(answers, reproduced or with_ordinary_syntax(finding, shown, run))
 
 
-def with_ordinary_syntax(
-    finding: Finding, shown: Reproduced, run: Callable[[Path], Confirmation] = confirm
-) -> Reproduced:
+def with_ordinary_syntax(finding: Finding, shown: Reproduced, run: Run = confirm) -> Reproduced:
     """The reproducer of the target as a user would write it, if it still shows the finding."""
-    compiler = replace(Compiler.of_target(target(finding.target)), near=True)
-    script = script_for(finding.program, compiler, finding.violation, exact=finding.exact)
-    if script == shown.script:
+    reproducer = of_target(finding, near=True)
+    if reproducer.script == shown.script:
         return shown
-    confirmation = _run_script(script, run)
-    return Reproduced(script, confirmation.output) if confirmation.shown else shown
+    confirmation = confirmed(reproducer, run)
+    return Reproduced(reproducer.script, confirmation.output) if confirmation.shown else shown
 
 
-def _run_script(script: str, run: Callable[[Path], Confirmation]) -> Confirmation:
-    with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
-        path = Path(folder) / "reproducer.py"
-        path.write_text(script, encoding="utf-8")
-        return run(path)
+def of_target(finding: Finding, *, near: bool = False, literal: bool = False) -> Reproducer:
+    """The reproducer of a finding for its target."""
+    compiler = replace(Compiler.of_target(target(finding.target)), near=near)
+    return Reproducer(finding.program, compiler, finding.violation, finding.exact, literal)
 
 
-def _scripts(finding: Finding, backend: str) -> list[str]:
-    """The script as a user would write it, and the exact one if that is another."""
-    scripts = [
-        script_for(
-            finding.program,
-            Compiler.of_backend(backend, finding.target, near=near),
-            finding.violation,
-            exact=finding.exact,
-        )
-        for near in (True, False)
-    ]
-    return list(dict.fromkeys(scripts))
+def of_backend(finding: Finding, backend: str) -> list[Reproducer]:
+    """The reproducer as a user would write it, and the exact one if that is another."""
+    compilers = (Compiler.of_backend(backend, finding.target, near=near) for near in (True, False))
+    reproducers = (
+        Reproducer(finding.program, compiler, finding.violation, finding.exact)
+        for compiler in compilers
+    )
+    return list({reproducer.script: reproducer for reproducer in reproducers}.values())
+
+
+def every_reproducer(finding: Finding) -> list[Reproducer]:
+    """All that are tried for a finding, those that users understand best first."""
+    backends = (reproducer for backend in BACKENDS for reproducer in of_backend(finding, backend))
+    literal = of_target(finding, literal=True)
+    return [*backends, of_target(finding, near=True), of_target(finding), literal]
 
 
 def answer(violation: Violation, confirmation: Confirmation) -> str:
     """What a run of a script with `torch.compile` says about a violation."""
-    if confirmation.shown and _same_error(violation, confirmation.output):
+    if confirmation.shown:
         return SHOWS
     if confirmation.ending == "exits 0":
         return DOES_NOT_SHOW
     lines = [line.strip() for line in confirmation.output.splitlines() if line.strip()]
-    if confirmation.shown:
-        raised = next((line for line in lines if line.startswith("actual:")), "")
-        return f"raises another error: {raised.removeprefix('actual:').strip()}"
+    if confirmation.ending == OTHER_EVIDENCE:
+        what = "raises another error" if violation.oracle == "errors" else "shows another result"
+        start = "differs:" if any(line.startswith("differs:") for line in lines) else "actual:"
+        seen = next((line for line in lines if line.startswith(start)), "")
+        return f"{what}: {seen.removeprefix(start).strip()}"
     # An error where values were to be compared: Python prints it last.
     return f"the script {confirmation.ending}" + (f": {lines[-1]}" if lines else "")
-
-
-def _same_error(violation: Violation, output: str) -> bool:
-    """Whether the output has the error of the violation; true if the violation is none."""
-    if violation.oracle != "errors" or not violation.kind.startswith("raises"):
-        return True
-    lines = str(violation.evidence.get("message", "")).strip().splitlines()
-    # Dynamo wraps errors, and names the backend in a line of its own. Numbers and names of nodes
-    # differ, so only words are compared.
-    lines = [line for line in lines if not line.startswith("backend=")]
-    return _words(lines[0] if lines else "") in _words(output)
-
-
-def _words(text: str) -> str:
-    return " ".join(re.findall(r"[A-Za-z]{3,}", text))

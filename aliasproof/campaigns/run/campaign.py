@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
-from aliasproof.campaigns.publish.reproducer import Confirmation
+from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
@@ -115,9 +115,9 @@ class Campaign:
         if confirmation.shown:
             self.findings[finding.identifier] = finding
         else:
-            self.unconfirmed[finding.identifier] = (
-                f"{finding.kind}: the reproducer {confirmation.ending} without showing it"
-            )
+            what, ending = finding.violation.describe(), confirmation.ending
+            otherwise = "" if "shows" in ending else " without showing it"
+            self.unconfirmed[finding.identifier] = f"{what}: the reproducer {ending}{otherwise}"
 
     # --- for listeners and `run.json` ---
 

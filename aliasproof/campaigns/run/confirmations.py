@@ -9,10 +9,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from aliasproof.campaigns.publish.confirmation import Confirmation, confirmed
 from aliasproof.campaigns.publish.confirmation_server import COMPILERS, TIMEOUT, ConfirmationServer
 from aliasproof.campaigns.publish.issue_text import issue_text
-from aliasproof.campaigns.publish.reproducer import Confirmation, render
-from aliasproof.campaigns.publish.user_level import BACKENDS, Reproduced, UserLevel, at_user_level
+from aliasproof.campaigns.publish.reproducer import Reproducer
+from aliasproof.campaigns.publish.user_level import (
+    BACKENDS,
+    Reproduced,
+    UserLevel,
+    at_user_level,
+    of_target,
+)
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.finding import Finding
@@ -88,7 +95,8 @@ class Confirmations:
         self.store.remove_finding(name)
 
     def _submit(self, finding: Finding) -> None:
-        script = _script(finding)
+        reproducer = of_target(finding)
+        script = reproducer.script
         state = "new" if "not reduced" in finding.evidence else "reduced"
         self.store.keep_finding(finding, script, state)
         kept = self.store.finding(finding.identifier)
@@ -96,9 +104,9 @@ class Confirmations:
         # An interrupted campaign leaves it as unconfirmed.
         if kept.confirmation is None:
             # A store may come from elsewhere: what it has as script is run only if it is ours.
-            ours = (script, _script(kept.finding, literal=True))
-            script = kept.script if kept.script in ours else script
-            reproducer = self.folder.write_unconfirmed(kept.finding, script)
+            literal = replace(reproducer, literal=True)
+            reproducer = literal if kept.script == literal.script else reproducer
+            self.folder.write_unconfirmed(kept.finding, reproducer.script)
             future = self.executor.submit(self.confirm, reproducer)
         else:
             future = Future()
@@ -109,17 +117,17 @@ class Confirmations:
         """Try the literal script of a finding, unless that is the one that was tried."""
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         assert kept is not None
-        script = _script(finding, literal=True)
-        if kept.confirmation is not None or kept.script == script:
+        reproducer = of_target(finding, literal=True)
+        if kept.confirmation is not None or kept.script == reproducer.script:
             return False
-        self.store.keep_script(name, script)
-        reproducer = self.folder.write_unconfirmed(finding, script)
+        self.store.keep_script(name, reproducer.script)
+        self.folder.write_unconfirmed(finding, reproducer.script)
         self._pending.append((finding, self.executor.submit(self.confirm, reproducer)))
         return True
 
-    def confirm(self, script: Path) -> Confirmation:
-        """Run a reproducer in a fresh process that has torch alone."""
-        return _run(self.server, script)
+    def confirm(self, reproducer: Reproducer) -> Confirmation:
+        """Run a reproducer and its control in fresh processes that have torch alone."""
+        return confirmed(reproducer, functools.partial(_run, self.server))
 
     def take_finished(self) -> None:
         """Take the results that are there: findings, and unconfirmed failures with the reason."""
@@ -182,12 +190,6 @@ class Confirmations:
             executor.shutdown(wait=False, cancel_futures=True)
         for server in (self.server, self._compilers):
             server.stop()
-
-
-def _script(finding: Finding, *, literal: bool = False) -> str:
-    """The reproducer of a finding for its target."""
-    target, violation = target_named(finding.target), finding.violation
-    return render(finding.program, target, violation, exact=finding.exact, literal=literal)
 
 
 def _issue(finding: Finding, shown: Reproduced) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from aliasproof.campaigns.publish.reproducer import Confirmation
+from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.campaign import Campaign, suspicions_in_order
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json

@@ -1,0 +1,49 @@
+"""The benchmark asks a finding again: its program, its script, the control, and its issue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aliasproof.campaigns.failure.failure import ReducedFailure
+from aliasproof.campaigns.failure.signature import signature
+from aliasproof.campaigns.publish.confirmation import confirmed
+from aliasproof.campaigns.publish.issue_text import issue_text
+from aliasproof.campaigns.publish.user_level import Reproduced, of_target
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.targets.registry import target
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.trial import Case, run_trial
+from benchmarks.reproducers import AllShown, measure
+
+PROGRAM = KNOWN_BUGS["expand-inverse"].program
+
+
+def test_a_finding_is_asked_again(tmp_path: Path) -> None:
+    violation = run_trial(Case.of(PROGRAM), target("functionalize")).judgement.violations[0]
+    symptom = Symptom("functionalize", violation.oracle, violation.kind)
+    reduced = ReducedFailure(signature(symptom, PROGRAM), violation, PROGRAM, PROGRAM, 0)
+    finding, folder = Finding.of(reduced), RunFolder.create(tmp_path / "run")
+    folder.prepare()
+    reproducer = of_target(finding)
+    confirmation = confirmed(reproducer)
+    assert confirmation.shown, confirmation.output
+    issue = issue_text(finding, Reproduced(reproducer.script, confirmation.output))
+    folder.write_confirmed(finding, reproducer.script, issue)
+
+    def answers() -> tuple[bool, bool, bool]:
+        figures = measure([str(folder.folder)])
+        assert isinstance(figures, AllShown)
+        [shown] = figures.findings
+        return shown.same_evidence, shown.silent_control, shown.quoted
+
+    assert answers() == (True, True, True)
+    # An issue with numbers that the script does not print.
+    actual = str(violation.evidence["target"])
+    folder.write_confirmed(finding, reproducer.script, issue.replace(actual, "777.0"))
+    assert answers() == (True, True, False)
+    folder.write_confirmed(
+        finding, reproducer.script.replace("torch.arange", "-torch.arange"), issue
+    )
+    assert answers() == (False, False, False)
