@@ -170,7 +170,7 @@ def test_many_large_outputs_fit_one_screen(right):
     out = printed(result, unknown, outputs=[LARGE] * 12)
     assert len(out.splitlines()) <= (25 if right else 45)
     assert "and 9 more outputs" in out
-    assert "and 1 more reason" in out
+    assert "and 2 more reasons" in out
     assert ("the same in output 1, output 2, output 3, output 4 and 7 more" in out) is not right
     assert ("and 9 more" in out.partition("── one")[2]) is not right
 

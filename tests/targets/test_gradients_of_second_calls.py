@@ -300,7 +300,7 @@ def test_a_refusal_of_the_reference_pass_is_documented_behind_dynamo(
     def refuses(*args: object, **options: object) -> object:
         raise Refused("aten.foo writes x, its schema does not say so")
 
-    monkeypatch.setattr(compiled, "pipeline", refuses)
+    monkeypatch.setattr(compiled, "run_passes", refuses)
     examination = examined(SQUARE, name)
     assert examination.violations == []
     names = [difference.limitation.name for difference in examination.documented]
