@@ -290,10 +290,15 @@ def differentiable_form(op: OpOverload) -> OpOverload | None:
     """The functional form of a mutating operator, if autograd knows its gradient.
 
     It knows that of some random fills, which is zero, in place alone. Without a form, the operator
-    is called on copies.
+    is called on copies. Raises `LostHistory` if in place, the gradient is computed otherwise.
     """
+    if op in _OF_ITS_RESULT:
+        raise LostHistory(f"in place, the gradient of {op} is computed from its result")
     return None if facts(op).random else functional_form(op)
 
+
+# Rounded otherwise than from the operand (`elu_backward` in tools/autograd/derivatives.yaml).
+_OF_ITS_RESULT = {aten.elu_.default}
 
 # Their results have no history. In place, the gradient of what they overwrite is zero.
 COMPARISONS = {

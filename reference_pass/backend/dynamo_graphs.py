@@ -6,7 +6,7 @@ import operator
 
 import torch
 from torch import fx
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from aliasproof.reference_pass.alias_analysis import Storages
 from aliasproof.reference_pass.capture.trace_modes import unfolded
@@ -122,12 +122,30 @@ def _children(graph_module: fx.GraphModule) -> dict[str, fx.GraphModule]:
 def is_traced_whole(graph_module: fx.GraphModule) -> bool:
     """True if a trace shows all that autograd does with a graph of Dynamo.
 
-    It does not show the backward of an `autograd.Function`, or of control flow, or a hook, or that
-    a tensor loses its history.
+    It does not show the backward of an `autograd.Function`, or of control flow, or of a custom
+    operator, or a hook, or that a tensor loses its history.
     """
     targets = [node.target for node in graph_module.graph.nodes]
     return _UNSEEN.isdisjoint(targets) and not any(
-        isinstance(target, HigherOrderOperator) and target not in _UNFOLDED for target in targets
+        (isinstance(target, HigherOrderOperator) and target not in _UNFOLDED)
+        or _has_own_backward(target)
+        for target in targets
+    )
+
+
+def _has_own_backward(target: object) -> bool:
+    """True for an operator of another library with a backward in Python (`register_autograd`).
+
+    A trace shows what its forward does under `no_grad`.
+    """
+    packet = target.overloadpacket if isinstance(target, OpOverload) else target
+    if not isinstance(packet, OpOverloadPacket):
+        return False
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    return any(
+        op.namespace != "aten"
+        and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Autograd")
+        for op in overloads
     )
 
 

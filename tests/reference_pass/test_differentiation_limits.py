@@ -77,3 +77,54 @@ def test_metadata_of_an_input_under_no_grad():
         return ((leaf * 1).view(2, 2).t(),), [leaf]
 
     assert_as_eager(turns, transposed)
+
+
+@torch.library.custom_op("limits::sine", mutates_args=())
+def sine(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+@sine.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+sine.register_autograd(
+    lambda ctx, gradient: gradient * ctx.saved_tensors[0].cos(),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+def doubles_a_row(x):
+    y = x.view(3, 1) * torch.ones(3, 2)
+    y.t()[0].mul_(2)
+    return y
+
+
+def elu_of_a_view(x):
+    y = x.view(3, 1) * torch.tensor([1.0, -17.0])
+    torch.nn.functional.elu_(y.t())
+    return y
+
+
+@pytest.mark.parametrize("function", [lambda x: sine(doubles_a_row(x)), elu_of_a_view])
+def test_a_backward_that_is_not_that_of_the_functional_form(function):
+    def given():
+        leaf = (torch.arange(1.0, 4) / 7).requires_grad_()
+        return (leaf * 1,), [leaf]
+
+    assert_as_eager(function, given)
+
+
+def test_what_dynamo_makes_of_addcmul_keeps_its_gradients():
+    def adds(x, y):
+        z = x * 1
+        z.t().addcmul_(y, y, value=3.14)  # with `prims.fma`, whose backward is in Python
+        return z
+
+    x, y = (torch.arange(float(n), n + 6).view(2, 3).requires_grad_() for n in (0, 1))
+    transposed = y.detach().t().contiguous().requires_grad_()
+    result = torch.compile(adds, backend=aliasproof)(x, transposed)
+    gradients = torch.autograd.grad(result.sum(), (x, transposed))
+    assert gradients[0].tolist() == torch.ones(2, 3).tolist()
+    torch.testing.assert_close(gradients[1], 6.28 * transposed)
