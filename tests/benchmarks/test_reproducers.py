@@ -43,7 +43,7 @@ def test_a_finding_is_asked_again(tmp_path: Path) -> None:
     actual = str(violation.evidence["target"])
     folder.write_confirmed(finding, reproducer.script, issue.replace(actual, "777.0"))
     assert answers() == (True, True, False)
-    folder.write_confirmed(
-        finding, reproducer.script.replace("torch.arange", "-torch.arange"), issue
-    )
+    other = reproducer.script.replace("torch.tensor(1.0)", "torch.tensor(2.0)")
+    assert other != reproducer.script
+    folder.write_confirmed(finding, other, issue)
     assert answers() == (False, False, False)

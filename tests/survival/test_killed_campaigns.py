@@ -200,11 +200,11 @@ def fill_disk(campaigns: Campaigns, chance: random.Random) -> None:
     """A disk that is full three times, each time a little later."""
     run = campaigns.folder / "run"
     run.mkdir()
-    for size in ("200k", "remount,size=350k", "remount,size=420k"):
+    for size in ("120k", "remount,size=200k", "remount,size=260k"):
         mount_memory(run, size)
         process = campaigns.start()
         _, err = process.communicate()
-        if process.returncode == 0 and size != "200k":
+        if process.returncode == 0 and size != "120k":
             break
         assert process.returncode == 2, err
         assert "resource_tracker" not in err

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from aliasproof.campaigns.publish.confirmation import (
     OTHER_EVIDENCE,
+    SHOWS_EAGER,
     Confirmation,
     Run,
     confirm,
@@ -109,6 +110,8 @@ def answer(violation: Violation, confirmation: Confirmation) -> str:
         return SHOWS
     if confirmation.ending == "exits 0":
         return DOES_NOT_SHOW
+    if confirmation.ending.startswith(SHOWS_EAGER):
+        return 'shows, as it does with `backend="eager"`'
     lines = [line.strip() for line in confirmation.output.splitlines() if line.strip()]
     if confirmation.ending == OTHER_EVIDENCE:
         what = "raises another error" if violation.oracle == "errors" else "shows another result"
