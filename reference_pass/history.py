@@ -61,7 +61,7 @@ class _WithHistory(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        return new.view_as(new)
+        return new.detach()  # keeps strides of dimensions of size one, unlike `view`
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -97,7 +97,7 @@ class _Overwriting(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        return new.view_as(new)
+        return new.detach()  # keeps strides of dimensions of size one, unlike `view`
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
