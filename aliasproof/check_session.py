@@ -23,7 +23,7 @@ from aliasproof.programs.errors import UserError, out_of_memory
 from aliasproof.programs.execution import SEED
 from aliasproof.programs.program import Program
 from aliasproof.reports.console import output_for_results
-from aliasproof.targets.default_targets import CHECKED
+from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import is_importable
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant

@@ -24,7 +24,7 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.trace import Trace
 from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.reports.side_by_side import named_rows, value_text
-from aliasproof.targets.default_targets import CHECKED
+from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_builds import of_value

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from aliasproof.programs.errors import UserError
+from aliasproof.targets.names import refuse_unknown
+from aliasproof.user_code.given_path import file_to_read
 
 
 def whole_number(text: str, least: int, what: str = "", names: Sequence[str] = ()) -> Any:
@@ -54,12 +56,31 @@ Atol = Annotated[
 ]
 
 
+def _existing(path: Path) -> Path:
+    file_to_read(path)
+    return path
+
+
+def known_targets(names: list[str] | None) -> list[str] | None:
+    """Targets as they are given, for an option. Raises `UserError` for an unknown one."""
+    for name in names or ():
+        refuse_unknown(name)
+    return names
+
+
+def known_target(name: str | None) -> str | None:
+    """A target as it is given, for an option. Raises `UserError` for an unknown one."""
+    known_targets(None if name is None else [name])
+    return name
+
+
 def targets_option(default: Sequence[str], where: str = "") -> Any:
     """The option for targets. Its help names those that are meant without it."""
     return typer.Option(
         "--target",
         "-t",
         metavar="TARGET",
+        callback=known_targets,
         help="Target to test, see 'aliasproof targets'; or your own pass or torch.compile backend"
         " as PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION. Repeat the option for more targets."
         f" Default: {', '.join(default)}{where}.",
@@ -72,11 +93,17 @@ OwnTarget = Annotated[
         "--target",
         "-t",
         metavar="TARGET",
+        callback=known_target,
         help="Your own target that the finding is of: code that a file names is not imported.",
     ),
 ]
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        callback=_existing,
+        help="FILE.py, PROGRAM.json or the folder of a finding.",
+    ),
 ]
 FunctionName = Annotated[
     str, typer.Option(metavar="NAME", help="The function in FILE.py. It is called with the inputs.")

@@ -32,7 +32,7 @@ from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
 from aliasproof.programs.regions import overlap
 from aliasproof.programs.values import clone_inputs, input_tensors
-from aliasproof.targets.default_targets import PROVED
+from aliasproof.targets.names import PROVED
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.symbolic_sizes import SymbolicBuild, symbolic_build
 from aliasproof.targets.target import Function, Target

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -45,12 +45,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker; refuse numbers that are out of range before anything runs."""
+    """Register the marker; refuse unknown targets and wrong numbers before anything runs."""
     config.addinivalue_line(
         "markers", "aliasproof: a shard of random programs (--aliasproof-target)"
     )
-    if config.getoption("--aliasproof-target"):
+    if targets := config.getoption("--aliasproof-target"):
         _plan(config)
+        _refuse_unknown(targets)
+
+
+def _refuse_unknown(targets: Sequence[str]) -> None:
+    from aliasproof.programs.errors import UserError
+    from aliasproof.targets.names import refuse_unknown
+
+    try:
+        for target in targets:
+            refuse_unknown(target)
+    except UserError as error:
+        raise pytest.UsageError(f"--aliasproof-target: {error}") from error
 
 
 def _option(config: pytest.Config, name: str) -> str:

@@ -263,6 +263,8 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
             if has_gradient:
                 recorded.add(geometry.storage)
     for storage in recorded & analysis.written:
+        if any(dtype.is_floating_point and dtype.itemsize == 1 for dtype in dtypes[storage]):
+            raise LostHistory("torch cannot add gradients of 8 bits, as those of writes are")
         if len(dtypes[storage]) > 1:
             raise LostHistory("memory with a gradient is written, and seen as another dtype")
         if len(inputs.get(storage, ())) > 1:

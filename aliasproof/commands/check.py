@@ -24,7 +24,7 @@ from aliasproof.processes.isolation import Limits, memory_available, start_serve
 from aliasproof.reports.console import print_notes, results, write_json
 from aliasproof.reports.verdict_json import check_json
 from aliasproof.reports.verdict_table import CheckPrinter, Shown
-from aliasproof.targets.default_targets import CHECKED
+from aliasproof.targets.names import CHECKED
 
 MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 

@@ -10,6 +10,7 @@ from aliasproof.options import File, FunctionName, InputsName, Json
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import print_notes, results, write_json
 
+VIEWS = ("alias", "copy")
 Views = Annotated[
     str,
     typer.Option(
@@ -32,12 +33,12 @@ def explain(
 
     Exit status: 0, or 2 for bad input and for programs that the reference pass refuses.
     """
+    if views not in VIEWS:
+        raise UserError(f"--views {views}: give one of {', '.join(VIEWS)}")
     from aliasproof import explaining
     from aliasproof.reports.explanation import explanation_json, print_explanation
     from aliasproof.trials.worker import quiet_torch
 
-    if views not in explaining.VIEWS:
-        raise UserError(f"--views {views}: give one of {', '.join(explaining.VIEWS)}")
     quiet_torch()
     explanation = explaining.explain_file(file, (function, inputs), explaining.VIEWS[views])
     print_notes(explanation.notes)

@@ -21,7 +21,7 @@ from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.reports.console import notes, print_notes, relative, results, write_json
 from aliasproof.reports.wording import counted
 from aliasproof.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
-from aliasproof.targets.default_targets import FUZZED
+from aliasproof.targets.names import FUZZED
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.run.campaign import Campaign

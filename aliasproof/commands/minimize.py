@@ -17,7 +17,16 @@ from rich.text import Text
 
 from aliasproof.commands.check import MEMORY_SHARE
 from aliasproof.minimize_request import MinimizeRequest, Subject
-from aliasproof.options import Atol, FunctionName, InputsName, Json, MovedTo, Rtol, Workers
+from aliasproof.options import (
+    Atol,
+    FunctionName,
+    InputsName,
+    Json,
+    MovedTo,
+    Rtol,
+    Workers,
+    known_target,
+)
 from aliasproof.processes.isolation import (
     CPU,
     TARGET_STEP,
@@ -38,6 +47,7 @@ from aliasproof.reports.console import (
 )
 from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.wording import clock, counted
+from aliasproof.user_code.given_path import file_to_read
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.failure.kept import Kept
@@ -62,6 +72,7 @@ MinimizedTarget = Annotated[
         "--target",
         "-t",
         metavar="TARGET",
+        callback=known_target,
         help="Keep what this target does wrong. A finding brings its own.",
     ),
 ]
@@ -109,8 +120,7 @@ class MinimizeOptions:
 
     def validate(self, request: MinimizeRequest) -> None:
         """Raises `UserError` for options that do not fit together."""
-        if (self.interesting is None) == (request.target is None):
-            raise UserError("give either --target or --interesting: one of them says what to keep")
+        _require_judge(request, self)
         if self.interesting is not None and request.oracle is not None:
             raise UserError("--oracle belongs to --target; with --interesting, the script decides")
         if self.workers is not None and self.workers < 1:
@@ -145,11 +155,16 @@ def minimize(
 
     Exit status: 0 reduced; 2 bad input, or nothing differs; 4 not judged; 130 interrupted.
     """
-    if device is None:
-        start_server([SESSION])  # it imports torch while this process does
     names, within = (function, inputs), (rtol, atol)
     request = MinimizeRequest(Path(file), names, target, oracle, device, tolerance=within)
-    return _minimize(file, request, MinimizeOptions(interesting, output, workers, limit, json))
+    options = MinimizeOptions(interesting, output, workers, limit, json)
+    if request.path.suffix in (".py", ".json"):  # before torch is imported
+        file_to_read(request.path)
+        if request.path.suffix == ".py":
+            _require_judge(request, options)
+    if device is None:
+        start_server([SESSION])  # it imports torch while this process does
+    return _minimize(file, request, options)
 
 
 def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
@@ -189,6 +204,12 @@ def _complete(given: str, request: MinimizeRequest, *, by_target: bool) -> Minim
     # Results do not show what is latent, so it is no violation without its oracle.
     oracle = case.violation.oracle if case.latent else None
     return replace(request, target=case.target, oracle=request.oracle or oracle)
+
+
+def _require_judge(request: MinimizeRequest, options: MinimizeOptions) -> None:
+    """Raises `UserError` unless either a target or a script says what to keep."""
+    if (options.interesting is None) == (request.target is None):
+        raise UserError("give either --target or --interesting: one of them says what to keep")
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import typer
 from aliasproof.options import File, FunctionName, InputsName, Json, above_zero, targets_option
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import print_notes, results, write_json
-from aliasproof.targets.default_targets import PROVED
+from aliasproof.targets.names import PROVED
 from aliasproof.targets.user_names import grant
 
 NO_SYMBOL = (
@@ -46,6 +46,7 @@ def prove(
 
     Exit status: 0 nothing refuted, 1 a pair is refuted, 2 bad input.
     """
+    bounds = _bounds(sizes)
     import torch
 
     from aliasproof import proving
@@ -54,7 +55,6 @@ def prove(
 
     chosen = list(target or PROVED)
     grant(chosen)
-    bounds = _bounds(sizes)
     in_range = proving.Range(*bounds)
     quiet_torch()
     target_proofs = proving.prove_file(file, (function, inputs), chosen, in_range, limit)

@@ -30,6 +30,8 @@ Folder = Annotated[
     Path | None,
     typer.Argument(
         metavar="CORPUS|RUN",
+        exists=True,
+        file_okay=False,
         help="Folder of findings, or of a run. Default: the known bugs of torch.",
     ),
 ]

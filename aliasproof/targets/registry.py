@@ -17,6 +17,7 @@ from aliasproof.targets import (
     inductor,
     inductor_fx,
     inductor_reinplace,
+    names,
     reference,
     torch_functionalize,
     user_builds,
@@ -114,9 +115,7 @@ def _parts(name: str) -> tuple[str, list[str]]:
     else:
         code = user_names.of_entry_point(base)
     if code is None:
-        known = [*TARGETS, *user_names.installed()]
-        listed = f"targets: {', '.join(known)}, or {user_names.EXPECTED}"
-        raise UserError(f"unknown target '{base}'{did_you_mean(base, known, otherwise=listed)}")
+        raise names.unknown(base)
     if code.name not in OWN:
         OWN[code.name] = user_builds.of_code(code)
     return code.name, chosen

@@ -159,10 +159,15 @@ def _as_file(code: CodeName) -> str:
     return f"; for the file, give {path}:{code.attribute}" if hidden else ""
 
 
+def require_file(code: CodeName) -> None:
+    """Raises `UserError` if the code is in a file that does not exist."""
+    if code.in_file and not Path(code.module).is_file():
+        raise UserError(f"target '{code.name}': there is no file {code.module}; give {EXPECTED}")
+
+
 def _file(code: CodeName) -> ModuleType:
+    require_file(code)
     path = Path(code.module)
-    if not path.is_file():
-        raise UserError(f"target '{code.name}': there is no file {path}; give {EXPECTED}")
     # Not its own name: a file may be called as a package of aliasproof or of another project.
     name = "aliasproof_target_" + re.sub(r"\W", "_", code.module.removesuffix(".py"))
     if name in sys.modules:

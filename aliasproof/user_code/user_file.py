@@ -23,9 +23,9 @@ from aliasproof.programs.serialization import loads
 from aliasproof.programs.stored_text import read_text
 from aliasproof.reports.console import output_for_results
 from aliasproof.user_code.call_arguments import CallArguments, check_arguments
+from aliasproof.user_code.given_path import file_to_read
 
 MODULE_NAME = "aliasproof_user_file"
-GIVE = "give FILE.py, PROGRAM.json or the folder of a finding"
 FORMS = (
     "return a tensor, a tuple of positional arguments, a dict of keyword arguments, or a pair of"
     " both"
@@ -77,19 +77,10 @@ def apply_to(
 
 def read(path: Path, names: FileNames) -> UserFunction | Program:
     """The contents of a file. For a folder: the program of the finding in it."""
-    if path.is_dir():
-        if not (path / "program.json").is_file():
-            raise UserError(f"{path} is a folder without program.json; {GIVE}")
-        return loads(read_text(path / "program.json", within=path), str(path / "program.json"))
-    if not path.exists():
-        raise UserError(f"{path} does not exist; {GIVE}")
-    if not path.is_file():  # a fifo would be read without an end
-        raise UserError(f"{path} is not a regular file; {GIVE}")
-    if path.suffix == ".py":
-        return _from_module(path, names)
-    if path.suffix == ".json":
-        return loads(read_text(path), str(path))
-    raise UserError(f"{path} is neither a .py nor a .json file; {GIVE}")
+    file = file_to_read(path)
+    if file.suffix == ".py":
+        return _from_module(file, names)
+    return loads(read_text(file, within=path) if path.is_dir() else read_text(file), str(file))
 
 
 def _from_module(path: Path, names: FileNames) -> UserFunction:

@@ -58,6 +58,7 @@ from aliasproof.reference_pass.backend.input_layouts import (
     are_apart,
     are_transformed,
     fakes_of,
+    has_places,
     input_layouts,
     shares_with_attribute,
 )
@@ -137,8 +138,7 @@ class Compiled:
         if self.apart is not None and are_apart(inputs, self.attributes):
             return self.apart(inputs)
         compiled = self._compiled(inputs)
-        # The casts of autocast are calls of the graph, so a call must not cast once more.
-        with torch._C._DisableAutocast():
+        with torch._C._DisableAutocast():  # the casts are calls of the graph already
             return compiled(inputs)
 
     def _compile_examples(self, inputs: Sequence[Any]) -> None:
@@ -148,15 +148,15 @@ class Compiled:
         )
         if not has_symbols(layouts, inputs):
             of_examples = self._compiled(inputs)
-            # The build may have found that the graph depends on where inputs are.
-            is_placed = _has_places(self._layouts(inputs))
-            if self.writes_plainly and not is_placed and are_apart(inputs, self.attributes):
+            # The build may have found that it depends on where inputs are.
+            anywhere = self.writes_plainly and not has_places(self._layouts(inputs))
+            if anywhere and are_apart(inputs, self.attributes):
                 self.apart = of_examples
             return
         if (template := template_of(layouts, inputs)) is None:
             return  # without numbers, there is nothing to compile for before the first call
         # Sizes of zero or one, and floats, are no symbols there. Nor are offsets.
-        if template.symbolic and not _has_places(layouts):
+        if template.symbolic and not has_places(layouts):
             self.template = template
             if self._for_template(inputs) is not None or self.by_value:
                 return
@@ -248,7 +248,7 @@ class Compiled:
         # New ones for each use, since a trace may change the metadata of its arguments.
         new_fakes = functools.partial(fakes_of, layouts, values, mode)
         tensors = [layout for layout in layouts if isinstance(layout, InputLayout)]
-        if self.writes_plainly and not _has_places(layouts):
+        if self.writes_plainly and not has_places(layouts):
             return Trained(self._differentiated(mode, self.graph_module, new_fakes()), None)
         # A trace finds the mode, and the environment of its symbols, in a tensor among the inputs.
         with contextlib.nullcontext() if tensors else mode:
@@ -398,8 +398,3 @@ class Compiled:
             built = self._built_for(template.layouts, values, template.env)
             return General(built, template) if built is not None else None
         return None
-
-
-def _has_places(layouts: Sequence[Any]) -> bool:
-    """True if the layouts say of an input where it is."""
-    return any(isinstance(layout, InputLayout) and layout.is_placed for layout in layouts)

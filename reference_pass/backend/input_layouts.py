@@ -113,6 +113,11 @@ def are_apart(inputs: Sequence[Any], attributes: Iterable[torch.Tensor]) -> bool
     )
 
 
+def has_places(layouts: Iterable[Any]) -> bool:
+    """True if the layouts say of an input where it is."""
+    return any(isinstance(layout, InputLayout) and layout.is_placed for layout in layouts)
+
+
 def shares_with_attribute(layouts: Iterable[Any]) -> bool:
     """True if an input shares memory with an attribute, which the passes do not see."""
     return any(isinstance(layout, InputLayout) and layout.storage < 0 for layout in layouts)

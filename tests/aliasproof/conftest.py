@@ -10,6 +10,7 @@ import torch
 from aliasproof.command_line import run
 from aliasproof.oracles.contract import Contract
 from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.targets import names
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
 from aliasproof.targets.target import Build, Function, Target
@@ -27,8 +28,9 @@ class Outcome:
 
 @pytest.fixture
 def call(capsys, tmp_path, monkeypatch) -> Callable[..., Outcome]:
-    """Calls a command in an empty folder."""
+    """Calls a command in an empty folder. Targets that a test registers have a known name."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(names, "REGISTERED", TARGETS)
 
     def call_here(*arguments: object) -> Outcome:
         capsys.readouterr()

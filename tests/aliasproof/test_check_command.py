@@ -10,7 +10,7 @@ import torch
 from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.serialization import dumps
-from aliasproof.targets.default_targets import CHECKED, FUZZED, PROVED
+from aliasproof.targets.names import CHECKED, FUZZED, PROVED
 
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
 # In torch 2.13, zeroing an expanded input through AOTAutograd gives values other than zero.

@@ -13,7 +13,7 @@ from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
 from aliasproof.commands.fuzz import DEFAULT_SECONDS
 from aliasproof.programs.errors import UserError
-from aliasproof.targets.default_targets import FUZZED
+from aliasproof.targets.names import FUZZED
 from tests.campaigns.test_confirmations import REDUCED
 
 MakePlan = Callable[..., Plan]

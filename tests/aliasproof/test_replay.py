@@ -159,7 +159,7 @@ def test_code_that_a_file_names_is_run_only_if_the_user_names_it(call, stored, t
 
 def test_bad_input_is_one_line(call, stored, torch_of, tmp_path):
     for arguments, part in (
-        (["replay", "nowhere"], "nowhere has no findings/*/finding.json"),
+        (["replay", "nowhere"], "'nowhere' does not exist"),
         (
             ["replay", "run", "--torch", "/bin/false"],
             "give an interpreter of Python that has torch",

@@ -128,3 +128,43 @@ def test_what_dynamo_makes_of_addcmul_keeps_its_gradients():
     gradients = torch.autograd.grad(result.sum(), (x, transposed))
     assert gradients[0].tolist() == torch.ones(2, 3).tolist()
     torch.testing.assert_close(gradients[1], 6.28 * transposed)
+
+
+def test_new_contents_keep_the_strides_of_dimensions_of_size_one():
+    """By them `cat` tells which memory format its result has."""
+
+    def divides(x):
+        with torch.no_grad():
+            x.div_(x, rounding_mode="trunc")
+        return torch.cat([x, x])
+
+    def strides(function):
+        numbers = torch.arange(1.0, 17).requires_grad_() * 1
+        return function(numbers.as_strided((1, 8, 1, 2), (16, 1, 16, 8))).stride()
+
+    assert strides(torch.compile(divides, backend=aliasproof)) == strides(divides)
+
+
+def test_what_is_resized_is_in_the_storage_of_each_call():
+    def resizes(x, y):
+        torch.ops.aten.resize_as_(y, x)
+        return x * 2
+
+    compiled = torch.compile(resizes, backend=aliasproof)
+    for y, offset in ((torch.arange(3)[2:], 2), (torch.arange(1), 0)):
+        compiled(torch.tensor(1.0).requires_grad_(), y)
+        assert (y.shape, y.storage_offset()) == ((), offset)
+
+
+def test_writes_to_gradients_of_8_bits_run_as_given():
+    """Torch has no sum of such numbers."""
+
+    def fills(x):
+        x.zero_()
+
+    leaf = torch.ones(()).to(torch.float8_e5m2).requires_grad_()
+    x = leaf.clone()
+    torch.compile(fills, backend=aliasproof)(x)
+    x.backward()
+    assert leaf.grad is not None
+    assert leaf.grad.item() == 0

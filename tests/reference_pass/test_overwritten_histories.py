@@ -394,28 +394,3 @@ def test_a_channels_last_activation_in_place():
         return [result.stride(), *(x.tolist() for x in gradients if x is not None)]
 
     assert run(torch.compile(module, backend=aliasproof)) == run(module)
-
-
-def test_new_contents_keep_the_strides_of_dimensions_of_size_one(assert_same_bits):
-    """By them `cat` tells which memory format its result has."""
-
-    def divides(x):
-        with torch.no_grad():
-            x.div_(x, rounding_mode="trunc")
-        return torch.cat([x, x])
-
-    def on_channels_last(x):
-        return divides(x.as_strided((1, 8, 1, 2), (16, 1, 16, 8)))
-
-    assert_same_bits(on_channels_last, torch.arange(1.0, 17))
-
-
-def test_what_is_resized_is_in_the_storage_of_each_call():
-    def resizes(x, y):
-        aten.resize_as_(y, x)
-        return x * 2
-
-    compiled = torch.compile(resizes, backend=aliasproof)
-    for y, offset in ((torch.arange(3)[2:], 2), (torch.arange(1), 0)):
-        compiled(torch.tensor(1.0).requires_grad_(), y)
-        assert (y.shape, y.storage_offset()) == ((), offset)

@@ -1,0 +1,52 @@
+"""The names of targets: all registered ones, and those that a command means where none is named.
+
+Help texts and usage errors name them without torch, which takes seconds to import.
+"""
+
+from __future__ import annotations
+
+from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.targets.user_names import EXPECTED, code_name, installed, require_file
+
+# In the order of `registry.TARGETS`.
+REGISTERED = (
+    "identity",
+    "eager-cuda",
+    "functionalize",
+    "fx-reinplace",
+    "aot",
+    "aot-epilogue",
+    "dynamo",
+    "aot-eager",
+    "export",
+    "inductor-reinplace",
+    "inductor-fx",
+    "inductor",
+    "reference",
+    "reference-copy",
+)
+OLD = ("aot-train",)  # of stored findings, see `variants.modern`
+
+# What a user of `torch.compile` runs. `inductor` generates code, so it needs a compiler.
+CHECKED = ("aot-eager", "inductor-fx", "inductor")
+# `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
+# `functionalize` shows alone is attributed to it.
+FUZZED = ("inductor-fx", "aot", "inductor", "fx-reinplace")
+PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
+
+
+def refuse_unknown(name: str) -> None:
+    """Raises `UserError` for a name that is no target, or code of a user without its file."""
+    base, code = name.partition(":")[0], code_name(name)
+    if base in (*REGISTERED, *OLD, *installed()):
+        return
+    if code is None:
+        raise unknown(base)
+    require_file(code)
+
+
+def unknown(base: str) -> UserError:
+    """What to say of the name of no target."""
+    known = [*REGISTERED, *installed()]
+    listed = f"targets: {', '.join(known)}, or {EXPECTED}"
+    return UserError(f"unknown target '{base}'{did_you_mean(base, known, otherwise=listed)}")
