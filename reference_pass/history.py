@@ -25,8 +25,9 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.emission import Emitter
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.operator_forms import aten, facts, functional_form
-from aliasproof.reference_pass.regions import contains
+from aliasproof.reference_pass.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.operator_forms import aten, bind, facts, functional_form
+from aliasproof.reference_pass.regions import Region, contains, known, overlaps_itself
 from aliasproof.reference_pass.views import INVERSES, SCATTERS
 
 # In the `meta` of a captured node: its value requires a gradient.
@@ -262,6 +263,7 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
                 given |= effect.shows.keys()
             if has_gradient:
                 recorded.add(geometry.storage)
+    _refuse_slides(analysis, recorded)
     for storage in recorded & analysis.written:
         if any(dtype.is_floating_point and dtype.itemsize == 1 for dtype in dtypes[storage]):
             raise LostHistory("torch cannot add gradients of 8 bits, as those of writes are")
@@ -270,6 +272,26 @@ def refuse_lost_history(captured: fx.GraphModule, analysis: Analysis) -> None:
         if len(inputs.get(storage, ())) > 1:
             names = " and ".join(str(node) for node in inputs[storage])
             raise LostHistory(f"{names} share memory, have gradients, and are written")
+
+
+def slides(tensor: torch.Tensor) -> bool:
+    """True if a tensor shows one element as several, as `unfold` does; `expand` does not count."""
+    kept = [dim for dim, stride in enumerate(tensor.stride()) if not known(stride == 0)]
+    sizes, strides = [tensor.shape[dim] for dim in kept], [tensor.stride(dim) for dim in kept]
+    return overlaps_itself(Region.of(tensor.as_strided(sizes, strides)))
+
+
+def _refuse_slides(analysis: Analysis, recorded: set[int]) -> None:
+    """Raise `LostHistory` for a write to one element as several: each would have its gradient."""
+    for node in analysis.effects:
+        if not isinstance(node.target, OpOverload):
+            continue
+        given = bind(node.target, node.args, node.kwargs)
+        for operand in nodes_in([given.get(name) for name in facts(node.target).writes]):
+            effect = analysis.effects[operand]
+            shown = recorded & {geometry.storage for geometry in effect.shows.values()}
+            if shown and any(map(slides, tensors_in(effect.value))):
+                raise LostHistory(f"{node.format_node()} writes one element as several")
 
 
 def _refuse_other_memory(node: fx.Node, analysis: Analysis) -> None:

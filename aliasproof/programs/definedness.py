@@ -146,6 +146,8 @@ RULES: tuple[Callable[[EagerCall], str | None], ...] = (
 _ABOUT_ORDER = (writes_through_itself, reads_what_it_writes, writes_twice)
 _BETWEEN_ARGUMENTS = (reads_what_it_writes, writes_twice)
 # The rules say what is undefined for torch's operators and for ours.
+# Zeros of autograd without memory. In a mode, kernels read it all the same: torch 2.13 crashes.
+_IN_A_MODE = {aten._efficientzerotensor.default: aten.zeros.default}
 _DEFINED_BY_RULES = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor", NAMESPACE)
 
 _READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
@@ -206,6 +208,7 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return self._higher_order(func, args, kwargs)
+        func = _IN_A_MODE.get(func, func)
         call = EagerCall.of(func, args, kwargs)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.only_read):
             self.trace.differentiates = True

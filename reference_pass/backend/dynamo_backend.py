@@ -21,10 +21,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.backend.dynamo_graphs import (
+    is_beyond_aot,
     is_traced_whole,
     may_write,
-    restrides,
-    returns_lazy_bits,
     with_regions_called,
 )
 from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
@@ -84,9 +83,8 @@ def _compile(
     if strict:
         # The graphs of AOTAutograd do not show any more what the program writes.
         Compiled(graph_module, example_inputs, views, strict)
-    is_split = may_write(graph_module) or returns_lazy_bits(graph_module) or restrides(graph_module)
     # AOTAutograd takes wrappers apart itself.
-    if not is_split or has_wrappers(graph_module):
+    if has_wrappers(graph_module) or not (may_write(graph_module) or is_beyond_aot(graph_module)):
         try:
             return _differentiated(views, strict, graph_module, example_inputs)
         except LostHistory as reason:

@@ -11,6 +11,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from aliasproof.reference_pass.alias_analysis import Storages
 from aliasproof.reference_pass.capture.trace_modes import unfolded
 from aliasproof.reference_pass.graph_copies import with_graph
+from aliasproof.reference_pass.history import slides
 from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.operator_forms import aten, writes
 
@@ -31,17 +32,31 @@ def may_write(graph_module: fx.GraphModule) -> bool:
     return any(value is _UNKNOWN for value in values) or any(x._version for x in tensors)
 
 
-def returns_lazy_bits(graph_module: fx.GraphModule) -> bool:
-    """True if an output may have the lazy conjugate or negative bit: no result of AOTAutograd has.
+def is_beyond_aot(graph_module: fx.GraphModule) -> bool:
+    """True if AOTAutograd is wrong about a graph of Dynamo, also where it writes nothing."""
+    return restrides(graph_module) or _returns_otherwise(graph_module)
+
+
+def _returns_otherwise(graph_module: fx.GraphModule) -> bool:
+    """True if AOTAutograd may return another output.
+
+    None has the lazy conjugate or negative bit. One that overlaps itself, as of `unfold`, gets its
+    gradient in memory that overlaps itself. One tensor is returned as several.
 
     Without the values of Dynamo, any call that sets such a bit counts.
     """
-    output = graph_module.graph.output_node()
-    values = [node.meta.get("example_value", _UNKNOWN) for node in output.all_input_nodes]
+    nodes = graph_module.graph.output_node().all_input_nodes
+    values = [node.meta.get("example_value", _UNKNOWN) for node in nodes]
     if any(value is _UNKNOWN for value in values):
         targets = {node.target for node in graph_module.graph.nodes}
         return not targets.isdisjoint((aten._conj.default, aten._neg_view.default))
-    return any(tensor.is_conj() or tensor.is_neg() for tensor in tensors_in(values))
+    inputs = graph_module.graph.find_nodes(op="placeholder")
+    others = [node.meta.get("example_value") for node in inputs if node not in nodes]
+    tensors = tensors_in(values)
+    objects = [*tensors, *tensors_in(others)]
+    if len(objects) > len({id(tensor) for tensor in objects}):
+        return True
+    return any(x.is_conj() or x.is_neg() or (x.requires_grad and slides(x)) for x in tensors)
 
 
 def writes_plainly(graph_module: fx.GraphModule) -> bool:
@@ -54,9 +69,10 @@ def writes_plainly(graph_module: fx.GraphModule) -> bool:
     nodes = graph_module.graph.nodes
     if any("example_value" not in node.meta for node in _calls(graph_module)):
         return False  # it is not known what is written
-    is_special = returns_lazy_bits(graph_module) or restrides(graph_module)
     # A checkpoint computes again what a later write has changed.
-    if is_special or any(isinstance(node.target, HigherOrderOperator) for node in nodes):
+    if is_beyond_aot(graph_module) or any(
+        isinstance(node.target, HigherOrderOperator) for node in nodes
+    ):
         return False
     tensors = tensors_in([node.meta.get("example_value") for node in nodes])
     if any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors)):

@@ -119,8 +119,10 @@ def replace_prims(graph: fx.Graph) -> None:
 def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]] | None:
     """The call that replaces a node's call; None if there is nothing to change."""
     op = called_in_eager(node)
-    is_prim = op is not node.target
-    if not isinstance(op, OpOverload) or not (is_prim or op in _UPDATES or node.kwargs):
+    # Zeros without memory, which gradients may consist of, cannot be written in place.
+    op = aten.zeros.default if op is aten._efficientzerotensor.default else op
+    is_other = op is not node.target
+    if not isinstance(op, OpOverload) or not (is_other or op in _UPDATES or node.kwargs):
         return None
     given = bind(op, node.args, node.kwargs)
     # Such a call would look functional to every pass, and its update would be reordered or lost.
@@ -134,7 +136,7 @@ def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]
             aten._native_batch_norm_legit.default, given
         )
     by_position = {argument.name for argument in op._schema.arguments if not argument.kwarg_only}
-    is_changed = is_prim or by_position & node.kwargs.keys()
+    is_changed = is_other or by_position & node.kwargs.keys()
     return (op, *unbind(op, given)) if is_changed else None
 
 

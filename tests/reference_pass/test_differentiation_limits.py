@@ -168,3 +168,48 @@ def test_writes_to_gradients_of_8_bits_run_as_given():
     x.backward()
     assert leaf.grad is not None
     assert leaf.grad.item() == 0
+
+
+def slides(x):
+    return (x * 2).unfold(0, 2, 1)
+
+
+def returns_one_tensor_twice(x):
+    view = x.view_as(x)
+    return view, view.contiguous(), x * 2
+
+
+def fills_what_overlaps_itself(x):
+    with torch.no_grad():
+        x.as_strided((2, 2), (1, 1)).zero_()
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [slides, returns_one_tensor_twice, fills_what_overlaps_itself])
+def test_outputs_and_writes_that_aot_autograd_gets_wrong(function):
+    def given():
+        leaf = weights()
+        return (leaf * 1,), [leaf]
+
+    assert_as_eager(function, given)
+
+
+def test_one_tensor_that_is_returned_twice_is_one_object():
+    first, second, _ = torch.compile(returns_one_tensor_twice, backend=aliasproof)(weights() * 1)
+    assert first is second
+
+
+def test_zeros_without_memory_are_not_written():
+    """The gradient of `sgn` is such zeros, and what is added to them is written in place."""
+
+    def signs_and_fills(x, y):
+        signs = torch.ops.aten.mul.Scalar(y, 2).sgn_()
+        y.masked_fill_(y > 2, -1)
+        return signs, y, x
+
+    def given():
+        leaf = weights()
+        base = leaf * 1
+        return (base.as_strided((4,), (0,)), base[1:2]), [leaf]
+
+    assert_as_eager(signs_and_fills, given, given)
