@@ -393,16 +393,3 @@ def test_a_mistake_in_the_watch_is_not_an_error_of_eager(monkeypatch: pytest.Mon
     monkeypatch.setattr(definedness, "RULES", (broken,))
     with pytest.raises(InternalError, match="planted"):
         observe_eager(lambda x: x + 1, [vector()])
-
-
-def test_zeros_of_autograd_without_memory_are_watched_like_others() -> None:
-    """A kernel that reads them within a mode ends the process."""
-
-    def gradient(x: Tensor) -> Tensor:
-        x = x.detach().requires_grad_()
-        with torch.enable_grad():
-            (found,) = torch.autograd.grad((x * 2).sgn(), x, torch.ones_like(x))
-        return found
-
-    observed, _ = observe_eager(gradient, [vector()])
-    assert observed.outputs[0].tolist() == [0.0] * 4

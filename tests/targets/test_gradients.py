@@ -13,6 +13,7 @@ from torch import Tensor
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
+from aliasproof.oracles.observation import observe_eager
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
@@ -116,3 +117,16 @@ def test_eager_cannot_be_observed_where_a_foreach_call_is_recorded() -> None:
     assert "dispatch mode" in str(examined(of_vectors(body, 0), "identity:grad").rejected)
     unrecorded = body.replace("aten._f", "with torch.no_grad():\n    aten._f")
     assert examined(of_vectors(unrecorded, 0), "identity:grad").rejected is None
+
+
+def test_zeros_of_autograd_without_memory_are_watched_like_others() -> None:
+    """A kernel that reads them within a mode ends the process."""
+
+    def gradient(x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            (found,) = torch.autograd.grad((x * 2).sgn(), x, torch.ones_like(x))
+        return found
+
+    observed, _ = observe_eager(gradient, [torch.ones(4)])
+    assert observed.outputs[0].tolist() == [0.0] * 4
