@@ -147,7 +147,7 @@ _ABOUT_ORDER = (writes_through_itself, reads_what_it_writes, writes_twice)
 _BETWEEN_ARGUMENTS = (reads_what_it_writes, writes_twice)
 # The rules say what is undefined for torch's operators and for ours.
 # Zeros of autograd without memory. In a mode, kernels read it all the same: torch 2.13 crashes.
-_IN_A_MODE = {aten._efficientzerotensor.default: aten.zeros.default}
+_IN_A_MODE: dict[OpOverload, OpOverload] = {aten._efficientzerotensor.default: aten.zeros.default}
 _DEFINED_BY_RULES = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor", NAMESPACE)
 
 _READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
