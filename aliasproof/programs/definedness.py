@@ -208,8 +208,8 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
             return self._higher_order(func, args, kwargs)
-        func = _IN_A_MODE.get(func, func)
-        call = EagerCall.of(func, args, kwargs)
+        op: OpOverload = _IN_A_MODE.get(func, func)
+        call = EagerCall.of(op, args, kwargs)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.only_read):
             self.trace.differentiates = True
         expected, mistake = None, None
@@ -222,12 +222,12 @@ class Watch(TorchDispatchMode):
         except Exception as reason:  # noqa: BLE001 - nothing is swallowed: it is raised below
             mistake = reason
         # A rule fails on arguments that make no sense. Eager then raises a better error here.
-        result = func(*args, **kwargs)
+        result = op(*args, **kwargs)
         if mistake is not None:
-            raise _watch_failed(func, mistake) from mistake
+            raise _watch_failed(op, mistake) from mistake
         try:
             if expected is not None and not same_values(call.written[0], expected):
-                raise Undefined(f"{func} writes different values to one position")
+                raise Undefined(f"{op} writes different values to one position")
             returned = [tensor for tensor in tensors_in(result) if tensor.layout is torch.strided]
             self._note_memory(call, returned)
             if self._traces:
@@ -235,7 +235,7 @@ class Watch(TorchDispatchMode):
         except Rejected:
             raise
         except Exception as reason:
-            raise _watch_failed(func, reason) from reason
+            raise _watch_failed(op, reason) from reason
         return result
 
     def _higher_order(
