@@ -19,9 +19,9 @@ from typing import Any
 
 from torch import fx
 
-from aliasproof.reference_pass.alias_analysis import operand_storages, storage_of, value_of
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.storages import operand_storages, storage_of, value_of
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.regions import Size
 
 MOST_RETRIES = 8  # walks after the first one

@@ -28,9 +28,10 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import Analysis, Geometry
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, view_form
+from aliasproof.reference_pass.alias_analysis import Analysis
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, view_form
+from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.regions import contains, is_dense, known, overlaps_itself
 from aliasproof.reference_pass.semantics import Semantics
 from aliasproof.reference_pass.views import INVERSES, ToSteps, ViewCall, view_steps
@@ -286,6 +287,4 @@ def without_lazy_bits(geometry: Geometry) -> Geometry:
     """The same elements seen without the lazy conjugate and negative bits."""
     if not (geometry.conj or geometry.neg):
         return geometry
-    plain = (geometry.dtype, False, False)
-    key = (geometry.storage, plain, *geometry.key[2:])
-    return replace(geometry, conj=False, neg=False, key=key)
+    return replace(geometry, conj=False, neg=False)

@@ -17,10 +17,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import storage_of
-from aliasproof.reference_pass.liveness import Liveness, stored_over
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import (
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     facts,
@@ -32,6 +30,8 @@ from aliasproof.reference_pass.operator_forms import (
     unbind,
     writes,
 )
+from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.liveness import Liveness, stored_over
 from aliasproof.reference_pass.views import SCATTERS
 
 

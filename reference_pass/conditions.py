@@ -18,13 +18,13 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import encoding, same_view, storage_of
+from aliasproof.reference_pass.calls.metadata import run_with
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import unread
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_pointwise
+from aliasproof.reference_pass.calls.storages import encoding, same_view, storage_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.metadata import run_with
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operand_reads import unread
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_pointwise
 from aliasproof.reference_pass.regions import (
     Region,
     equal,

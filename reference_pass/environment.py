@@ -21,7 +21,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import Analysis, Effect, Geometry, storage_of
+from aliasproof.reference_pass.alias_analysis import Analysis, Effect
 from aliasproof.reference_pass.bases import (
     BaseKind,
     StorageUses,
@@ -29,16 +29,17 @@ from aliasproof.reference_pass.bases import (
     base_of_result,
     without_lazy_bits,
 )
-from aliasproof.reference_pass.emission import Emitter
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.nested import on_values, tensors_in
+from aliasproof.reference_pass.calls.operand_strides import note_strides
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_opaque
+from aliasproof.reference_pass.calls.storages import Geometry, storage_of
 from aliasproof.reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
 from aliasproof.reference_pass.functional_storage import (
     FunctionalStorage,
     FunctionalView,
     has_strides,
 )
-from aliasproof.reference_pass.nested import on_values, tensors_in
-from aliasproof.reference_pass.operand_strides import note_strides
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_opaque
 from aliasproof.reference_pass.regions import Size, is_data_dependent, known
 from aliasproof.reference_pass.rules import Rules
 

@@ -18,13 +18,10 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import Effect, operand_storages, written_tensors
-from aliasproof.reference_pass.copied_operands import Layout
-from aliasproof.reference_pass.environment import Environment
-from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operator_forms import (
+from aliasproof.reference_pass.alias_analysis import Effect
+from aliasproof.reference_pass.calls.copied_operands import Layout
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import (
     WRITTEN_IN_PLACE,
     aten,
     bind,
@@ -35,6 +32,10 @@ from aliasproof.reference_pass.operator_forms import (
     rounds_its_scalar,
     unbind,
 )
+from aliasproof.reference_pass.calls.storages import operand_storages, written_tensors
+from aliasproof.reference_pass.environment import Environment
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
 from aliasproof.reference_pass.regions import (
     contiguous_strides,
     is_data_dependent,

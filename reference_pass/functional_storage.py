@@ -33,11 +33,11 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import Geometry
 from aliasproof.reference_pass.bases import BaseKind
-from aliasproof.reference_pass.emission import Emitter, checkpoint_tags
+from aliasproof.reference_pass.calls.emission import Emitter, checkpoint_tags
+from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.operator_forms import aten
 from aliasproof.reference_pass.regions import Size, is_dense, known, same_strides
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.views import ViewStep

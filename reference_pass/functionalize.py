@@ -53,13 +53,29 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.reference_pass.alias_analysis import Analysis, Effect, Geometry
+from aliasproof.reference_pass.alias_analysis import Analysis, Effect
 from aliasproof.reference_pass.bases import BaseKind, is_base, storage_uses
-from aliasproof.reference_pass.emission import Emitter, checkpoint_tags
+from aliasproof.reference_pass.calls.emission import Emitter, checkpoint_tags
+from aliasproof.reference_pass.calls.fake_tensors import (
+    attribute,
+    fake_inputs,
+    fake_value,
+    on_fakes,
+)
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operand_reads import overwrites
+from aliasproof.reference_pass.calls.operator_forms import (
+    aten,
+    facts,
+    functional_form,
+    mutates_only_metadata,
+    on_copies,
+    view_form,
+)
+from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.environment import Environment, is_plain, result_strides
 from aliasproof.reference_pass.epilogue import finish
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import attribute, fake_inputs, fake_value, on_fakes
 from aliasproof.reference_pass.flattening import as_strided_offset, resize, view_of_geometry
 from aliasproof.reference_pass.functional_calls import call_with_writes, call_without_writes
 from aliasproof.reference_pass.functional_storage import (
@@ -70,16 +86,6 @@ from aliasproof.reference_pass.functional_storage import (
     must_apply,
 )
 from aliasproof.reference_pass.graph_copies import with_graph
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operand_reads import overwrites
-from aliasproof.reference_pass.operator_forms import (
-    aten,
-    facts,
-    functional_form,
-    mutates_only_metadata,
-    on_copies,
-    view_form,
-)
 from aliasproof.reference_pass.regions import overlaps_itself
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.semantics import NAIVE, Semantics

@@ -13,18 +13,18 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.alias_analysis import (
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
+from aliasproof.reference_pass.calls.metadata import run
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operand_strides import noted_strides
+from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, writes
+from aliasproof.reference_pass.calls.storages import (
     Storages,
     operand_storages,
     storage_of,
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.fake_tensors import fake_mode, on_fakes
-from aliasproof.reference_pass.metadata import run
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operand_strides import noted_strides
-from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, writes
 from aliasproof.reference_pass.regions import (
     Region,
     is_data_dependent,

@@ -22,20 +22,20 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from aliasproof.reference_pass.alias_analysis import (
+from aliasproof.reference_pass.calls.metadata import can_keep, dependencies, set_value
+from aliasproof.reference_pass.calls.nested import nodes_in, on_values, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import (
+    depends_on_location,
+    overwrites,
+    unread,
+)
+from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind, facts, writes
+from aliasproof.reference_pass.calls.storages import (
     operand_storages,
     storage_of,
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.metadata import can_keep, dependencies, set_value
-from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
-from aliasproof.reference_pass.operand_reads import (
-    depends_on_location,
-    overwrites,
-    unread,
-)
-from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, writes
 from aliasproof.reference_pass.regions import Region, contains, overlap
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import SCATTERS, stores_through

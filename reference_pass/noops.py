@@ -27,11 +27,11 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from aliasproof.reference_pass.alias_analysis import encoding, same_view
-from aliasproof.reference_pass.fake_tensors import on_fakes
+from aliasproof.reference_pass.calls.fake_tensors import on_fakes
+from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind
+from aliasproof.reference_pass.calls.storages import encoding, same_view
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
-from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind
 from aliasproof.reference_pass.regions import Region, equal, overlap
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import SCATTERS

@@ -25,6 +25,8 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
 from aliasproof.reference_pass.backtracking import footprint
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode
+from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, replace_prims, require_aten
 from aliasproof.reference_pass.capture.control_flow_calls import functional_branches
 from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
@@ -40,7 +42,6 @@ from aliasproof.reference_pass.eager.noted_values import NotedValues
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused, refusals
-from aliasproof.reference_pass.fake_tensors import fake_mode
 from aliasproof.reference_pass.functionalize import (
     RULES,
     Views,
@@ -57,7 +58,6 @@ from aliasproof.reference_pass.invariants import (
     operand_of_other_strides,
     untrue_metadata,
 )
-from aliasproof.reference_pass.metadata import refresh_metadata
 from aliasproof.reference_pass.noops import NoOpRule, all_noop_rules, erase_noops
 from aliasproof.reference_pass.reinplace import put_in_place
 from aliasproof.reference_pass.rules import Rules

@@ -92,17 +92,22 @@ class Region:
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Region:
         """The region of a tensor in its storage."""
-        item = tensor.element_size()
+        layout = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+        return cls.of_layout(*layout, tensor.element_size())
+
+    @classmethod
+    def of_layout(
+        cls, sizes: Sequence[Size], strides: Sequence[Size], offset: Size, itemsize: int
+    ) -> Region:
+        """The region of a layout, whose strides and offset count elements."""
         # The stride of a dimension of size one is never used. Without it, equal regions have equal
         # fields more often.
-        kept = [
-            (n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if not known(n == 1)
-        ]
+        kept = [(n, s) for n, s in zip(sizes, strides, strict=True) if not known(n == 1)]
         return cls(
-            tensor.storage_offset() * item,
+            offset * itemsize,
             tuple(n for n, _ in kept),
-            tuple(s * item for _, s in kept),
-            item,
+            tuple(s * itemsize for _, s in kept),
+            itemsize,
         )
 
     @property

@@ -32,8 +32,18 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from aliasproof.reference_pass.alias_analysis import same_view
 from aliasproof.reference_pass.backtracking import BacktrackPoints, Walk, best_walk
+from aliasproof.reference_pass.calls.fake_tensors import on_fakes
+from aliasproof.reference_pass.calls.metadata import note_value, set_value
+from aliasproof.reference_pass.calls.operator_forms import (
+    EPILOGUE,
+    aten,
+    bind,
+    facts,
+    on_copies,
+    writes,
+)
+from aliasproof.reference_pass.calls.storages import same_view
 from aliasproof.reference_pass.candidates import Candidate, How, candidates
 from aliasproof.reference_pass.conditions import (
     Condition,
@@ -42,11 +52,8 @@ from aliasproof.reference_pass.conditions import (
     no_new_alias,
 )
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import on_fakes
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.metadata import note_value, set_value
-from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, on_copies, writes
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import stores_through
 

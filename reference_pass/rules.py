@@ -18,8 +18,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import Geometry
 from aliasproof.reference_pass.bases import StorageUses
+from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.regions import Size
 from aliasproof.reference_pass.views import Inverse, ToSteps
 

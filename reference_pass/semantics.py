@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.nested import on_values
+from aliasproof.reference_pass.calls.nested import on_values
 from aliasproof.reference_pass.regions import equal, known
 
 if TYPE_CHECKING:  # these files ask

@@ -25,8 +25,8 @@ from typing import Any, TypeAlias
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.emission import Emitter
-from aliasproof.reference_pass.operator_forms import aten, bind, unbind
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, unbind
 from aliasproof.reference_pass.regions import Size, known
 
 Arguments: TypeAlias = tuple[Any, ...]  # of a view op, without the tensor that comes first

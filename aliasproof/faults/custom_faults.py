@@ -9,10 +9,10 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.faults.fault import Fault, after_functionalize, after_noops, instead_of
-from aliasproof.reference_pass.copied_operands import Layout
+from aliasproof.reference_pass.calls.copied_operands import Layout
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque, on_copies
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.functional_calls import layouts_in_eager
-from aliasproof.reference_pass.operator_forms import bind, facts, is_opaque, on_copies
 
 
 def second_write_of_an_operator_is_lost(graph_module: fx.GraphModule) -> None:

@@ -27,9 +27,16 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import storage_of
 from aliasproof.reference_pass.backend.opaque_calls import opaque_call
-from aliasproof.reference_pass.emission import checkpoint_tags
+from aliasproof.reference_pass.calls.emission import checkpoint_tags
+from aliasproof.reference_pass.calls.nested import nodes_in, on_values, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import (
+    EPILOGUE,
+    WRITTEN_IN_PLACE,
+    aten,
+    on_copies,
+)
+from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.graph_copies import with_graph
 from aliasproof.reference_pass.history import (
@@ -48,13 +55,6 @@ from aliasproof.reference_pass.history import (
     with_written,
 )
 from aliasproof.reference_pass.liveness import is_view
-from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
-from aliasproof.reference_pass.operator_forms import (
-    EPILOGUE,
-    WRITTEN_IN_PLACE,
-    aten,
-    on_copies,
-)
 from aliasproof.reference_pass.semantics import is_never
 from aliasproof.reference_pass.views import INVERSES
 

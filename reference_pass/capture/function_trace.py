@@ -18,6 +18,8 @@ from torch._functorch import eager_transforms
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.reference_pass.calls.fake_tensors import another_fake, refuse_without_regions
+from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.capture.aten_graphs import (
     DECOMPOSITIONS,
     composites_of_eager,
@@ -32,8 +34,6 @@ from aliasproof.reference_pass.capture.autograd_notes import (
 from aliasproof.reference_pass.capture.trace_modes import PythonGuard, Seeds, TraceGuard
 from aliasproof.reference_pass.eager.real_runs import current
 from aliasproof.reference_pass.exceptions import DataDependent, Refused, refusals
-from aliasproof.reference_pass.fake_tensors import another_fake, refuse_without_regions
-from aliasproof.reference_pass.operator_forms import aten
 
 SizeMode = Literal["fixed", "symbolic"]
 

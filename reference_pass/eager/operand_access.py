@@ -8,10 +8,10 @@ from __future__ import annotations
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.nested import leaves_in, tensors_in
-from aliasproof.reference_pass.operand_reads import unread
-from aliasproof.reference_pass.operand_strides import called
-from aliasproof.reference_pass.operator_forms import (
+from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import unread
+from aliasproof.reference_pass.calls.operand_strides import called
+from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     functional_form,

@@ -6,8 +6,13 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls.operator_forms import (
+    WRITTEN_IN_PLACE,
+    aten,
+    bind,
+    in_place_form,
+)
 from aliasproof.reference_pass.candidates import Candidate, How
-from aliasproof.reference_pass.operator_forms import WRITTEN_IN_PLACE, aten, bind, in_place_form
 from aliasproof.reference_pass.views import SCATTERS
 
 

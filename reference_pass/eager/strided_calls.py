@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.alias_analysis import Effect, Geometry
+from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.bases import BaseKind
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, copy_form
+from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.flattening import view_of_geometry
-from aliasproof.reference_pass.operator_forms import aten, bind, copy_form
 from aliasproof.reference_pass.regions import Size, known, same_strides
 
 

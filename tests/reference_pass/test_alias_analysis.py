@@ -14,14 +14,10 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from aliasproof.reference_pass.alias_analysis import (
-    Analysis,
-    same_view,
-    storage_of,
-    written_tensors,
-)
+from aliasproof.reference_pass.alias_analysis import Analysis
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.storages import same_view, storage_of, written_tensors
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.nested import tensors_in
 from tests.reference_pass.graphs import GRID, ROW, W, X, Y, Z, analysis_of, graph_of
 
 aten = torch.ops.aten

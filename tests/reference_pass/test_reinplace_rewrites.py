@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.calls.operator_forms import in_place_form
+from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import How
-from aliasproof.reference_pass.operator_forms import in_place_form
 
 aten = torch.ops.aten
 

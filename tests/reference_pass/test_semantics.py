@@ -14,10 +14,10 @@ from torch import distributed, fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from aliasproof.reference_pass.alias_analysis import analyse
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import fake_mode
 from aliasproof.reference_pass.functionalize import Views, functional_module
 from aliasproof.reference_pass.invariants import operand_of_other_strides
 from aliasproof.reference_pass.noops import erase_noops

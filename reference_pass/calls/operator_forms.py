@@ -21,8 +21,8 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx.node import map_aggregate
 
-from aliasproof.reference_pass.copied_operands import Layout, copy_with_strides, laid_out
-from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.calls.copied_operands import Layout, copy_with_strides, laid_out
+from aliasproof.reference_pass.calls.nested import tensors_in
 
 aten = torch.ops.aten
 

@@ -22,8 +22,8 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.regions import Size
 from aliasproof.reference_pass.semantics import Semantics, Values
 

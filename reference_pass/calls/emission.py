@@ -16,10 +16,10 @@ from torch.fx.proxy import GraphAppendingTracer
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+from aliasproof.reference_pass.calls.metadata import set_value
+from aliasproof.reference_pass.calls.nested import leaves_in
+from aliasproof.reference_pass.calls.operator_forms import aten, copy_form
 from aliasproof.reference_pass.exceptions import DataDependent
-from aliasproof.reference_pass.metadata import set_value
-from aliasproof.reference_pass.nested import leaves_in
-from aliasproof.reference_pass.operator_forms import aten, copy_form
 from aliasproof.reference_pass.regions import Size, contiguous_strides
 from aliasproof.reference_pass.semantics import Semantics
 

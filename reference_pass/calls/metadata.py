@@ -24,23 +24,23 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from aliasproof.reference_pass.alias_analysis import (
-    encoding,
-    operand_storages,
-    storage_of,
-    value_of,
-)
-from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import (
+from aliasproof.reference_pass.calls.fake_tensors import (
     fake_inputs,
     fake_mode,
     fake_on,
     on_fakes,
     run_node,
 )
-from aliasproof.reference_pass.nested import leaves_in, on_values
-from aliasproof.reference_pass.operand_reads import is_plain_view
-from aliasproof.reference_pass.operator_forms import aten, writes
+from aliasproof.reference_pass.calls.nested import leaves_in, on_values
+from aliasproof.reference_pass.calls.operand_reads import is_plain_view
+from aliasproof.reference_pass.calls.operator_forms import aten, writes
+from aliasproof.reference_pass.calls.storages import (
+    encoding,
+    operand_storages,
+    storage_of,
+    value_of,
+)
+from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import Size, equal, known, same_strides
 from aliasproof.reference_pass.semantics import NAIVE, Semantics, Values
 
