@@ -10,8 +10,7 @@ It is written to be read. The algorithm is the files of this folder, in this ord
    functionalization
 6. `functional_storage`, `flattening`: how a view is read and written without mutation; storages in
    one dimension
-7. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call;
-   `history`: writes that autograd does not see
+7. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call
 8. `liveness`, `noops`: who reads which bytes until when; no-ops erased
 9. `candidates`, `conditions`, `backtracking`, `reinplace`: mutation put back where it is safe
 10. `invariants`: what a pass requires and ensures

@@ -55,7 +55,7 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect
 from aliasproof.reference_pass.bases import BaseKind, is_base, storage_uses
-from aliasproof.reference_pass.calls.emission import Emitter, checkpoint_tags
+from aliasproof.reference_pass.calls.emission import Emitter, checkpoint_tags, with_graph
 from aliasproof.reference_pass.calls.fake_tensors import (
     attribute,
     fake_inputs,
@@ -85,7 +85,6 @@ from aliasproof.reference_pass.functional_storage import (
     is_current,
     must_apply,
 )
-from aliasproof.reference_pass.graph_copies import with_graph
 from aliasproof.reference_pass.regions import overlaps_itself
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.semantics import NAIVE, Semantics

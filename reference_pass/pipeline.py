@@ -29,6 +29,7 @@ from aliasproof.reference_pass.calls.fake_tensors import fake_mode
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, replace_prims, require_aten
 from aliasproof.reference_pass.capture.control_flow_calls import functional_branches
+from aliasproof.reference_pass.capture.fake_errors import refusals
 from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
 from aliasproof.reference_pass.capture.functional_already import unchanged
 from aliasproof.reference_pass.capture.locations import depends_on_location
@@ -38,17 +39,17 @@ from aliasproof.reference_pass.conditions import (
     all_conditions,
     larger_output_storage,
 )
+from aliasproof.reference_pass.eager.history import refuse_lost_history
 from aliasproof.reference_pass.eager.noted_values import NotedValues
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
-from aliasproof.reference_pass.exceptions import Broken, Refused, refusals
+from aliasproof.reference_pass.exceptions import Broken, Refused
 from aliasproof.reference_pass.functionalize import (
     RULES,
     Views,
     functional_module,
     refuse_mutated_twice,
 )
-from aliasproof.reference_pass.history import refuse_lost_history
 from aliasproof.reference_pass.invariants import (
     Aliases,
     Invariant,

@@ -65,5 +65,5 @@ class Rules:
     # The strides that a new tensor must have (`environment.result_strides`).
     result_strides: Callable[[Geometry], Sequence[Size]]
 
-    # Whether `x.detach()` is another view than `x`, as it is to autograd (`history`).
+    # Whether `x.detach()` is another view than `x`, as it is to autograd (`eager.history`).
     detaches: bool = False

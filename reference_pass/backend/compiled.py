@@ -61,18 +61,19 @@ from aliasproof.reference_pass.backend.input_layouts import (
     input_layouts,
     shares_with_attribute,
 )
+from aliasproof.reference_pass.backend.list_inputs import taking_a_list
 from aliasproof.reference_pass.backend.observed_run import Observed, compiling
 from aliasproof.reference_pass.backend.output_views import detach_new_outputs
 from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
 from aliasproof.reference_pass.backtracking import has_higher_peak
+from aliasproof.reference_pass.calls.emission import copied
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalised
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import writes_inputs
+from aliasproof.reference_pass.eager.history import LostHistory, lost_where_torch_raises
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views
-from aliasproof.reference_pass.graph_copies import copied, taking_a_list
-from aliasproof.reference_pass.history import LostHistory, lost_where_torch_raises
 from aliasproof.reference_pass.pipeline import (
     Functionalize,
     Reinplace,

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_symbols
 from torch.fx.node import map_aggregate
 from torch.fx.proxy import GraphAppendingTracer
@@ -161,3 +162,22 @@ def has_partial_element(tensor: torch.Tensor) -> bool:
     """True if the storage size of a tensor is not a multiple of its element size."""
     # A guard, if the size is a symbol and this is not known.
     return bool(tensor.untyped_storage().nbytes() % tensor.element_size() != 0)
+
+
+# --- graph modules ------------------------------------------------------------------------------
+
+
+def with_graph(graph_module: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
+    """A graph module with the attributes of another one, and a new graph.
+
+    Its code is written when it is first called or read. So a module between two passes has none.
+    """
+    return _LazyGraphModule(graph_module, graph)
+
+
+def copied(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """A graph module with a copy of the graph, and the same attributes."""
+    graph = fx.Graph()
+    output = graph.output(graph.graph_copy(graph_module.graph, {}))
+    output.meta = dict(graph_module.graph.output_node().meta)
+    return with_graph(graph_module, graph)

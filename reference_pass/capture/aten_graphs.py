@@ -17,12 +17,12 @@ from torch._C import DispatchKey
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import ARITHMETIC
+from aliasproof.reference_pass.calls.emission import with_graph
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, on_copies, unbind
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.graph_copies import with_graph
 
 # --- what is a graph of ATen calls ----------------------------------------------------------------
 #

@@ -30,7 +30,7 @@ from aliasproof.reference_pass.calls.operator_forms import (
     mutates_only_metadata,
     writes,
 )
-from aliasproof.reference_pass.history import HAS_GRADIENT
+from aliasproof.reference_pass.eager.history import HAS_GRADIENT
 
 NO_GRAD = "no grad"  # in the `meta` of a node: gradients were off at the call
 

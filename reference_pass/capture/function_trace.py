@@ -31,9 +31,10 @@ from aliasproof.reference_pass.capture.autograd_notes import (
     as_results,
     saves_for_trace_alone,
 )
+from aliasproof.reference_pass.capture.fake_errors import refusals
 from aliasproof.reference_pass.capture.trace_modes import PythonGuard, Seeds, TraceGuard
 from aliasproof.reference_pass.eager.real_runs import current
-from aliasproof.reference_pass.exceptions import DataDependent, Refused, refusals
+from aliasproof.reference_pass.exceptions import DataDependent, Refused
 
 SizeMode = Literal["fixed", "symbolic"]
 

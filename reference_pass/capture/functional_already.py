@@ -11,12 +11,12 @@ import torch
 from torch import fx
 
 from aliasproof.reference_pass.alias_analysis import Analysis
+from aliasproof.reference_pass.calls.emission import with_graph
 from aliasproof.reference_pass.calls.metadata import note_value
 from aliasproof.reference_pass.calls.operand_strides import note_strides
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import storage_of, value_of
 from aliasproof.reference_pass.functionalize import has_effect
-from aliasproof.reference_pass.graph_copies import with_graph
 from aliasproof.reference_pass.invariants import other_write
 from aliasproof.reference_pass.regions import Size
 
