@@ -11,9 +11,8 @@ This file says how an argument is looked up, how a result is defined, and how a 
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +31,7 @@ from aliasproof.reference_pass.bases import (
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operand_strides import note_strides
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_opaque
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts
 from aliasproof.reference_pass.calls.storages import Geometry, storage_of
 from aliasproof.reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
 from aliasproof.reference_pass.functional_storage import (
@@ -95,16 +94,6 @@ class Environment:
 
         return on_values(given, argument)
 
-    @contextlib.contextmanager
-    def given(self, values: Mapping[fx.Node, fx.Node]) -> Iterator[None]:
-        """Let `arguments` give these values of the new graph for some captured nodes."""
-        before = self.plain
-        self.plain = {**before, **values}
-        try:
-            yield
-        finally:
-            self.plain = before
-
     def _value(self, tensor: torch.Tensor, call: fx.Node | None) -> fx.Node:
         view = self.views[id(tensor)]
         value, geometry = view.storage.read(view), view.geometry
@@ -120,9 +109,8 @@ class Environment:
     def depends_on_strides(self, call: fx.Node) -> bool:
         """True if the results of a captured call may depend on the strides of its operands."""
         op = call.target
-        # An operator of another library gets more than strides (`layouts_in_eager`).
-        if isinstance(op, OpOverload) and (is_opaque(op) or facts(op).random):
-            return facts(op).random
+        if isinstance(op, OpOverload) and facts(op).random:
+            return True
         return self.emit.semantics.rounds_by_strides(call, self.analysis.value)
 
     def _with_strides(self, view: FunctionalView, geometry: Geometry) -> fx.Node:

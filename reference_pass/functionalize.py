@@ -77,7 +77,7 @@ from aliasproof.reference_pass.environment import Environment, is_plain, result_
 from aliasproof.reference_pass.epilogue import finish
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.flattening import as_strided_offset, resize, view_of_geometry
-from aliasproof.reference_pass.functional_calls import call_with_writes, call_without_writes
+from aliasproof.reference_pass.functional_calls import functional_call_of
 from aliasproof.reference_pass.functional_storage import (
     FunctionalStorage,
     FunctionalView,
@@ -231,13 +231,13 @@ def _call(env: Environment, node: fx.Node, effect: Effect) -> None:
     if op is operator.getitem and not is_plain(effect.value):
         return  # the tensor is known: the call that returned it has defined it
     if not isinstance(op, OpOverload) or not (facts(op).writes or _returns_views(env, effect)):
-        call_without_writes(env, node, effect)
+        functional_call_of(env, node, effect)
         return
     for identity, geometry in effect.mutated_metadata.items():
         _mutate_metadata(env, node, effect, identity, geometry)
     env.nbytes |= effect.resized
     if facts(op).writes and not mutates_only_metadata(op):
-        call_with_writes(env, node, effect, op)
+        functional_call_of(env, node, effect)
     results = list(tensors_in(effect.value))
     for index, tensor in enumerate(results):
         if id(tensor) not in env.views:

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.nested import on_values
+from aliasproof.reference_pass.calls.operator_forms import in_place_form
 from aliasproof.reference_pass.regions import equal, known
 
 if TYPE_CHECKING:  # these files ask
@@ -56,6 +58,11 @@ def rounds_alike(node: fx.Node, values: Values) -> bool:
 def has_plain_form(env: Environment, node: fx.Node, effect: Effect) -> bool:
     """False: each call has a plain functional form."""
     return False
+
+
+def form_by_schema(node: fx.Node) -> OpOverload | None:
+    """The operator that the schemas name, such as `add_` for `add`."""
+    return in_place_form(node.target) if isinstance(node.target, OpOverload) else None
 
 
 def holds_nothing(node: fx.Node) -> Iterable[fx.Node]:
@@ -114,6 +121,9 @@ class Semantics:
     # A call that needs more than current values of its operands: emits what does the same in the
     # new graph, and returns True. False for all other calls.
     call_in_eager: Callable[[Environment, fx.Node, Effect], bool] = has_plain_form
+
+    # The operator that writes what a functional call computes to its operands, with the same bits.
+    in_place_form: Callable[[fx.Node], OpOverload | None] = form_by_schema
 
     # The values whose memory a call may use after it has returned.
     held: Callable[[fx.Node], Iterable[fx.Node]] = holds_nothing

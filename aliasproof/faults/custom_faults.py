@@ -11,8 +11,8 @@ from torch._ops import OpOverload
 from aliasproof.faults.fault import Fault, after_functionalize, after_noops, instead_of
 from aliasproof.reference_pass.calls.copied_operands import Layout
 from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque, on_copies
+from aliasproof.reference_pass.eager.opaque_calls import layouts_in_eager
 from aliasproof.reference_pass.environment import Environment
-from aliasproof.reference_pass.functional_calls import layouts_in_eager
 
 
 def second_write_of_an_operator_is_lost(graph_module: fx.GraphModule) -> None:
@@ -76,8 +76,8 @@ FAULTS: tuple[Fault, ...] = (
         "step of functionalize: the new contents of each written argument are written",
     ),
     after_noops(operator_writes_without_a_copy, "pytorch/pytorch#198031"),
-    instead_of("layouts_in_eager", operands_do_not_share_memory, _LAID_OUT, "functional_calls"),
-    instead_of("layouts_in_eager", operator_gets_another_layout, _LAID_OUT, "functional_calls"),
+    instead_of("layouts_in_eager", operands_do_not_share_memory, _LAID_OUT, "eager.opaque_calls"),
+    instead_of("layouts_in_eager", operator_gets_another_layout, _LAID_OUT, "eager.opaque_calls"),
     instead_of(
         "shows_layout",
         operators_see_no_layout,

@@ -236,14 +236,6 @@ def copied_view(op: OpOverload) -> OpOverload | None:
     return next((view for view in views if copy_form(view) is op), None)
 
 
-def rounds_its_scalar(op: OpOverload, dtype: torch.dtype | None) -> bool:
-    """True if an in-place op rounds its scalar to this dtype, and its functional form does not."""
-    return op in _ROUND_SCALARS and dtype in (torch.bfloat16, torch.float16)
-
-
-_ROUND_SCALARS = {aten.mul_.Scalar, aten._foreach_mul_.Scalar, aten._foreach_mul_.ScalarList}
-
-
 # The key in the metadata of a node that is the functional form of an in-place call.
 WRITTEN_IN_PLACE = "written in place"
 
