@@ -59,12 +59,19 @@ NEEDS: dict[str, dict[Views, set[str]]] = {
         "copy": set(),
     },
     "call_in_eager": {
-        "alias": {"as_strided_copy_of_a_written_view", "as_strided_copy_of_bools"},
+        "alias": {
+            "as_strided_copy_of_a_written_view",
+            "as_strided_copy_of_bools",
+            "dropout_in_place",
+            "random_numbers_through_a_strided_view",
+        },
         "copy": {
             "as_strided_copies_of_overlapping_inputs",
             "as_strided_copy_of_a_view",
             "as_strided_copy_of_a_written_view",
             "as_strided_copy_of_bools",
+            "dropout_in_place",
+            "random_numbers_through_a_strided_view",
         },
     },
 }
@@ -127,7 +134,8 @@ def test_without_an_answer_programs_are_wrong_that_are_right_with_it(
 
 
 def test_each_question_is_left_out_once() -> None:
-    others = {"higher_order", "rounds_by_strides", "held", "conditions", "noop_rules"}  # below
+    others = {"higher_order", "rounds_by_strides", "in_place_form", "held"}  # below
+    others |= {"conditions", "noop_rules"}
     assert {field.name for field in fields(Semantics)} == NEEDS.keys() | others
 
 
@@ -152,6 +160,19 @@ def test_without_strides_a_sum_reads_a_dense_value() -> None:
     captured = capture(program, x)
     made = functional_module(captured, analyse(captured, x, without), x, without)
     assert "in eager [4, 1]" in (operand_of_other_strides(made, EAGER) or "")
+
+
+def test_without_its_in_place_form_a_product_rounds_its_scalar() -> None:
+    def program(x):
+        return aten.mul.Scalar(x + 1, 0.3)
+
+    def result(semantics: Semantics) -> torch.Tensor:
+        return compiled(program, x, semantics)(*x)  # type: ignore[no-any-return]
+
+    x = (counted(64).bfloat16(),)
+    assert torch.equal(result(EAGER), program(*x))
+    without = replace(EAGER, in_place_form=NAIVE.in_place_form)
+    assert not torch.equal(result(without), program(*x))
 
 
 def test_without_held_values_the_operand_of_a_collective_is_overwritten() -> None:
