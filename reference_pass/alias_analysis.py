@@ -33,8 +33,8 @@ from aliasproof.reference_pass.calls.fake_tensors import (
     refuse_without_regions,
     run_node,
 )
-from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, on_copies
+from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import aten, on_copies
 from aliasproof.reference_pass.calls.storages import Geometry, Storages, storage_of, written_tensors
 from aliasproof.reference_pass.exceptions import DataDependent, Refused
 from aliasproof.reference_pass.regions import Size, known
@@ -50,8 +50,7 @@ class Effect:
     `value` is its value on fakes. `shows` has the geometry of each tensor in that value, by the
     identity of the object, and `mutated_metadata` that of each argument whose metadata the node
     changed. `resized` has the new size in bytes of each storage that it resized. `copied` is the
-    geometry of what it copies, if that depends on a location in the storage (`as_strided_copy`).
-    `stored` is that of the part of its result where it puts its source (`as_strided_scatter`).
+    geometry of what it copies, if that is a view of more than its operand (`as_strided_copy`).
     """
 
     value: Any
@@ -59,7 +58,6 @@ class Effect:
     mutated_metadata: dict[int, Geometry] = field(default_factory=dict)
     resized: dict[int, int] = field(default_factory=dict)
     copied: Geometry | None = None
-    stored: Geometry | None = None
 
 
 @dataclass(slots=True)
@@ -162,8 +160,9 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
         (tensor, analysis.storages.geometry(tensor), tensor.untyped_storage().nbytes())
         for tensor in written_tensors(node, analysis.value)
     ]
-    effect = Effect(_value(node, analysis), copied=_copied_by_location(node, analysis))
-    effect.stored = _stored_by_location(node, effect.value, analysis)
+    around = analysis.semantics.copied_view(node, analysis.value)
+    copied = None if around is None else analysis.see(around)
+    effect = Effect(_value(node, analysis), copied=copied)
     for tensor, geometry, nbytes in before:
         analysis.written.add(geometry.storage)
         # `t_`, `set_` and `resize_` change the geometry of the object; other writes do not.
@@ -195,27 +194,6 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
                 f"{node.target} may not support an operand of data-dependent size: {error}"
             ) from error
         raise
-
-
-def _copied_by_location(node: fx.Node, analysis: Analysis) -> Geometry | None:
-    """How `as_strided_copy` sees the storage of its operand; None for other calls."""
-    if node.target is not aten.as_strided_copy.default:
-        return None
-    given = on_values(bind(node.target, node.args, node.kwargs), analysis.value)
-    # Eager first resolves a lazy conjugate or negative bit into a new tensor, so what it copies is
-    # not a view of the operand's storage.
-    if given["self"].is_conj() or given["self"].is_neg():
-        return None
-    return analysis.see(aten.as_strided.default(*given.values()))
-
-
-def _stored_by_location(node: fx.Node, value: Any, analysis: Analysis) -> Geometry | None:
-    """Where `as_strided_scatter` puts its source, as a view of its result; None for other calls."""
-    if node.target is not aten.as_strided_scatter.default:
-        return None
-    given = on_values(bind(node.target, node.args, node.kwargs), analysis.value)
-    place = (given.get(name) for name in ("size", "stride", "storage_offset"))
-    return analysis.storages.geometry(aten.as_strided.default(value, *place))
 
 
 def _has_unknown_size(node: fx.Node, analysis: Analysis) -> bool:

@@ -89,7 +89,7 @@ def storage_uses(
         analysis,
         copies,
         _find_only_by_as_strided(analysis, copies, table),
-        _find_copied_whole(analysis, semantics),
+        semantics.copied_whole(analysis),
         _find_returned_twice(captured, analysis),
     )
 
@@ -148,35 +148,6 @@ def _has_steps(
         given = bind(node.target, node.args, node.kwargs)
     call = ViewCall(node.target, given, sizes[-1], index, sizes[:-1], False)
     return view_steps(call, table) is not None
-
-
-# Some functional ops copy the whole storage of an operand, and not only what the operand shows. An
-# `as_strided` of the result can then show bytes around the operand:
-#
-#     copy = slice_scatter(x, y, ...)         around = copy.as_strided(...)
-#
-# So all contents of the storage of `x` must be known, and both storages are flattened. If `x` is
-# such a copy too, the same is true for its original. So the loop goes from the last copy to the
-# first.
-
-
-def _find_copied_whole(analysis: Analysis, semantics: Semantics) -> dict[int, int]:
-    """Each copied storage that is seen around the tensor made with it, and its original."""
-    copied: dict[int, tuple[int, Geometry]] = {}
-    now: dict[int, int] = {}  # the storages of tensors at a call; a later `set_` changes them
-    for node, effect in analysis.effects.items():
-        if semantics.copies_whole_storage(node.target):
-            (operand,) = tensors_in(analysis.effects[node.args[0]].value)  # type: ignore[index]
-            geometry = effect.shows[id(effect.value)]
-            copied[geometry.storage] = now[id(operand)], geometry
-        shown = effect.shows | effect.mutated_metadata
-        now |= {key: geometry.storage for key, geometry in shown.items()}
-    whole: dict[int, int] = {}
-    for copy, (original, geometry) in reversed(copied.items()):
-        more = any(not contains(geometry.region, seen.region) for seen in analysis.seen[copy])
-        if more or copy in whole.values():
-            whole[copy] = original
-    return whole
 
 
 def _find_returned_twice(captured: fx.GraphModule, analysis: Analysis) -> frozenset[int]:

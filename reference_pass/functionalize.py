@@ -51,7 +51,6 @@ from typing import Literal
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect
 from aliasproof.reference_pass.bases import BaseKind, is_base, storage_uses
@@ -75,7 +74,6 @@ from aliasproof.reference_pass.calls.operator_forms import (
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.environment import Environment, is_plain, result_strides
 from aliasproof.reference_pass.epilogue import finish
-from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.flattening import as_strided_offset, resize, view_of_geometry
 from aliasproof.reference_pass.functional_calls import functional_call_of
 from aliasproof.reference_pass.functional_storage import (
@@ -127,27 +125,6 @@ def functional_module(
         graph = _rewrite(captured, analysis, inputs, semantics, rules, views == "copy")
         graph.eliminate_dead_code(has_effect)
     return with_graph(captured, graph)
-
-
-# A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of
-# one would not change the other, so it is refused.
-
-
-def refuse_mutated_twice(
-    captured: fx.GraphModule, analysis: Analysis, sample_args: Sequence[object]
-) -> None:
-    """Raise `Refused` if a tensor is passed twice and its metadata is mutated."""
-    given = tree_leaves(list(sample_args))
-    identities = [id(leaf) for leaf in given if isinstance(leaf, torch.Tensor)]
-    mutated = {
-        identity for effect in analysis.effects.values() for identity in effect.mutated_metadata
-    }
-    placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
-    for node, leaf in zip(placeholders, given, strict=False):
-        if id(analysis.effects[node].value) in mutated and identities.count(id(leaf)) > 1:
-            raise Refused(
-                f"one tensor is passed twice, and its metadata is mutated through {node.name}"
-            )
 
 
 # --- the walk -------------------------------------------------------------------------------------

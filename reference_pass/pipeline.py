@@ -18,7 +18,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, Unpack
 
 from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
@@ -27,7 +27,12 @@ from aliasproof.reference_pass.alias_analysis import analyse
 from aliasproof.reference_pass.backtracking import footprint
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
-from aliasproof.reference_pass.capture.aten_graphs import is_aten, replace_prims, require_aten
+from aliasproof.reference_pass.capture.aten_graphs import (
+    is_aten,
+    refuse_mutated_twice,
+    replace_prims,
+    require_aten,
+)
 from aliasproof.reference_pass.capture.control_flow_calls import functional_branches
 from aliasproof.reference_pass.capture.fake_errors import refusals
 from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
@@ -48,7 +53,6 @@ from aliasproof.reference_pass.functionalize import (
     RULES,
     Views,
     functional_module,
-    refuse_mutated_twice,
 )
 from aliasproof.reference_pass.invariants import (
     Aliases,
@@ -71,9 +75,18 @@ NOOP_RULES = all_noop_rules(EAGER)
 # --- the passes, one by one -----------------------------------------------------------------------
 
 
+class Options(TypedDict, total=False):
+    """Options of `functionalize`, which the passes hand on."""
+
+    views: Views
+    strict: bool
+    noted: bool
+
+
 def functionalize(
     function: Callable[..., Any],
     *sample_args: object,
+    rules: Rules = RULES,
     views: Views = "alias",
     sizes: SizeMode = "fixed",
     strict: bool = False,
@@ -81,28 +94,13 @@ def functionalize(
 ) -> fx.GraphModule:
     """The function, or graph module, as a graph module that mutates only its inputs, at its end.
 
-    `views` says whether the graph has view ops or view-copy ops (`functional_module`).
-    `sizes="symbolic"` traces a function for all sizes, not only those of the sample arguments. The
-    sample arguments are not mutated. Raises `Refused`, with a reason, for a program that it cannot
-    compile correctly; with `strict`, also for calls that eager does not define (`undefined_calls`).
-    `noted` says that the graph has the metadata of a run on fakes of such inputs, as graphs of
-    AOTAutograd have (`noted_values`).
+    `rules` are the right ones, those of training, or planted wrong ones. `views` says whether the
+    graph has view ops or view-copy ops (`functional_module`). `sizes="symbolic"` traces a function
+    for all sizes, not only those of the sample arguments. The sample arguments are not mutated.
+    Raises `Refused`, with a reason, for a program that it cannot compile correctly; with `strict`,
+    also for calls that eager does not define (`undefined_calls`). `noted` says that the graph has
+    the metadata of a run on fakes of such inputs, as graphs of AOTAutograd have (`noted_values`).
     """
-    return functionalize_by(
-        RULES, function, *sample_args, views=views, sizes=sizes, strict=strict, noted=noted
-    )
-
-
-def functionalize_by(
-    rules: Rules,
-    function: Callable[..., Any],
-    *sample_args: object,
-    views: Views = "alias",
-    sizes: SizeMode = "fixed",
-    strict: bool = False,
-    noted: bool = False,
-) -> fx.GraphModule:
-    """`functionalize` by any table of rules: `RULES`, those of training, or planted wrong ones."""
     if views not in ("alias", "copy"):
         raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
     captured = capture(function, sample_args, sizes)
@@ -112,7 +110,7 @@ def functionalize_by(
         raise Refused(
             f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given"
         )
-    by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
+    by_rules = functools.partial(functionalize, rules=rules, views=views, strict=strict)
     captured = functional_branches(captured, by_rules)
     with refusals(symbolic=any(map(is_symbolic, inputs))):
         run = NotedValues().run if noted else EAGER.run
@@ -217,8 +215,14 @@ class _Pass(PassBase):
     storage unless they did before.
     """
 
-    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph,)
-    gives: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, metadata_is_true)
+    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
+    gives: ClassVar[tuple[Invariant, ...]] = (
+        is_aten_graph,
+        is_functional,
+        metadata_is_true,
+        no_copy_reads_what_it_writes,
+        operands_have_eager_strides,
+    )
     keeps_aliases: ClassVar[bool] = True
 
     def __init__(self, *sample_args: object) -> None:
@@ -258,48 +262,21 @@ class _Pass(PassBase):
 class Functionalize(_Pass):
     """`functionalize` as a pass. It makes a new graph module, which is in the result."""
 
-    gives: ClassVar[tuple[Invariant, ...]] = (
-        is_aten_graph,
-        is_functional,
-        metadata_is_true,
-        no_copy_reads_what_it_writes,
-        operands_have_eager_strides,
-    )
+    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph,)
     keeps_aliases: ClassVar[bool] = False  # a graph with mutation has no metadata to compare with
 
-    def __init__(
-        self,
-        *sample_args: object,
-        views: Views = "alias",
-        strict: bool = False,
-        noted: bool = False,
-    ) -> None:
+    def __init__(self, *sample_args: object, **options: Unpack[Options]) -> None:
         super().__init__(*sample_args)
-        self.views, self.strict, self.noted = views, strict, noted
+        self.options = options
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Functionalize the graph module."""
-        self._made = functionalize(
-            graph_module,
-            *self.sample_args,
-            views=self.views,
-            strict=self.strict,
-            noted=self.noted,
-        )
+        self._made = functionalize(graph_module, *self.sample_args, **self.options)
         return PassResult(self._made, True)
 
 
 class RemoveNoOps(_Pass):
     """`remove_noops` as a pass."""
-
-    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
-    gives: ClassVar[tuple[Invariant, ...]] = (
-        is_aten_graph,
-        is_functional,
-        metadata_is_true,
-        no_copy_reads_what_it_writes,
-        operands_have_eager_strides,
-    )
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Erase no-ops."""
@@ -311,13 +288,9 @@ class RemoveNoOps(_Pass):
 class Reinplace(_Pass):
     """`reinplace` as a pass."""
 
-    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
-    # Not `is_functional`: this pass puts mutation back.
-    gives: ClassVar[tuple[Invariant, ...]] = (
-        is_aten_graph,
-        metadata_is_true,
-        no_copy_reads_what_it_writes,
-        operands_have_eager_strides,
+    # It puts mutation back.
+    gives: ClassVar[tuple[Invariant, ...]] = tuple(
+        invariant for invariant in _Pass.gives if invariant is not is_functional
     )
 
     def __init__(self, *sample_args: object, conditions: Sequence[Condition] = CONDITIONS) -> None:
@@ -334,15 +307,12 @@ class Reinplace(_Pass):
 def pipeline(
     function: Callable[..., Any],
     *sample_args: object,
-    views: Views = "alias",
     sizes: SizeMode = "fixed",
-    strict: bool = False,
-    noted: bool = False,
+    **options: Unpack[Options],
 ) -> fx.GraphModule:
     """The function, or graph module, functionalized, without no-ops, and reinplaced.
 
-    The keyword arguments are those of `functionalize`. Raises `Refused` if it cannot be compiled
-    correctly; with `strict`, also for calls that eager does not define (`undefined_calls`).
+    The keyword arguments, and what is raised, are those of `functionalize`.
     """
     graph_module = capture(function, sample_args, sizes)
     if sizes == "symbolic":
@@ -351,7 +321,7 @@ def pipeline(
             node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"
         )
     # Only the first pass needs sample arguments: it leaves true metadata for the others.
-    first = Functionalize(*sample_args, views=views, strict=strict, noted=noted)
+    first = Functionalize(*sample_args, **options)
     return run_passes(graph_module, first, RemoveNoOps(), Reinplace())
 
 

@@ -6,7 +6,7 @@ pass, each one a function. A right function is defined in the file that explains
 makes wrong programs, which is how `aliasproof/faults/` shows that each rule is needed:
 
     always = replace(RULES, is_base=lambda uses, geometry: True)
-    functionalize_by(always, function, *sample_args)
+    functionalize(function, *sample_args, rules=always)
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from aliasproof.reference_pass.calls.operator_forms import in_place_form
 from aliasproof.reference_pass.regions import equal, known
 
 if TYPE_CHECKING:  # these files ask
-    from aliasproof.reference_pass.alias_analysis import Effect
+    from aliasproof.reference_pass.alias_analysis import Analysis, Effect
     from aliasproof.reference_pass.candidates import Candidate
     from aliasproof.reference_pass.environment import Environment
     from aliasproof.reference_pass.noops import Duplicate
@@ -48,6 +48,21 @@ def run_as_written(node: fx.Node, values: Values) -> Any:
 def is_never(op: object) -> bool:
     """False for each operator."""
     return False
+
+
+def copies_operands(node: fx.Node, values: Values) -> torch.Tensor | None:
+    """None: a call copies what its operands show."""
+    return None
+
+
+def none_is_copied(analysis: Analysis) -> dict[int, int]:
+    """Nothing: a new tensor has a storage of its own size."""
+    return {}
+
+
+def none_reads_more(graph: fx.Graph) -> set[fx.Node]:
+    """Nothing: a call reads what its operands show."""
+    return set()
 
 
 def rounds_alike(node: fx.Node, values: Values) -> bool:
@@ -105,10 +120,20 @@ class Semantics:
     # `DataDependent` for a call that fakes cannot run.
     run: Callable[[fx.Node, Values], Any] = run_as_written
 
+    # (a call, the values of its operands) -> what it copies, as a view, if that is more than its
+    # operand shows; or None.
+    copied_view: Callable[[fx.Node, Values], torch.Tensor | None] = copies_operands
+
     # True if a functional op copies the whole storage of its first operand, and not only the bytes
     # that the operand covers. So the result has the operand's offset, and `as_strided` of the
     # result shows bytes from around the operand.
     copies_whole_storage: Callable[[object], bool] = is_never
+
+    # Each storage that is such a copy, and its original, if the copy is seen around its tensor.
+    copied_whole: Callable[[Analysis], dict[int, int]] = none_is_copied
+
+    # The nodes of a graph that read more of a storage than their first operand shows.
+    reads_whole: Callable[[fx.Graph], set[fx.Node]] = none_reads_more
 
     # Calls of no schema that are one functional call: they read their operands, and return new
     # tensors.

@@ -29,7 +29,7 @@ from aliasproof.reference_pass.noops import NoOpRule
 from aliasproof.reference_pass.pipeline import (
     CONDITIONS,
     NOOP_RULES,
-    functionalize_by,
+    functionalize,
     reinplace,
     remove_noops,
     update_metadata,
@@ -90,7 +90,7 @@ class Passes:
         """Build as the target `reference` does."""
         function = untraced(function)
         with self.within():
-            functional = functionalize_by(self.rules, function, *inputs)
+            functional = functionalize(function, *inputs, rules=self.rules)
             functional = _rewritten(functional, self.functional)
             plain = remove_noops(copy.deepcopy(functional), rules=self.noop_rules)
             plain = _rewritten(plain, self.plain)

@@ -78,7 +78,7 @@ from aliasproof.reference_pass.pipeline import (
     Functionalize,
     Reinplace,
     RemoveNoOps,
-    functionalize_by,
+    functionalize,
     run_passes,
 )
 
@@ -304,7 +304,7 @@ class Compiled:
         anywhere: bool,
     ) -> Trained | None:
         """The captured graph without mutation, differentiated, and its epilogue."""
-        functional = functionalize_by(TRAINING, captured, *new_fakes(), views=self.views)
+        functional = functionalize(captured, *new_fakes(), rules=TRAINING, views=self.views)
         if anywhere and self._depends_on_location(functional):
             return None
         refuse_flattened(captured, functional)

@@ -15,8 +15,9 @@ import torch
 from torch import fx
 from torch._C import DispatchKey
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
 
-from aliasproof.reference_pass.alias_analysis import ARITHMETIC
+from aliasproof.reference_pass.alias_analysis import ARITHMETIC, Analysis
 from aliasproof.reference_pass.calls.emission import with_graph
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, on_copies, unbind
@@ -250,3 +251,24 @@ def differentiable_lstm() -> Iterator[None]:
         torch._decomp.decompositions, "select_one_layer_lstm_function", selected
     ):
         yield
+
+
+# A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of
+# one would not change the other, so it is refused.
+
+
+def refuse_mutated_twice(
+    captured: fx.GraphModule, analysis: Analysis, sample_args: Sequence[object]
+) -> None:
+    """Raise `Refused` if a tensor is passed twice and its metadata is mutated."""
+    given = tree_leaves(list(sample_args))
+    identities = [id(leaf) for leaf in given if isinstance(leaf, torch.Tensor)]
+    mutated = {
+        identity for effect in analysis.effects.values() for identity in effect.mutated_metadata
+    }
+    placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
+    for node, leaf in zip(placeholders, given, strict=False):
+        if id(analysis.effects[node].value) in mutated and identities.count(id(leaf)) > 1:
+            raise Refused(
+                f"one tensor is passed twice, and its metadata is mutated through {node.name}"
+            )

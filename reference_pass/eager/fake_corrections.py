@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, is_pointwise
 from aliasproof.reference_pass.eager.observations import as_noted, is_noted, noted_layouts
-from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE
 from aliasproof.reference_pass.eager.prims import aten_of_prim
 from aliasproof.reference_pass.eager.real_runs import with_layout_of_run
+from aliasproof.reference_pass.eager.whole_storages import COPIES_STORAGE
 from aliasproof.reference_pass.regions import (
     Size,
     contiguous_strides,

@@ -23,12 +23,6 @@ from aliasproof.reference_pass.regions import Size, known
 from aliasproof.reference_pass.semantics import Values
 from aliasproof.reference_pass.views import SCATTERS
 
-# These copy the whole storage of their first operand, not only the bytes that the operand covers.
-# So the result has the operand's offset, and `as_strided` of the result shows bytes from around the
-# operand. They raise if the storage ends with a part of an element.
-COPIES_STORAGE = {aten.copy.default, *SCATTERS}
-
-
 # Whether a view as a larger dtype is possible depends on the offset of its operand.
 # A copy of such a view is made by way of the view.
 NEEDS_ALIGNMENT = {

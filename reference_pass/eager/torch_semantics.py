@@ -18,16 +18,16 @@ from aliasproof.reference_pass.eager.layout_conditions import (
     same_stride,
 )
 from aliasproof.reference_pass.eager.opaque_calls import call_of_other_library
-from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE, rounds_by_strides
+from aliasproof.reference_pass.eager.operand_access import rounds_by_strides
 from aliasproof.reference_pass.eager.rounding import in_place_form, same_bits
-from aliasproof.reference_pass.eager.strided_calls import call_with_strides
+from aliasproof.reference_pass.eager.strided_calls import call_with_strides, copied_view
+from aliasproof.reference_pass.eager.whole_storages import (
+    copied_whole,
+    copies_whole_storage,
+    reads_whole,
+)
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.semantics import Semantics
-
-
-def copies_whole_storage(op: object) -> bool:
-    """True for a `copy`, or a scatter (`COPIES_STORAGE`)."""
-    return op in COPIES_STORAGE
 
 
 def call_in_eager(env: Environment, node: fx.Node, effect: Effect) -> bool:
@@ -68,7 +68,10 @@ _COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd"}
 
 EAGER = Semantics(
     run=fake_execution.run,
+    copied_view=copied_view,
     copies_whole_storage=copies_whole_storage,
+    copied_whole=copied_whole,
+    reads_whole=reads_whole,
     higher_order=HIGHER_ORDER,
     rounds_by_strides=rounds_by_strides,
     call_in_eager=call_in_eager,
