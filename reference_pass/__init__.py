@@ -12,7 +12,7 @@ It is written to be read. The algorithm is the files of this folder, in this ord
    one dimension
 7. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call
 8. `liveness`, `noops`: who reads which bytes until when; no-ops erased
-9. `candidates`, `conditions`, `backtracking`, `reinplace`: mutation put back where it is safe
+9. `candidates`, `conditions`, `reinplace`: mutation put back where it is safe
 10. `invariants`: what a pass requires and ensures
 
 It uses the words of `calls`, which knows nothing of it. Read a file there when you meet its words:

@@ -24,7 +24,6 @@ from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
-from aliasproof.reference_pass.backtracking import footprint
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import (
@@ -35,6 +34,7 @@ from aliasproof.reference_pass.capture.aten_graphs import (
 )
 from aliasproof.reference_pass.capture.control_flow_calls import functional_branches
 from aliasproof.reference_pass.capture.fake_errors import refusals
+from aliasproof.reference_pass.capture.footprint import footprint
 from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
 from aliasproof.reference_pass.capture.functional_already import unchanged
 from aliasproof.reference_pass.capture.locations import depends_on_location
@@ -148,20 +148,19 @@ def reinplace(
     graph_module: fx.GraphModule,
     *sample_args: object,
     conditions: Sequence[Condition] = CONDITIONS,
-    growth: int = 1,
 ) -> fx.GraphModule:
     """Turn functional ops of a functional ATen graph into in-place ones.
 
     Changes the graph module and returns it (`put_in_place`). The sample arguments say which inputs
-    share storage; without them, the metadata of the placeholders does. `growth` is how many times
-    larger than in eager the storage of an output may be: more saves memory in the call, and costs
-    it afterwards. The decisions are in `graph_module.meta["reinplace"]`. Raises `Refused` if the
-    graph writes anything except its inputs at its end.
+    share storage; without them, the metadata of the placeholders does. An output gets no larger
+    storage than in eager (`larger_output_storage`). The decisions are in
+    `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
+    inputs at its end.
     """
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)  # a prim has no in-place form
     update_metadata(graph_module, *sample_args)
-    asked = (*conditions, larger_output_storage(growth))
+    asked = (*conditions, larger_output_storage)
     put_in_place(graph_module, fake_mode(graph_module, sample_args), EAGER, asked)
     return guard_sizes(graph_module)
 

@@ -3,8 +3,7 @@
 One walk over the graph, in order. For each functional op there are `candidates`: to write its
 result into its first operand, or into another one if the op has an `out=` form; for a
 scatter, to store its source straight into its base. The first candidate that meets all `conditions`
-is applied at once, so later decisions see the graph as it is then. A decision that costs more later
-than it saves is taken back by `backtracking`.
+is applied at once, so later decisions see the graph as it is then.
 
 The specification is the docstring of `torch.fx.passes.reinplace.reinplace`. Differences:
 
@@ -32,7 +31,6 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from aliasproof.reference_pass.backtracking import BacktrackPoints, Walk, best_walk
 from aliasproof.reference_pass.calls.fake_tensors import on_fakes
 from aliasproof.reference_pass.calls.metadata import note_value, set_value
 from aliasproof.reference_pass.calls.operator_forms import (
@@ -45,12 +43,7 @@ from aliasproof.reference_pass.calls.operator_forms import (
 )
 from aliasproof.reference_pass.calls.storages import same_view
 from aliasproof.reference_pass.candidates import Candidate, How, candidates
-from aliasproof.reference_pass.conditions import (
-    Condition,
-    all_conditions,
-    no_later_use,
-    no_new_alias,
-)
+from aliasproof.reference_pass.conditions import Condition, all_conditions
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness
@@ -89,12 +82,9 @@ def put_in_place(
     _require_functional(graph_module.graph)
     graph_module.graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
     with on_fakes(mode):
-        best = best_walk(
-            graph_module.graph,
-            lambda graph, kept: _Reinplacing(graph, mode, semantics, asked, kept).run(),
-        )
-    graph_module.graph = best.graph  # the setter also recompiles
-    graph_module.meta["reinplace"] = best.decisions
+        decided = _Reinplacing(graph_module.graph, mode, semantics, asked).run()
+    graph_module.recompile()
+    graph_module.meta["reinplace"] = tuple(decided)
 
 
 def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:
@@ -112,7 +102,7 @@ def _require_functional(graph: fx.Graph) -> None:
 
 
 class _Reinplacing:
-    """One walk. Nodes whose names are in `kept` stay out of place."""
+    """The walk over a graph."""
 
     def __init__(
         self,
@@ -120,16 +110,14 @@ class _Reinplacing:
         mode: FakeTensorMode,
         semantics: Semantics,
         conditions: Sequence[Condition],
-        kept: frozenset[str],
     ) -> None:
         self.graph = graph
         self.mode = mode
         self.conditions = conditions
-        self.kept = kept
         self.liveness = Liveness(graph, mode, semantics)
-        self.backtrack_points = BacktrackPoints(self.liveness)
 
-    def run(self) -> Walk:
+    def run(self) -> list[Decision]:
+        """Put mutation back, and say what was decided about each node."""
         decided = []
         # A copy of the list: rewrites erase nodes and add nodes.
         for node in list(self.graph.nodes):
@@ -141,30 +129,22 @@ class _Reinplacing:
                 decided.append(decision)
         self._drop_self_copies()
         self.graph.eliminate_dead_code(has_effect)
-        return Walk(self.graph, tuple(self.backtrack_points.found), tuple(decided))
+        return decided
 
     def _decide(self, node: fx.Node) -> Decision | None:
         """Apply the first candidate that meets all conditions; None if there is no candidate."""
         op = str(node.args[0] if node.target is on_copies else node.target)
         refused: list[tuple[How, str, str]] = []
-        shared: list[fx.Node] = []  # destinations that failed because of who shares their memory
         for candidate in candidates(node, self.liveness):
             failure = self._failure(candidate)
             if failure is None:
                 self._apply(candidate)
                 return Decision(node.name, op, candidate.how, tuple(refused))
             refused.append((candidate.how, *failure))
-            if failure[0] in (no_later_use.__name__, no_new_alias.__name__):
-                shared += [slot.destination for slot in candidate.slots]
-        for destination in shared:
-            self.backtrack_points.look_for(destination)
         return Decision(node.name, op, None, tuple(refused)) if refused else None
 
     def _failure(self, candidate: Candidate) -> tuple[str, str] | None:
         """The name of the first condition that a candidate fails, with the reason."""
-        # To keep a scatter out of place would copy its whole base, which saves nothing.
-        if candidate.node.name in self.kept and candidate.how not in (How.REDUNDANT, How.SCATTER):
-            return "backtracking", "later nodes save more if this one is not in place"
         # A size that is unknown until the run can fail any comparison; then the answer is no.
         for condition in self.conditions:
             try:
@@ -195,8 +175,6 @@ class _Reinplacing:
             return
         had_tuple = isinstance(node.meta["val"], tuple) or node.target is on_copies
         node.target, node.args, node.kwargs = candidate.op, candidate.args, candidate.kwargs
-        for slot in candidate.slots:
-            self.backtrack_points.note(slot.destination, node)
         self.liveness.replace_all(  # (4)
             (slot.result, slot.destination, slot.value)
             for slot in candidate.slots

@@ -65,9 +65,9 @@ from aliasproof.reference_pass.backend.list_inputs import taking_a_list
 from aliasproof.reference_pass.backend.observed_run import Observed, compiling
 from aliasproof.reference_pass.backend.output_views import detach_new_outputs
 from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
-from aliasproof.reference_pass.backtracking import has_higher_peak
 from aliasproof.reference_pass.calls.emission import copied
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalised
+from aliasproof.reference_pass.capture.footprint import has_higher_peak
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import writes_inputs
