@@ -30,11 +30,11 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, view_form
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, view_form
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.regions import contains, is_dense, known, overlaps_itself
 from aliasproof.reference_pass.semantics import Semantics
-from aliasproof.reference_pass.views import INVERSES, ToSteps, ViewCall, view_steps
+from aliasproof.reference_pass.views import ToSteps, ViewCall, view_steps
 
 
 class BaseKind(enum.Enum):
@@ -112,8 +112,7 @@ def _find_only_by_as_strided(
         if effect.copied is not None:
             found.setdefault(effect.copied.storage, []).append(effect.copied)
         for geometry in effect.mutated_metadata.values():
-            form = view_form(node.target)
-            if form not in INVERSES or form is aten.as_strided.default:
+            if view_form(node.target) not in table:
                 found.setdefault(geometry.storage, []).append(geometry)
             met.add(geometry.storage)
     return found
@@ -146,7 +145,7 @@ def _has_steps(
     given: dict[str, Any] = {}
     if isinstance(node.target, OpOverload):
         given = bind(node.target, node.args, node.kwargs)
-    call = ViewCall(node.target, given, sizes[-1], index, sizes[:-1], False)
+    call = ViewCall(node.target, given, sizes[-1], sizes[:-1], False)
     return view_steps(call, table) is not None
 
 

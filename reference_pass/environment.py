@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -40,11 +40,13 @@ from aliasproof.reference_pass.functional_storage import (
     has_strides,
 )
 from aliasproof.reference_pass.regions import Size, is_data_dependent, known
-from aliasproof.reference_pass.rules import Rules
+
+if TYPE_CHECKING:  # it uses this file
+    from aliasproof.reference_pass.functionalize import Rules
 
 
 def result_strides(geometry: Geometry) -> Sequence[Size]:
-    """The strides that a new tensor must have: those of eager. The rule of `rules.Rules`."""
+    """The strides that a new tensor must have: those of eager. A rule of `functionalize.Rules`."""
     return geometry.strides
 
 

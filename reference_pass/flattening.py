@@ -34,7 +34,7 @@ from aliasproof.reference_pass.regions import Size, known
 def as_strided_offset(geometry: Geometry, start: torch.dtype) -> Size:
     """The offset of a view in elements of its own dtype, for any dtype that the chain starts from.
 
-    The rule of `rules.Rules`.
+    A rule of `functionalize.Rules`.
     """
     return geometry.offset
 

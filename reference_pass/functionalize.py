@@ -45,15 +45,16 @@ called on copies; metadata mutation of inputs is part of the epilogue.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect
-from aliasproof.reference_pass.bases import BaseKind, is_base, storage_uses
+from aliasproof.reference_pass.bases import BaseKind, StorageUses, is_base, storage_uses
 from aliasproof.reference_pass.calls.emission import Emitter, checkpoint_tags, with_graph
 from aliasproof.reference_pass.calls.fake_tensors import (
     attribute,
@@ -77,32 +78,76 @@ from aliasproof.reference_pass.epilogue import finish
 from aliasproof.reference_pass.flattening import as_strided_offset, resize, view_of_geometry
 from aliasproof.reference_pass.functional_calls import functional_call_of
 from aliasproof.reference_pass.functional_storage import (
-    FunctionalStorage,
     FunctionalView,
     base_strides,
     is_current,
     must_apply,
 )
-from aliasproof.reference_pass.regions import overlaps_itself
-from aliasproof.reference_pass.rules import Rules
+from aliasproof.reference_pass.regions import Size, overlaps_itself
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
-from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS, ViewCall, ViewStep, view_steps
+from aliasproof.reference_pass.views import (
+    INVERSES,
+    VIEW_STEPS,
+    Inverse,
+    ToSteps,
+    ViewCall,
+    view_steps,
+)
 
 Views = Literal["alias", "copy"]
 
-# The decisions of the pass (`rules.Rules`), each of them explained in its file.
-RULES = Rules(
-    view_steps=VIEW_STEPS,
-    inverses=INVERSES,
-    functional_form=functional_form,
-    overwrites=overwrites,
-    is_base=is_base,
-    is_current=is_current,
-    must_apply=must_apply,
-    base_strides=base_strides,
-    as_strided_offset=as_strided_offset,
-    result_strides=result_strides,
-)
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What functionalization decides, one function per decision.
+
+    It is to `functionalize` what `CONDITIONS` is to `reinplace`. Each right function is explained
+    in the file that defines it. With another one in its place the pass makes wrong programs, which
+    is how `aliasproof/faults/` shows that each rule is needed:
+
+        always = Rules(is_base=lambda uses, geometry: True)
+        functionalize(function, *sample_args, rules=always)
+    """
+
+    # Each view op as view ops that have inverses.
+    view_steps: Mapping[OpOverload, ToSteps] = field(default_factory=lambda: VIEW_STEPS)
+
+    # The inverse of each view op: from the new value of the view to that of its parent.
+    inverses: Mapping[OpOverload, Inverse] = field(default_factory=lambda: INVERSES)
+
+    # The functional form of a mutating op, or None.
+    functional_form: Callable[[OpOverload], OpOverload | None] = functional_form
+
+    # True if a functional op ignores the contents of its first operand.
+    overwrites: Callable[[OpOverload], bool] = overwrites
+
+    # True if a tensor of this geometry shows every byte of its storage that the program sees, each
+    # byte once.
+    is_base: Callable[[StorageUses, Geometry], bool] = is_base
+
+    # (version of the value that is noted of a view, version of its storage) -> True if that value
+    # is right.
+    is_current: Callable[[int, int], bool] = is_current
+
+    # (number of queued updates, current value of the view) -> True if a read of the view must apply
+    # the queue first.
+    must_apply: Callable[[int, fx.Node | None], bool] = must_apply
+
+    # (geometry of the base, None if it is flattened; its new value) -> the strides that the new
+    # value must have.
+    base_strides: Callable[[Geometry | None, torch.Tensor], Sequence[Size]] = base_strides
+
+    # (geometry of a view, dtype of the base if it is flattened) -> the offset for `as_strided`.
+    as_strided_offset: Callable[[Geometry, torch.dtype], Size] = as_strided_offset
+
+    # The strides that a new tensor must have.
+    result_strides: Callable[[Geometry], Sequence[Size]] = result_strides
+
+    # Whether `x.detach()` is another view than `x`, as it is to autograd (`eager.history`).
+    detaches: bool = False
+
+
+RULES = Rules()
 
 
 def functional_module(
@@ -215,11 +260,13 @@ def _call(env: Environment, node: fx.Node, effect: Effect) -> None:
     env.nbytes |= effect.resized
     if facts(op).writes and not mutates_only_metadata(op):
         functional_call_of(env, node, effect)
-    results = list(tensors_in(effect.value))
-    for index, tensor in enumerate(results):
+    before: list[tuple[Size, ...]] = []
+    for tensor in tensors_in(effect.value):
+        geometry = effect.shows[id(tensor)]
         if id(tensor) not in env.views:
-            geometry = effect.shows[id(tensor)]
-            env.views[id(tensor)] = _returned_view(env, node, index, results, geometry)
+            operand = _operand(env, node, geometry)
+            env.views[id(tensor)] = _view(env, node, op, operand, geometry, before)
+        before.append(geometry.sizes)
 
 
 def _returns_views(env: Environment, effect: Effect) -> bool:
@@ -234,33 +281,40 @@ def _returns_views(env: Environment, effect: Effect) -> bool:
 # or none that can be written through, the view is reached by its geometry.
 
 
-def _returned_view(
+def _view(
     env: Environment,
     node: fx.Node,
-    index: int,
-    results: list[torch.Tensor],
+    op: Any,
+    operand: FunctionalView | None,
     geometry: Geometry,
+    before: Sequence[tuple[Size, ...]] = (),
 ) -> FunctionalView:
-    """The view for result `index` of a call whose storage is known."""
+    """The view of a geometry that a view op makes of its operand, if it has one.
+
+    `before` are the sizes of the results that come before it.
+    """
     storage = env.storages[geometry.storage]
-    view = storage.find(geometry)
+    view, chain = storage.find(geometry), None
     if view is not None:
         return view
-    operand, chain = env.operand_in(node, storage), None
     if operand is not None:
-        given = env.plain_arguments(node)
         conj = operand.geometry is not None and operand.geometry.conj
-        effect = env.analysis.effects[node]
-        before = [effect.shows[id(tensor)].sizes for tensor in results[:index]]
-        call = ViewCall(node.target, given, geometry.sizes, index, before, conj)
+        call = ViewCall(op, env.plain_arguments(node), geometry.sizes, before, conj)
         chain = view_steps(call, env.rules.view_steps)
-    if operand is None or chain is None or not _can_go_through(operand, geometry):
+    if operand is None or chain is None:
         return storage.register(view_of_geometry(storage, geometry, operand or storage.base))
     view = operand
-    for op, arguments in chain:
-        view = view.through(op, *arguments)
+    for step, arguments in chain:
+        view = view.through(step, *arguments)
     view.geometry = geometry
     return storage.register(view)
+
+
+def _operand(env: Environment, node: fx.Node, geometry: Geometry) -> FunctionalView | None:
+    """The operand that a view of this geometry can be read and written through; None if none."""
+    storage = env.storages[geometry.storage]
+    operand = env.operand_in(node, storage)
+    return operand if operand is not None and _can_go_through(operand, geometry) else None
 
 
 def _can_go_through(operand: FunctionalView, geometry: Geometry) -> bool:
@@ -295,26 +349,5 @@ def _mutate_metadata(
     storage = env.storages[geometry.storage]
     if geometry.storage in effect.resized:
         resize(storage, effect.resized[geometry.storage])
-    env.views[identity] = storage.find(geometry) or storage.register(
-        _mutated_view(env, node, old, storage, geometry)
-    )
-
-
-def _mutated_view(
-    env: Environment,
-    node: fx.Node,
-    old: FunctionalView,
-    storage: FunctionalStorage,
-    geometry: Geometry,
-) -> FunctionalView:
-    """The view that a tensor object becomes: a view op of the old one, such as `t` for `t_`."""
-    op = node.target
-    assert isinstance(op, OpOverload)
-    form = view_form(op)
-    if form in INVERSES and form is not aten.as_strided.default and old.storage is storage:
-        written = facts(op).names[0]
-        given = env.plain_arguments(node).items()
-        step: ViewStep = (form, tuple(value for name, value in given if name != written))
-        return FunctionalView(storage, geometry, old, step)
-    operand = old if old.storage is storage else storage.base
-    return view_of_geometry(storage, geometry, operand)
+    operand = old if old.storage is storage else None
+    env.views[identity] = _view(env, node, view_form(node.target), operand, geometry)

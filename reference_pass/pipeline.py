@@ -51,6 +51,7 @@ from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused
 from aliasproof.reference_pass.functionalize import (
     RULES,
+    Rules,
     Views,
     functional_module,
 )
@@ -65,7 +66,6 @@ from aliasproof.reference_pass.invariants import (
 )
 from aliasproof.reference_pass.noops import NoOpRule, all_noop_rules, erase_noops
 from aliasproof.reference_pass.reinplace import put_in_place
-from aliasproof.reference_pass.rules import Rules
 
 # All conditions of reinplacing, and all rules of removing no-ops.
 CONDITIONS = all_conditions(EAGER)

@@ -24,7 +24,7 @@ from torch._ops import OpOverload
 
 from aliasproof.programs.errors import InternalError
 from aliasproof.reference_pass.conditions import Condition
-from aliasproof.reference_pass.functionalize import RULES
+from aliasproof.reference_pass.functionalize import RULES, Rules
 from aliasproof.reference_pass.noops import NoOpRule
 from aliasproof.reference_pass.pipeline import (
     CONDITIONS,
@@ -34,7 +34,6 @@ from aliasproof.reference_pass.pipeline import (
     remove_noops,
     update_metadata,
 )
-from aliasproof.reference_pass.rules import Rules
 from aliasproof.targets.reference import CONTRACT, staged
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import untraced
