@@ -89,7 +89,7 @@ def storage_uses(
         analysis,
         copies,
         _find_only_by_as_strided(analysis, copies, table),
-        semantics.copied_whole(analysis),
+        dict(semantics.copied_whole(analysis)),
         _find_returned_twice(captured, analysis),
     )
 
@@ -130,7 +130,7 @@ def _has_steps(
     if isinstance(node.target, OpOverload) and facts(node.target).writes:
         return True  # it is an argument that the op wrote
     effect = analysis.effects[node]
-    results = list(tensors_in(effect.value))
+    results = tensors_in(effect.value)
     sizes = [effect.shows[id(tensor)].sizes for tensor in results[: index + 1]]
     storage = effect.shows[id(results[index])].storage
     if storage in analysis.written or copies:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.node import map_aggregate
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect
 from aliasproof.reference_pass.bases import (
@@ -171,9 +172,9 @@ class Environment:
         if isinstance(shown, torch.Tensor):
             if id(shown) not in self.views:
                 self.views[id(shown)] = self._view_of_result(new, effect.shows[id(shown)])
-        elif isinstance(shown, (list, tuple)) and not is_plain(shown):
+        elif isinstance(shown, (list, tuple)) and tensors_in(shown):
             for index, part in enumerate(shown):
-                if not is_plain(part):
+                if tensors_in(part):
                     self.define(node, effect, part, self.emit.call(operator.getitem, new, index))
                 elif part is not None:
                     self.plain.setdefault(node, new)  # a `getitem` of the program picks this part
@@ -278,18 +279,8 @@ class Environment:
         return self.emit.call(aten.new_zeros.default, value, [count])
 
 
-# --- values at any nesting ------------------------------------------------------------------------
-
-
-def is_plain(value: Any) -> bool:
-    """True if a value contains no tensor."""
-    return not any(True for _ in tensors_in(value))
-
-
 def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    """The value with each tensor replaced by what the function makes of it."""
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(map_tensors(part, function) for part in value)
-    return value
+    """The value with each tensor, at any depth, replaced by what the function makes of it."""
+    return map_aggregate(
+        value, lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf
+    )

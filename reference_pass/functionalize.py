@@ -31,10 +31,8 @@ inputs that share a storage, an `as_strided` beyond the tensor), or shows some t
 base contains what memory contains: the lazy conjugate and negative bits of an input are cleared,
 and are part of the chain to the views.
 
-Each part has a file of its own, to be read in this order: `bases` (the choice of bases),
-`functional_storage` (reading, writing, the queue), `flattening`, `environment` (arguments and
-results), `functional_calls` (calls in functional form), `epilogue`. This file is
-the walk over the graph that uses them. The decisions of all parts are one table, `RULES`.
+Each of these parts has a file of its own. This file is the walk over the graph that uses them. The
+decisions of all parts are one table, `Rules`.
 
 Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences:
 inputs may share storage in any way; identity, strides and offsets of outputs are as in eager; an
@@ -69,11 +67,10 @@ from aliasproof.reference_pass.calls.operator_forms import (
     facts,
     functional_form,
     mutates_only_metadata,
-    on_copies,
     view_form,
 )
 from aliasproof.reference_pass.calls.storages import Geometry
-from aliasproof.reference_pass.environment import Environment, is_plain, result_strides
+from aliasproof.reference_pass.environment import Environment, result_strides
 from aliasproof.reference_pass.epilogue import finish
 from aliasproof.reference_pass.flattening import as_strided_offset, resize, view_of_geometry
 from aliasproof.reference_pass.functional_calls import functional_call_of
@@ -204,13 +201,10 @@ def _rewrite(
 
 def has_effect(node: fx.Node) -> bool:
     """True if a node must stay although nothing uses it."""
-    if node.op in ("placeholder", "output") or node.target is on_copies:
-        return True
-    # FX knows what is registered as effectful, such as `print`.
-    if not isinstance(node.target, OpOverload):
-        return node.is_impure()
     op = node.target
-    return facts(op).random or not op._schema.returns or node.is_impure()
+    if isinstance(op, OpOverload) and (facts(op).random or not op._schema.returns):
+        return True
+    return node.is_impure()  # FX knows what has effects, such as `print`
 
 
 # Inputs come first: placeholders, and the attributes of the module. Those that share a storage are
@@ -250,7 +244,7 @@ def _inputs(env: Environment, nodes: list[fx.Node], sample_args: Sequence[object
 def _call(env: Environment, node: fx.Node, effect: Effect) -> None:
     """One call of the program."""
     op = node.target
-    if op is operator.getitem and not is_plain(effect.value):
+    if op is operator.getitem and tensors_in(effect.value):
         return  # the tensor is known: the call that returned it has defined it
     if not isinstance(op, OpOverload) or not (facts(op).writes or _returns_views(env, effect)):
         functional_call_of(env, node, effect)
@@ -271,7 +265,7 @@ def _call(env: Environment, node: fx.Node, effect: Effect) -> None:
 
 def _returns_views(env: Environment, effect: Effect) -> bool:
     """True if a call returns only tensors, and the storage of each is known."""
-    results = list(tensors_in(effect.value))
+    results = tensors_in(effect.value)
     return bool(results) and all(
         effect.shows[id(tensor)].storage in env.storages for tensor in results
     )

@@ -41,14 +41,9 @@ Aliases: TypeAlias = frozenset[tuple[str, str]]
 
 def is_functional(graph_module: fx.GraphModule) -> str | None:
     """Only the epilogue writes, it writes inputs only, and nothing is computed after it began."""
-    return other_write(graph_module.graph)
-
-
-def other_write(graph: fx.Graph) -> str | None:
-    """What makes a graph with true metadata not functional."""
     inputs: set[int] = set()
     epilogue: fx.Node | None = None
-    for node in graph.nodes:
+    for node in graph_module.graph.nodes:
         # A constant of the module counts as an input: the next call would see a write to it.
         if node.op in ("placeholder", "get_attr"):
             inputs.update(map(storage_of, tensors_in(node.meta.get("val"))))

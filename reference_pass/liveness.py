@@ -102,7 +102,7 @@ class Liveness:
         self.returned: Counter[fx.Node] = Counter()  # how often the output names each node
         # Computed once: a rewrite keeps views views, and adds its new ones here.
         self.views = {node for node in graph.nodes if is_view(node)}
-        self.whole = semantics.reads_whole(graph)
+        self.whole = set(semantics.reads_whole(graph))
         for node in graph.nodes:
             NOTES[node.op](self, node)
 

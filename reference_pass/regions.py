@@ -71,15 +71,6 @@ def is_contiguous(tensor: torch.Tensor) -> bool:
     return equal(tensor.stride(), tuple(contiguous_strides(tensor.shape)))
 
 
-def has_contiguous_unused_strides(tensor: torch.Tensor) -> bool:
-    """True if each dimension of size one has the stride that it has in a contiguous tensor."""
-    ones = [dim for dim, size in enumerate(tensor.shape) if known(size == 1)]
-    if not ones:
-        return True
-    strides = contiguous_strides(tensor.shape)
-    return all(known(tensor.stride(dim) == strides[dim]) for dim in ones)
-
-
 @dataclass(frozen=True, slots=True)
 class Region:
     """Bytes of one storage: start, elements per dimension, byte strides, bytes per element."""

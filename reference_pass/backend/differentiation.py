@@ -54,7 +54,7 @@ from aliasproof.reference_pass.eager.history import (
 )
 from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.liveness import is_view
-from aliasproof.reference_pass.semantics import is_never
+from aliasproof.reference_pass.semantics import never
 from aliasproof.reference_pass.views import INVERSES
 
 # Functionalization as autograd sees a program.
@@ -67,7 +67,7 @@ TRAINING = replace(
         aten.as_strided.default: of_as_strided,
     },
     functional_form=differentiable_form,
-    overwrites=is_never,  # eager hands zeros to what the old contents were computed from
+    overwrites=never,  # eager hands zeros to what the old contents were computed from
     detaches=True,
 )
 

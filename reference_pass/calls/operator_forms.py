@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.fx.node import map_aggregate
+from torch.fx.node import has_side_effect, map_aggregate
 
 from aliasproof.reference_pass.calls.copied_operands import Layout, copy_with_strides, laid_out
 from aliasproof.reference_pass.calls.nested import tensors_in
@@ -293,6 +293,7 @@ def is_opaque(op: object) -> bool:
     return isinstance(op, OpOverload) and op.namespace not in ("aten", "prims")
 
 
+@has_side_effect
 def on_copies(
     op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
 ) -> tuple[Any, ...]:

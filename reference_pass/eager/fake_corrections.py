@@ -28,7 +28,6 @@ from aliasproof.reference_pass.regions import (
     Size,
     contiguous_strides,
     equal,
-    has_contiguous_unused_strides,
     is_contiguous,
     known,
 )
@@ -385,3 +384,12 @@ CORRECTIONS: dict[object, Correction] = {
         _ByARun(fill=1),
     ),
 }
+
+
+def has_contiguous_unused_strides(tensor: torch.Tensor) -> bool:
+    """True if each dimension of size one has the stride that it has in a contiguous tensor."""
+    ones = [dim for dim, size in enumerate(tensor.shape) if known(size == 1)]
+    if not ones:
+        return True
+    strides = contiguous_strides(tensor.shape)
+    return all(known(tensor.stride(dim) == strides[dim]) for dim in ones)

@@ -8,6 +8,8 @@ Some functional ops copy the whole storage of an operand, and not only what the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import fx
 
@@ -34,7 +36,7 @@ def copies_whole_storage(op: object) -> bool:
 # a copy too, the same is true for its original. So the loop goes from the last copy to the first.
 
 
-def copied_whole(analysis: Analysis) -> dict[int, int]:
+def copied_whole(analysis: Analysis) -> Iterable[tuple[int, int]]:
     """Each copied storage that is seen around the tensor made with it, and its original."""
     copied: dict[int, tuple[int, Geometry]] = {}
     now: dict[int, int] = {}  # the storages of tensors at a call; a later `set_` changes them
@@ -50,7 +52,7 @@ def copied_whole(analysis: Analysis) -> dict[int, int]:
         more = any(not contains(geometry.region, seen.region) for seen in analysis.seen[copy])
         if more or copy in whole.values():
             whole[copy] = original
-    return whole
+    return whole.items()
 
 
 def reads_whole(graph: fx.Graph) -> set[fx.Node]:
