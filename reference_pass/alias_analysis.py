@@ -179,7 +179,7 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
 def _value(node: fx.Node, analysis: Analysis) -> Any:
     """The value of a node; raises `DataDependent` where it is data-dependent."""
     try:
-        return run_node(node, analysis.value, analysis.mode, analysis.semantics)
+        return run_node(node, analysis.value, analysis.semantics)
     except DataDependentOutputException as error:
         raise DataDependent(
             f"{node.target} is data-dependent ({error}), and one graph must be right for all data"

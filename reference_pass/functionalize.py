@@ -186,7 +186,7 @@ def _rewrite(
     """The new graph. The caller has entered `on_fakes(analysis.mode)`."""
     graph = fx.Graph()
     uses = storage_uses(captured, analysis, copies, rules.view_steps, semantics)
-    emit = Emitter(graph, analysis.mode, semantics, copies)
+    emit = Emitter(graph, semantics, copies)
     env = Environment(analysis, uses, rules, emit, dict(analysis.nbytes))
     nodes = list(captured.graph.nodes)
     _inputs(env, nodes, sample_args)

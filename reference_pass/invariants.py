@@ -70,15 +70,14 @@ def untrue_metadata(graph_module: fx.GraphModule, semantics: Semantics = NAIVE) 
     # Storages are numbered in order of their first use. So the numbers are equal if and only if the
     # same nodes share storage.
     noted, real = Storages(), Storages()
-    mode = fake_mode(graph_module, [])
-    with on_fakes(mode):
+    with on_fakes(fake_mode(graph_module)):
         for node in graph_module.graph.nodes:
             if node.op == "output":
                 continue
             if node not in values:
                 if "val" not in node.meta:
                     return f"{node} has no metadata"
-                values[node] = run(node, lambda operand: values[operand], mode, semantics)
+                values[node] = run(node, lambda operand: values[operand], semantics)
             for one, other in zip(
                 tensors_in(node.meta["val"]), tensors_in(values[node]), strict=False
             ):

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.reference_pass.calls.metadata import can_keep, dependencies, set_value
 from aliasproof.reference_pass.calls.nested import nodes_in, on_values, tensors_in
@@ -91,8 +90,7 @@ class Liveness:
     ranges and the metadata.
     """
 
-    def __init__(self, graph: fx.Graph, mode: FakeTensorMode, semantics: Semantics = NAIVE) -> None:
-        self.mode = mode
+    def __init__(self, graph: fx.Graph, semantics: Semantics = NAIVE) -> None:
         self.semantics = semantics
         self.position = {node: index for index, node in enumerate(graph.nodes)}
         self.epilogue = min(
@@ -222,13 +220,13 @@ class Liveness:
             # Views and copies of a storage change with their operand, and so do their users.
             if user in self.views or self.semantics.copies_whole_storage(user.target):
                 old = user.meta["val"]
-                if can_keep(old, set_value(user, self.mode, self.semantics), user):
+                if can_keep(old, set_value(user, self.semantics), user):
                     user.meta["val"] = old
                     continue
                 self._move_reads(user, old, user)
                 users.extend(user.users)
             elif user.target in EPILOGUE:
-                set_value(user, self.mode, self.semantics)
+                set_value(user, self.semantics)
             else:
                 # It computes a new tensor, which has the same metadata as before: otherwise the
                 # conditions would have refused the rewrite.

@@ -24,7 +24,6 @@ from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
-from aliasproof.reference_pass.calls.fake_tensors import fake_mode
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import (
     is_aten,
@@ -140,7 +139,7 @@ def remove_noops(
     """
     require_aten(graph_module, sample_args)
     update_metadata(graph_module, *sample_args)
-    erase_noops(graph_module, fake_mode(graph_module, sample_args), EAGER, rules)
+    erase_noops(graph_module, EAGER, rules)
     return guard_sizes(graph_module)
 
 
@@ -161,7 +160,7 @@ def reinplace(
     replace_prims(graph_module.graph)  # a prim has no in-place form
     update_metadata(graph_module, *sample_args)
     asked = (*conditions, larger_output_storage)
-    put_in_place(graph_module, fake_mode(graph_module, sample_args), EAGER, asked)
+    put_in_place(graph_module, EAGER, asked)
     return guard_sizes(graph_module)
 
 

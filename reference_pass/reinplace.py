@@ -22,16 +22,15 @@ The specification is the docstring of `torch.fx.passes.reinplace.reinplace`. Dif
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from aliasproof.reference_pass.calls.fake_tensors import on_fakes
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.metadata import note_value, set_value
 from aliasproof.reference_pass.calls.operator_forms import (
     EPILOGUE,
@@ -68,23 +67,26 @@ class Decision:
 
 def put_in_place(
     graph_module: fx.GraphModule,
-    mode: FakeTensorMode,
     semantics: Semantics = NAIVE,
     conditions: Sequence[Condition] | None = None,
 ) -> None:
     """Turn functional ops of a functional graph into in-place ones.
 
-    The metadata of the graph are true, and `mode` is that of its fakes. The conditions are
-    `all_conditions` by default. Notes the decisions in `graph_module.meta["reinplace"]`. Raises
-    `Refused` if the graph writes anything except its inputs at its end.
+    The metadata of the graph are true. The conditions are `all_conditions` by default. Notes the
+    decisions in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything
+    except its inputs at its end.
     """
     asked = all_conditions(semantics) if conditions is None else conditions
-    _require_functional(graph_module.graph)
-    graph_module.graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
-    with on_fakes(mode):
-        decided = _Reinplacing(graph_module.graph, mode, semantics, asked).run()
+    graph = graph_module.graph
+    for node in graph.nodes:
+        if writes(node.target) and node.target not in EPILOGUE:
+            raise Refused(
+                f"{node.format_node()} writes to its operand: functionalize the graph first"
+            )
+    graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
+    with on_fakes(fake_mode(graph_module)):
+        graph_module.meta["reinplace"] = tuple(_Reinplacing(graph, semantics, asked).run())
     graph_module.recompile()
-    graph_module.meta["reinplace"] = tuple(decided)
 
 
 def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:
@@ -93,32 +95,18 @@ def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:
     return found
 
 
-def _require_functional(graph: fx.Graph) -> None:
-    for node in graph.nodes:
-        if writes(node.target) and node.target not in EPILOGUE:
-            raise Refused(
-                f"{node.format_node()} writes to its operand: functionalize the graph first"
-            )
-
-
 class _Reinplacing:
     """The walk over a graph."""
 
     def __init__(
-        self,
-        graph: fx.Graph,
-        mode: FakeTensorMode,
-        semantics: Semantics,
-        conditions: Sequence[Condition],
+        self, graph: fx.Graph, semantics: Semantics, conditions: Sequence[Condition]
     ) -> None:
         self.graph = graph
-        self.mode = mode
         self.conditions = conditions
-        self.liveness = Liveness(graph, mode, semantics)
+        self.liveness = Liveness(graph, semantics)
 
-    def run(self) -> list[Decision]:
-        """Put mutation back, and say what was decided about each node."""
-        decided = []
+    def run(self) -> Iterator[Decision]:
+        """Put mutation back; gives what was decided about each node that had a candidate."""
         # A copy of the list: rewrites erase nodes and add nodes.
         for node in list(self.graph.nodes):
             # A dead node need not be in place. But a mutating call may be made for its effect.
@@ -126,10 +114,9 @@ class _Reinplacing:
                 continue
             decision = self._decide(node)
             if decision is not None:
-                decided.append(decision)
+                yield decision
         self._drop_self_copies()
         self.graph.eliminate_dead_code(has_effect)
-        return decided
 
     def _decide(self, node: fx.Node) -> Decision | None:
         """Apply the first candidate that meets all conditions; None if there is no candidate."""
@@ -202,7 +189,7 @@ class _Reinplacing:
             (slot,) = candidate.slots
             note_value(node, slot.destination.meta["val"])
         else:
-            set_value(node, self.mode, self.liveness.semantics)
+            set_value(node, self.liveness.semantics)
 
     def _store(self, node: fx.Node) -> None:
         """(3a) A scatter as a view and a copy_."""
@@ -218,7 +205,7 @@ class _Reinplacing:
         if op is aten.copy_.default:
             note_value(new, args[0].meta["val"])  # it hands back what it writes
         else:
-            set_value(new, self.mode, self.liveness.semantics)
+            set_value(new, self.liveness.semantics)
             self.liveness.views.add(new)
         self.liveness.position[new] = self.liveness.position[new.next]
         return new

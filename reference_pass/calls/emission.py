@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_symbols
 from torch.fx.node import map_aggregate
@@ -38,11 +37,10 @@ class Emitter:
     """Adds calls to a graph and runs each on fakes, so that every `node.meta["val"]` is true.
 
     With `copies`, views are emitted as view-copy ops. `tags` go into the `meta` of each new node.
-    The caller has entered `on_fakes(mode)`.
+    The caller has entered `on_fakes`.
     """
 
     graph: fx.Graph
-    mode: FakeTensorMode
     semantics: Semantics
     copies: bool = False
     symbols: dict[str, Any] = field(default_factory=dict)
@@ -62,7 +60,7 @@ class Emitter:
         node = self.graph.create_node("call_function", target, args, kwargs, name=packet.__name__)
         node.meta.update(self.tags)
         try:
-            set_value(node, self.mode, self.semantics)
+            set_value(node, self.semantics)
         except Exception:
             self.graph.erase_node(node)  # the graph stays as it was before the call
             raise
@@ -109,7 +107,7 @@ class Emitter:
             # There are also new nodes for what the symbols are computed from.
             for node in self.graph.nodes:
                 if "val" not in node.meta:
-                    set_value(node, self.mode, self.semantics)
+                    set_value(node, self.semantics)
         if not symbols:
             return arguments
         return map_aggregate(

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import active_fake_mode
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
@@ -28,7 +29,7 @@ from aliasproof.reference_pass.regions import Size
 from aliasproof.reference_pass.semantics import Semantics, Values
 
 
-def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> FakeTensorMode:
+def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) -> FakeTensorMode:
     """The mode of the fakes among the sample arguments or in the graph's metadata, or a new one."""
     # Fakes of two modes cannot meet in one call.
     values = (node.meta.get("val") for node in graph_module.graph.nodes)
@@ -145,12 +146,14 @@ def attribute(node: fx.Node) -> Any:
     return value
 
 
-def run_node(node: fx.Node, values: Values, mode: FakeTensorMode, semantics: Semantics) -> Any:
+def run_node(node: fx.Node, values: Values, semantics: Semantics) -> Any:
     """The value of a call_function or get_attr node on fakes.
 
-    The caller has entered `on_fakes(mode)`.
+    The caller has entered `on_fakes`.
     """
     if node.op == "get_attr":
+        mode = active_fake_mode()
+        assert mode is not None
         return fake_value(mode, attribute(node))
     return semantics.run(node, values)
 

@@ -45,19 +45,19 @@ from aliasproof.reference_pass.regions import Size, equal, known, same_strides
 from aliasproof.reference_pass.semantics import NAIVE, Semantics, Values
 
 
-def set_value(node: fx.Node, mode: FakeTensorMode, semantics: Semantics) -> Any:
+def set_value(node: fx.Node, semantics: Semantics) -> Any:
     """Run a node on the values of its operands and note the result.
 
-    The caller has entered `on_fakes(mode)`.
+    The caller has entered `on_fakes`.
     """
-    value = _moved(node, mode)
+    value = _moved(node)
     if value is None:
-        value = run(node, value_of, mode, semantics)
+        value = run(node, value_of, semantics)
     note_value(node, value)
     return value
 
 
-def _moved(node: fx.Node, mode: FakeTensorMode) -> Any:
+def _moved(node: fx.Node) -> Any:
     """The value of a view, if its operand has only moved since it was noted; else None.
 
     The operand has the layout of before, at another offset or in another storage.
@@ -75,7 +75,7 @@ def _moved(node: fx.Node, mode: FakeTensorMode) -> Any:
     if storage_of(old) != storage_of(before):
         return None
     offset = old.storage_offset() + operand.storage_offset() - before.storage_offset()
-    return fake_on(operand.untyped_storage(), offset, old, mode)
+    return fake_on(operand.untyped_storage(), offset, old, old.fake_mode)
 
 
 def _same_leaves(noted: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
@@ -104,7 +104,7 @@ def note_value(node: fx.Node, value: Any) -> None:
     node.meta["val_of"] = dependencies(node)
 
 
-def run(node: fx.Node, values: Values, mode: FakeTensorMode, semantics: Semantics) -> Any:
+def run(node: fx.Node, values: Values, semantics: Semantics) -> Any:
     """The value of a node on fakes.
 
     Where the epilogue changes the metadata of an input, the fake of the input stays as it is: it is
@@ -116,7 +116,7 @@ def run(node: fx.Node, values: Values, mode: FakeTensorMode, semantics: Semantic
     if node.target is aten.resize_.default:
         alias = aten.alias.default(values(node.args[0]))  # type: ignore[arg-type]
         return aten.resize_.default(alias, *node.args[1:])
-    return run_node(node, values, mode, semantics)
+    return run_node(node, values, semantics)
 
 
 def run_with(node: fx.Node, instead: dict[fx.Node, Any], semantics: Semantics) -> Any:
@@ -167,7 +167,7 @@ def refresh_metadata(
             if node.op in ("placeholder", "output"):
                 continue
             if not _is_current(node):
-                _refresh(node, mode, semantics)
+                _refresh(node, semantics)
                 ran += 1
     return ran
 
@@ -215,10 +215,10 @@ def _is_value(leaf: Any) -> bool:
     return isinstance(leaf, (torch.Tensor, list, tuple, torch.SymInt))
 
 
-def _refresh(node: fx.Node, mode: FakeTensorMode, semantics: Semantics) -> None:
+def _refresh(node: fx.Node, semantics: Semantics) -> None:
     old = node.meta.get("val")
     had_note = "val_of" in node.meta
-    new = set_value(node, mode, semantics)
+    new = set_value(node, semantics)
     # Without a note, the old value was made by another pass, so its storage means nothing here.
     if had_note and can_keep(old, new, node):
         node.meta["val"] = old

@@ -14,7 +14,6 @@ from torch import distributed, fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from aliasproof.reference_pass.alias_analysis import analyse
-from aliasproof.reference_pass.calls.fake_tensors import fake_mode
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
@@ -107,9 +106,8 @@ def compiled(
     captured = capture(program, afresh(inputs))
     analysis = analyse(captured, afresh(inputs), semantics)
     made = functional_module(captured, analysis, afresh(inputs), semantics, views=views)
-    mode = fake_mode(made, ())
-    erase_noops(made, mode, semantics)
-    put_in_place(made, mode, semantics)
+    erase_noops(made, semantics)
+    put_in_place(made, semantics)
     return made
 
 
@@ -186,7 +184,7 @@ def test_a_copy_of_a_storage_that_is_seen_around_it_reads_all_of_the_storage() -
     def in_place(semantics: Semantics) -> fx.GraphModule:
         graph_module = capture(program, x)
         refresh_metadata(graph_module, x, EAGER)
-        put_in_place(graph_module, fake_mode(graph_module, ()), semantics)
+        put_in_place(graph_module, semantics)
         return graph_module
 
     x = (counted(8),)
