@@ -10,7 +10,6 @@ node keeps the *geometry* that the objects had when it ran.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +22,6 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
-from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 
 from aliasproof.reference_pass.calls.fake_tensors import (
     fake_inputs,
@@ -33,10 +31,10 @@ from aliasproof.reference_pass.calls.fake_tensors import (
     refuse_without_regions,
     run_node,
 )
-from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, on_copies
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.storages import Geometry, Storages, storage_of, written_tensors
-from aliasproof.reference_pass.exceptions import DataDependent, Refused
+from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.regions import Size, known
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
@@ -118,8 +116,8 @@ def analyse(
 ) -> Analysis:
     """Run a graph of ATen calls on fake tensors and note what it does with storage.
 
-    With `detaches`, a detached tensor has another geometry. Raises `Refused` for a node that is not
-    an ATen call, and for data-dependent shapes.
+    With `detaches`, a detached tensor has another geometry. Raises `Refused` for data-dependent
+    shapes.
     """
     mode = fake_mode(graph_module, sample_args)
     analysis = Analysis(mode, semantics, set() if detaches else None)
@@ -148,13 +146,6 @@ def analyse(
 
 def _run(node: fx.Node, analysis: Analysis) -> Effect:
     """Run one node, and compare what it writes before and after."""
-    if node.op not in ("call_function", "get_attr"):
-        raise Refused(
-            f"{node.format_node()}: a {node.op} node is not an ATen call;"
-            " trace the module with make_fx first"
-        )
-    if node.op == "call_function":
-        _check_target(node, analysis.semantics)
     # Read off the schema; what really changes is found by comparing.
     before = [
         (tensor, analysis.storages.geometry(tensor), tensor.untyped_storage().nbytes())
@@ -200,25 +191,3 @@ def _has_unknown_size(node: fx.Node, analysis: Analysis) -> bool:
     """True if an operand of a node has a data-dependent size."""
     operands = tensors_in([analysis.value(operand) for operand in node.all_input_nodes])
     return any(map(has_data_dependent_size, operands))
-
-
-def _check_target(node: fx.Node, semantics: Semantics) -> None:
-    target = node.target
-    for leaf in leaves_in((node.args, node.kwargs)):
-        refuse_without_regions(leaf)
-    # `on_copies` is in graphs of this pass, `getitem` picks results; neither writes.
-    if isinstance(target, OpOverload) or target is on_copies or target is operator.getitem:
-        return
-    if target in ARITHMETIC or target in semantics.higher_order:
-        return
-    raise Refused(
-        f"{node.format_node()}: {target} is not an ATen operator, so what it reads and writes is"
-        " unknown"
-    )
-
-
-# Functions on sizes. They take and return symbols, so they read and write no tensor.
-ARITHMETIC = {
-    *METHOD_TO_OPERATOR.values(),  # all that a trace with symbols emits
-    *(min, max, torch.sym_sum, torch.sym_int),
-}

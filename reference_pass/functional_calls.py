@@ -12,6 +12,7 @@ A call that needs more than current values is for `Semantics.call_in_eager`, whi
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -43,12 +44,9 @@ def functional_call_of(env: Environment, node: fx.Node, effect: Effect) -> None:
     if not writes(node.target):
         _call_without_writes(env, node, effect)
         return
-    op = node.target
-    assert isinstance(op, OpOverload)
-    views = written_views(env, node)
-    refuse_two_writes(op, views)
-    given = bind(op, node.args, node.kwargs)
-    write_results(env, node, effect, computed(env, node, op, given, views))
+    call = WritingCall.of(env, node)
+    refuse_two_writes(call)
+    write_results(env, node, effect, computed(env, call))
 
 
 # --- calls that write nothing ---------------------------------------------------------------------
@@ -74,56 +72,57 @@ def _call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> Non
 # functional form of any op. The new contents come after the other results.
 
 
-def computed(
-    env: Environment,
-    node: fx.Node,
-    op: OpOverload,
-    given: dict[str, Any],
-    views: list[FunctionalView],
-) -> fx.Node:
-    """What an op computes for a captured call, on current values.
+@dataclass(frozen=True, slots=True)
+class WritingCall:
+    """A captured call that writes: its op, its arguments by name, and the views that it writes."""
 
-    `given` are its arguments by name, and `views` what it writes.
-    """
+    node: fx.Node
+    op: OpOverload
+    given: dict[str, Any]
+    views: list[FunctionalView]
+
+    @classmethod
+    def of(cls, env: Environment, node: fx.Node) -> WritingCall:
+        """The call of a node."""
+        assert isinstance(node.target, OpOverload)
+        views = [env.views[id(tensor)] for tensor in written_tensors(node, env.shown)]
+        return cls(node, node.target, bind(node.target, node.args, node.kwargs), views)
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype of the first tensor that is written: the call computes in it (`cumsum_`)."""
+        geometry = self.views[0].geometry if self.views else None
+        return None if geometry is None else geometry.dtype
+
+
+def computed(env: Environment, call: WritingCall) -> fx.Node:
+    """What a call computes, on current values."""
+    op, given = call.op, call.given
     form = env.rules.functional_form(op)
     if form is None:
-        return called_on_copies(env, node, op, given, views)
+        return called_on_copies(env, call)
     first, old = facts(op).names[0], None
     if env.rules.overwrites(form) and facts(op).writes == (first,):
-        old = views[0].storage.value_before_queue(views[0])
+        old = call.views[0].storage.value_before_queue(call.views[0])
     if old is None:
-        values = env.arguments(given, node)
+        values = env.arguments(given, call.node)
     else:
         rest = {name: value for name, value in given.items() if name != first}
-        values = {first: old, **env.arguments(rest, node)}
-    # An op that writes computes in the dtype of its destination (`cumsum_` of int8).
-    geometry = views[0].geometry if views else None
-    dtype = None if geometry is None else geometry.dtype
-    args, kwargs = functional_call(op, form, values, dtype)
+        values = {first: old, **env.arguments(rest, call.node)}
+    args, kwargs = functional_call(op, form, values, call.dtype)
     new = env.noted(env.emit.call(form, *args, **kwargs))
     new.meta[WRITTEN_IN_PLACE] = not facts(op).outs
     return new
 
 
-def called_on_copies(
-    env: Environment,
-    node: fx.Node,
-    op: OpOverload,
-    given: dict[str, Any],
-    views: list[FunctionalView],
-) -> fx.Node:
+def called_on_copies(env: Environment, call: WritingCall) -> fx.Node:
     """The same on copies of what is written. Raises `Refused` if the call reads that, too."""
-    if read_overlaps(env, op, given, views):
+    if read_overlaps(env, call):
         raise Refused(
-            f"{op} reads memory that it writes, in an order that its schema does not state"
+            f"{call.op} reads memory that it writes, in an order that its schema does not state"
         )
-    args, kwargs = unbind(op, env.arguments(given, node))
-    return env.noted(env.emit.call(on_copies, op, *args, **kwargs))
-
-
-def written_views(env: Environment, node: fx.Node) -> list[FunctionalView]:
-    """The views that a call of the program writes."""
-    return [env.views[id(tensor)] for tensor in written_tensors(node, env.shown)]
+    args, kwargs = unbind(call.op, env.arguments(call.given, call.node))
+    return env.noted(env.emit.call(on_copies, call.op, *args, **kwargs))
 
 
 def write_results(env: Environment, node: fx.Node, effect: Effect, new: fx.Node) -> None:
@@ -135,7 +134,7 @@ def write_results(env: Environment, node: fx.Node, effect: Effect, new: fx.Node)
     for result, index in zip(results, fresh, strict=False):
         env.define(node, effect, returned[index], result)
     contents = [leaf for result in results[len(fresh) :] for leaf in _tensors(env, result)]
-    writes = zip(written_views(env, node), contents, strict=True)
+    writes = zip(WritingCall.of(env, node).views, contents, strict=True)
     for view, value in sorted(writes, key=lambda write: has_lazy_bits(write[0])):
         view.storage.write(view, value)
 
@@ -171,10 +170,10 @@ def picked(env: Environment, value: fx.Node) -> list[fx.Node]:
 # unknown.
 
 
-def refuse_two_writes(op: OpOverload, views: list[FunctionalView]) -> None:
+def refuse_two_writes(call: WritingCall) -> None:
     """Raise `Refused` if a call writes the same bytes through two arguments."""
     together: dict[FunctionalStorage, list[FunctionalView]] = {}
-    for view in views:
+    for view in call.views:
         if has_lazy_bits(view):
             continue
         others = together.setdefault(view.storage, [])
@@ -183,27 +182,25 @@ def refuse_two_writes(op: OpOverload, views: list[FunctionalView]) -> None:
                 continue
             if all(each.geometry and each.geometry.region.fixed for each in (view, other)):
                 raise Refused(
-                    f"{op} writes the same memory through two arguments: undefined in eager"
+                    f"{call.op} writes the same memory through two arguments: undefined in eager"
                 )
             raise Refused(
-                f"whether {op} writes the same memory through two arguments depends on symbolic"
-                " sizes; trace it with fixed sizes"
+                f"whether {call.op} writes the same memory through two arguments depends on"
+                " symbolic sizes; trace it with fixed sizes"
             )
         others.append(view)
 
 
-def read_overlaps(
-    env: Environment, op: OpOverload, given: dict[str, Any], written: list[FunctionalView]
-) -> bool:
+def read_overlaps(env: Environment, call: WritingCall) -> bool:
     """True if a call reads bytes that it writes, through another argument."""
     read = [
         view
-        for name, value in given.items()
-        if name not in facts(op).writes
+        for name, value in call.given.items()
+        if name not in facts(call.op).writes
         for operand in nodes_in(value)
         for view in env.views_of(operand)
     ]
-    return any(may_overlap(view, other) for view in written for other in read)
+    return any(may_overlap(view, other) for view in call.views for other in read)
 
 
 def may_overlap(one: FunctionalView, other: FunctionalView) -> bool:

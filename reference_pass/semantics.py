@@ -114,10 +114,6 @@ class Semantics:
     # The nodes of a graph that read more of a storage than their first operand shows.
     reads_whole: Callable[[fx.Graph], Iterable[fx.Node]] = nothing
 
-    # Calls of no schema that are one functional call: they read their operands, and return new
-    # tensors.
-    higher_order: frozenset[object] = frozenset()
-
     # (a call, the values of its operands and its own) -> True if the bits that it computes may
     # depend on the strides of its operands. Those must be as in eager then.
     rounds_by_strides: Callable[[fx.Node, Values], bool] = never

@@ -15,11 +15,13 @@ import torch
 from torch import fx
 from torch._C import DispatchKey
 from torch._ops import OpOverload
+from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.reference_pass.alias_analysis import ARITHMETIC, Analysis
+from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.emission import with_graph
-from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.fake_tensors import refuse_without_regions
+from aliasproof.reference_pass.calls.nested import leaves_in, nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, on_copies, unbind
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager.prims import called_in_eager
@@ -43,6 +45,34 @@ def require_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = (
     """Raise `Refused` for a graph with other calls."""
     if (node := _other_call(graph_module, sample_args)) is not None:
         raise Refused(f"{node.format_node()} is not an ATen call; functionalize the graph first")
+
+
+def refuse_other_calls(graph_module: fx.GraphModule) -> None:
+    """Raise `Refused` for a call of which it is unknown what it reads and writes."""
+    for node in graph_module.graph.nodes:
+        if node.op in ("call_method", "call_module"):
+            raise Refused(
+                f"{node.format_node()}: a {node.op} node is not an ATen call;"
+                " trace the module with make_fx first"
+            )
+        if node.op != "call_function":
+            continue
+        for leaf in leaves_in((node.args, node.kwargs)):
+            refuse_without_regions(leaf)
+        if not isinstance(node.target, OpOverload) and node.target not in _KNOWN_CALLS:
+            raise Refused(
+                f"{node.format_node()}: {node.target} is not an ATen operator, so what it reads and"
+                " writes is unknown"
+            )
+
+
+# Functions on sizes. They take and return symbols, so they read and write no tensor.
+ARITHMETIC = {
+    *METHOD_TO_OPERATOR.values(),  # all that a trace with symbols emits
+    *(min, max, torch.sym_sum, torch.sym_int),
+}
+# `on_copies` is in graphs of this pass, and `getitem` picks results; neither writes.
+_KNOWN_CALLS = {on_copies, operator.getitem, *ARITHMETIC, *HIGHER_ORDER}
 
 
 def _other_call(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> fx.Node | None:

@@ -25,6 +25,7 @@ from aliasproof.reference_pass.capture.aten_graphs import (
     composites_of_eager,
     is_aten,
     normalised,
+    refuse_other_calls,
 )
 from aliasproof.reference_pass.capture.autograd_notes import (
     GradientNotes,
@@ -55,6 +56,14 @@ def capture(
     function is traced as autograd sees it, for a graph that is differentiated later; what torch
     cannot trace raises as it does in torch.
     """
+    captured = _captured(function, sample_args, sizes, gradients)
+    refuse_other_calls(captured)
+    return captured
+
+
+def _captured(
+    function: Callable[..., Any], sample_args: Sequence[object], sizes: SizeMode, gradients: bool
+) -> fx.GraphModule:
     traced = functools.partial(_trace, sizes=sizes, gradients=gradients)
     if (
         sizes == "fixed"

@@ -81,10 +81,10 @@ def _loses_sign(node: fx.Node) -> bool:
 
 def rounds_its_scalar(op: OpOverload, dtype: torch.dtype | None) -> bool:
     """True if an in-place op rounds its scalar to this dtype, and its functional form does not."""
-    return op in _ROUND_SCALARS and dtype in (torch.bfloat16, torch.float16)
+    return op in ROUND_SCALARS and dtype in (torch.bfloat16, torch.float16)
 
 
-_ROUND_SCALARS = {aten.mul_.Scalar, aten._foreach_mul_.Scalar, aten._foreach_mul_.ScalarList}
+ROUND_SCALARS = {aten.mul_.Scalar, aten._foreach_mul_.Scalar, aten._foreach_mul_.ScalarList}
 
 
 def in_place_form(node: fx.Node) -> OpOverload | None:

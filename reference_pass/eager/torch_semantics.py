@@ -8,7 +8,6 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect
-from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.eager.exact_calls import call_of_exact_bits
 from aliasproof.reference_pass.eager.foreach_calls import call_of_overlapping_items
@@ -72,7 +71,6 @@ EAGER = Semantics(
     copies_whole_storage=copies_whole_storage,
     copied_whole=copied_whole,
     reads_whole=reads_whole,
-    higher_order=HIGHER_ORDER,
     rounds_by_strides=rounds_by_strides,
     call_in_eager=call_in_eager,
     in_place_form=in_place_form,

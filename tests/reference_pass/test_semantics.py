@@ -146,18 +146,9 @@ def test_without_an_answer_programs_are_wrong_that_are_right_with_it(
 
 
 def test_each_question_is_left_out_once() -> None:
-    others = {"higher_order", "rounds_by_strides", "in_place_form", "held"}  # below
+    others = {"rounds_by_strides", "in_place_form", "held"}  # below
     others |= {"reads_whole", "conditions", "noop_rules"}
     assert {field.name for field in fields(Semantics)} == NEEDS.keys() | others
-
-
-def test_without_its_higher_order_calls_a_branch_is_refused() -> None:
-    def program(x):
-        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
-
-    assert torch.equal(compiled(program, (counted(3),), EAGER)(counted(3)), counted(3).sin())
-    with pytest.raises(Refused, match="not an ATen operator"):
-        compiled(program, (counted(3),), replace(EAGER, higher_order=NAIVE.higher_order))
 
 
 def test_without_strides_a_sum_reads_a_dense_value() -> None:
