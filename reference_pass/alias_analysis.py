@@ -180,14 +180,9 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
     except RuntimeError as error:
         # An error of eager stays as it is. But on a size that is unknown until the run, the fake
         # kernel may fail where eager would not.
-        if _has_unknown_size(node, analysis):
+        operands = tensors_in([analysis.value(operand) for operand in node.all_input_nodes])
+        if any(map(has_data_dependent_size, operands)):
             raise DataDependent(
                 f"{node.target} may not support an operand of data-dependent size: {error}"
             ) from error
         raise
-
-
-def _has_unknown_size(node: fx.Node, analysis: Analysis) -> bool:
-    """True if an operand of a node has a data-dependent size."""
-    operands = tensors_in([analysis.value(operand) for operand in node.all_input_nodes])
-    return any(map(has_data_dependent_size, operands))

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -35,6 +35,9 @@ from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.regions import contains, is_dense, known, overlaps_itself
 from aliasproof.reference_pass.semantics import Semantics
 from aliasproof.reference_pass.views import ToSteps, ViewCall, view_steps
+
+if TYPE_CHECKING:  # it uses this file
+    from aliasproof.reference_pass.functionalize import Rules
 
 
 class BaseKind(enum.Enum):
@@ -60,13 +63,14 @@ class BaseKind(enum.Enum):
 class StorageUses:
     """How a program uses its storages. A storage is given by its index in the analysis.
 
-    `copies` says that the new graph uses view-copy ops instead of views. `only_by_as_strided` has,
-    by storage, the views that are reachable only by `as_strided` of the base. `copied_whole` maps
-    each storage that is a copy, and that is seen around the tensor made with it, to its original.
-    `returned_twice` has the storages of several outputs.
+    `rules` decide, and `copies` says that the new graph uses view-copy ops instead of views.
+    `only_by_as_strided` has, by storage, the views that are reachable only by `as_strided` of the
+    base. `copied_whole` maps each storage that is a copy, and that is seen around the tensor made
+    with it, to its original. `returned_twice` has the storages of several outputs.
     """
 
     analysis: Analysis
+    rules: Rules
     copies: bool
     only_by_as_strided: Mapping[int, Sequence[Geometry]]
     copied_whole: Mapping[int, int]
@@ -78,19 +82,16 @@ class StorageUses:
 
 
 def storage_uses(
-    captured: fx.GraphModule,
-    analysis: Analysis,
-    copies: bool,
-    table: Mapping[OpOverload, ToSteps],
-    semantics: Semantics,
+    output: fx.Node, analysis: Analysis, copies: bool, rules: Rules, semantics: Semantics
 ) -> StorageUses:
-    """The uses of all storages. `table` gives view ops as steps that have inverses."""
+    """The uses of all storages, up to the output of the captured graph."""
     return StorageUses(
         analysis,
+        rules,
         copies,
-        _find_only_by_as_strided(analysis, copies, table),
+        _find_only_by_as_strided(analysis, copies, rules.view_steps),
         dict(semantics.copied_whole(analysis)),
-        _find_returned_twice(captured, analysis),
+        _find_returned_twice(output, analysis),
     )
 
 
@@ -149,9 +150,8 @@ def _has_steps(
     return view_steps(call, table) is not None
 
 
-def _find_returned_twice(captured: fx.GraphModule, analysis: Analysis) -> frozenset[int]:
+def _find_returned_twice(output: fx.Node, analysis: Analysis) -> frozenset[int]:
     """The storages of several outputs, or of one output that is returned several times."""
-    output = next(iter(reversed(captured.graph.nodes)))
     returned = [
         analysis.storages.number(tensor)
         for node in nodes_in(output.args)
@@ -200,24 +200,16 @@ def is_base(uses: StorageUses, geometry: Geometry) -> bool:
 # Inputs can share a storage, and each of them is a candidate. If all of them show the same elements
 # in the same way, the one with the fewest lazy bits is the base.
 
-IsBase: TypeAlias = Callable[[StorageUses, Geometry], bool]
 
-
-def base_of_inputs(
-    uses: StorageUses,
-    geometries: Sequence[Geometry],
-    accepts: IsBase,
-) -> tuple[BaseKind, int]:
-    """The base of a storage that came with inputs, and the index of the input that it is made from.
-
-    `accepts` is the rule `is_base`.
-    """
+def base_of_inputs(uses: StorageUses, geometries: Sequence[Geometry]) -> tuple[BaseKind, int]:
+    """The base of a storage of inputs, and the index of the input that it is made from."""
     indices = range(len(geometries))
     plainest = min(indices, key=lambda i: geometries[i].conj + geometries[i].neg)
     if is_constant(uses, geometries[plainest].storage):
         return BaseKind.CONSTANT, plainest
     plain = without_lazy_bits(geometries[plainest])
-    if all(plain.same(without_lazy_bits(other)) for other in geometries) and accepts(uses, plain):
+    alike = all(plain.same(without_lazy_bits(other)) for other in geometries)
+    if alike and uses.rules.is_base(uses, plain):
         return BaseKind.TENSOR, plainest
     return BaseKind.FLATTENED, min(indices, key=lambda i: _flattening_cost(geometries[i]))
 
@@ -231,16 +223,10 @@ def _flattening_cost(geometry: Geometry) -> tuple[int, bool, int]:
 # is seen by `as_strided`, and in outputs that share the storage, but nowhere else.
 
 
-def base_of_result(
-    uses: StorageUses,
-    geometry: Geometry,
-    keeps_offset: bool,
-    accepts: IsBase,
-) -> BaseKind:
+def base_of_result(uses: StorageUses, geometry: Geometry, keeps_offset: bool) -> BaseKind:
     """The base of a storage that the program makes, given the tensor that it is made with.
 
-    `keeps_offset` says that this tensor has the same offset in the new graph as in eager. `accepts`
-    is the rule `is_base`.
+    `keeps_offset` says that this tensor has the same offset in the new graph as in eager.
     """
     storage = geometry.storage
     returned_twice = storage in uses.returned_twice
@@ -248,7 +234,8 @@ def base_of_result(
         return BaseKind.FLATTENED
     if is_constant(uses, storage):
         return BaseKind.CONSTANT
-    if accepts(uses, geometry) and (not returned_twice or known(geometry.offset == 0)):
+    is_base = uses.rules.is_base(uses, geometry)
+    if is_base and (not returned_twice or known(geometry.offset == 0)):
         return BaseKind.TENSOR
     return BaseKind.FLATTENED
 

@@ -32,7 +32,7 @@ from aliasproof.reference_pass.bases import (
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operand_strides import note_strides
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts
+from aliasproof.reference_pass.calls.operator_forms import aten, facts
 from aliasproof.reference_pass.calls.storages import Geometry, storage_of
 from aliasproof.reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
 from aliasproof.reference_pass.functional_storage import (
@@ -139,12 +139,6 @@ class Environment:
         note_strides(new, read.get)
         return new
 
-    def plain_arguments(self, node: fx.Node) -> dict[str, Any]:
-        """The arguments of a call by name; those that are tensors are None."""
-        assert isinstance(node.target, OpOverload)
-        given: dict[str, Any] = on_values(bind(node.target, node.args, node.kwargs), self.plain.get)
-        return given
-
     def shown(self, node: Any) -> Any:
         """The value of a node of the captured graph, on fakes."""
         return self.analysis.effects[node].value
@@ -213,7 +207,7 @@ class Environment:
     def input_storage(self, group: Sequence[tuple[fx.Node, Geometry, int]]) -> None:
         """A storage of inputs, given the node, the geometry and the identity of each of them."""
         geometries = [geometry for _, geometry, _ in group]
-        kind, index = base_of_inputs(self.uses, geometries, self.rules.is_base)
+        kind, index = base_of_inputs(self.uses, geometries)
         origin, geometry, _ = group[index]
         storage = FunctionalStorage(self.emit, self.rules, kind, origin)
         self.storages[geometry.storage] = storage
@@ -246,7 +240,7 @@ class Environment:
         """Add a storage that the program makes. Returns the view of the tensor that made it."""
         index, tensor = geometry.storage, value.meta["val"]
         keeps_offset = known(tensor.storage_offset() == geometry.offset)
-        kind = base_of_result(self.uses, geometry, keeps_offset, self.rules.is_base)
+        kind = base_of_result(self.uses, geometry, keeps_offset)
         storage = FunctionalStorage(self.emit, self.rules, kind, origin=None)
         self.storages[index] = storage
         if kind is not BaseKind.FLATTENED:

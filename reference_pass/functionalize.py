@@ -60,10 +60,11 @@ from aliasproof.reference_pass.calls.fake_tensors import (
     fake_value,
     on_fakes,
 )
-from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import overwrites
 from aliasproof.reference_pass.calls.operator_forms import (
     aten,
+    bind,
     facts,
     functional_form,
     mutates_only_metadata,
@@ -163,40 +164,22 @@ def functional_module(
     has a lazy conjugate or negative bit, or its storage is not a whole number of its elements).
     Raises `Refused`, with a reason, for a program that it cannot compile correctly.
     """
-    with on_fakes(analysis.mode):
-        graph = _rewrite(captured, analysis, inputs, semantics, rules, views == "copy")
-        graph.eliminate_dead_code(has_effect)
-    return with_graph(captured, graph)
-
-
-# --- the walk -------------------------------------------------------------------------------------
-#
-# The captured graph is walked once, in its order: the inputs, the calls, the epilogue. Nodes that
-# turn out to have no use, such as an update that is overwritten before it is read, are erased.
-
-
-def _rewrite(
-    captured: fx.GraphModule,
-    analysis: Analysis,
-    sample_args: Sequence[object],
-    semantics: Semantics,
-    rules: Rules,
-    copies: bool,
-) -> fx.Graph:
-    """The new graph. The caller has entered `on_fakes(analysis.mode)`."""
-    graph = fx.Graph()
-    uses = storage_uses(captured, analysis, copies, rules.view_steps, semantics)
-    emit = Emitter(graph, semantics, copies)
-    env = Environment(analysis, uses, rules, emit, dict(analysis.nbytes))
+    emit = Emitter(fx.Graph(), semantics, views == "copy")
     nodes = list(captured.graph.nodes)
-    _inputs(env, nodes, sample_args)
-    for node in nodes:
-        if node.op == "call_function":
-            env.emit.tags = checkpoint_tags(node)
-            _call(env, node, analysis.effects[node])
-    env.emit.tags = {}
-    finish(env, nodes[-1])
-    return graph
+    with on_fakes(analysis.mode):
+        uses = storage_uses(nodes[-1], analysis, emit.copies, rules, semantics)
+        env = Environment(analysis, uses, rules, emit, dict(analysis.nbytes))
+        # The captured graph is walked once, in its order: the inputs, the calls, the epilogue.
+        _inputs(env, nodes, inputs)
+        for node in nodes:
+            if node.op == "call_function":
+                emit.tags = checkpoint_tags(node)
+                _call(env, node, analysis.effects[node])
+        emit.tags = {}
+        finish(env, nodes[-1])
+        # Such as an update that is overwritten before it is read.
+        emit.graph.eliminate_dead_code(has_effect)
+    return with_graph(captured, emit.graph)
 
 
 def has_effect(node: fx.Node) -> bool:
@@ -207,6 +190,8 @@ def has_effect(node: fx.Node) -> bool:
     return node.is_impure()  # FX knows what has effects, such as `print`
 
 
+# --- the walk -------------------------------------------------------------------------------------
+#
 # Inputs come first: placeholders, and the attributes of the module. Those that share a storage are
 # taken together, since they have one base.
 
@@ -293,7 +278,9 @@ def _view(
         return view
     if operand is not None:
         conj = operand.geometry is not None and operand.geometry.conj
-        call = ViewCall(op, env.plain_arguments(node), geometry.sizes, before, conj)
+        assert isinstance(node.target, OpOverload)
+        given = on_values(bind(node.target, node.args, node.kwargs), env.plain.get)
+        call = ViewCall(op, given, geometry.sizes, before, conj)
         chain = view_steps(call, env.rules.view_steps)
     if operand is None or chain is None:
         return storage.register(view_of_geometry(storage, geometry, operand or storage.base))
