@@ -22,7 +22,7 @@ import enum
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import fx
@@ -30,9 +30,9 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import bind, facts, view_form
+from aliasproof.reference_pass.calls.operator_forms import bind, view_form, writes
 from aliasproof.reference_pass.calls.storages import Geometry
-from aliasproof.reference_pass.regions import contains, is_dense, known, overlaps_itself
+from aliasproof.reference_pass.regions import Size, contains, is_dense, known, overlaps_itself
 from aliasproof.reference_pass.semantics import Semantics
 from aliasproof.reference_pass.views import ToSteps, ViewCall, view_steps
 
@@ -102,14 +102,14 @@ def _find_only_by_as_strided(
     found: dict[int, list[Geometry]] = {}
     met: set[int] = set()  # the first tensor of a storage is not a view of another
     for node, effect in analysis.effects.items():
-        for index, tensor in enumerate(tensors_in(effect.value)):
+        before: list[tuple[Size, ...]] = []  # the sizes of the results before
+        for tensor in tensors_in(effect.value):
             geometry = effect.shows[id(tensor)]
-            reached = geometry.storage not in met or _has_steps(
-                node, index, analysis, copies, table
-            )
-            if not reached:
+            first = geometry.storage not in met
+            if not first and not _has_steps(node, geometry, before, analysis, copies, table):
                 found.setdefault(geometry.storage, []).append(geometry)
             met.add(geometry.storage)
+            before.append(geometry.sizes)
         if effect.copied is not None:
             found.setdefault(effect.copied.storage, []).append(effect.copied)
         for geometry in effect.mutated_metadata.values():
@@ -120,33 +120,31 @@ def _find_only_by_as_strided(
 
 
 def _has_steps(
-    node: fx.Node, index: int, analysis: Analysis, copies: bool, table: Mapping[OpOverload, ToSteps]
+    node: fx.Node,
+    geometry: Geometry,
+    before: Sequence[tuple[Size, ...]],
+    analysis: Analysis,
+    copies: bool,
+    table: Mapping[OpOverload, ToSteps],
 ) -> bool:
-    """True if a result needs no `as_strided`.
+    """True if a result of this geometry needs no `as_strided`.
 
     It is an input, an argument that was written, or reached by view ops that have inverses.
     """
-    if node.op != "call_function" or node.target is operator.getitem:
+    op, storage = node.target, geometry.storage
+    if node.op != "call_function" or op is operator.getitem or writes(op):
         return True
-    if isinstance(node.target, OpOverload) and facts(node.target).writes:
-        return True  # it is an argument that the op wrote
-    effect = analysis.effects[node]
-    results = tensors_in(effect.value)
-    sizes = [effect.shows[id(tensor)].sizes for tensor in results[: index + 1]]
-    storage = effect.shows[id(results[index])].storage
     if storage in analysis.written or copies:
         operands = [
-            geometry
+            seen
             for operand in node.all_input_nodes
-            for geometry in analysis.effects[operand].shows.values()
+            for seen in analysis.effects[operand].shows.values()
         ]
         # One write to such an operand changes several of its elements. In its value it changes one.
         if any(seen.storage == storage and overlaps_itself(seen.region) for seen in operands):
             return False
-    given: dict[str, Any] = {}
-    if isinstance(node.target, OpOverload):
-        given = bind(node.target, node.args, node.kwargs)
-    call = ViewCall(node.target, given, sizes[-1], sizes[:-1], False)
+    given = bind(op, node.args, node.kwargs) if isinstance(op, OpOverload) else {}
+    call = ViewCall(op, given, geometry.sizes, before, False)
     return view_steps(call, table) is not None
 
 

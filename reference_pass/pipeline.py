@@ -197,9 +197,9 @@ _CHECKS = [False]  # a stack, as `checked` nests; the last one counts
 
 
 @contextlib.contextmanager
-def checked(on: bool = True) -> Iterator[None]:
+def checked() -> Iterator[None]:
     """A context in which passes check what they require and ensure, and raise `Broken`."""
-    _CHECKS.append(on)
+    _CHECKS.append(True)
     try:
         yield
     finally:

@@ -142,23 +142,19 @@ class _Reinplacing:
                 return condition.__name__, reason
         return None
 
-    # Rewrites. ------------------------------------------------------------------------------------
+    # Rewrites. What they leave without a use is erased at the end. --------------------------------
 
     def _apply(self, candidate: Candidate) -> None:
         node = candidate.node
-        # A scatter or copy gives way to its base, with or without a copy_ in front of it.
-        if candidate.how in (How.REDUNDANT, How.SCATTER):
+        # A scatter or copy gives way to its base, and what is copied to an input to that input.
+        if candidate.how in (How.REDUNDANT, How.SCATTER, How.COPIED):
             (slot,) = candidate.slots
             if candidate.how is How.SCATTER:
                 self._store(node)
             self.liveness.replace(node, slot.destination, slot.value)
-            self._erase(node)
-            return
-        if candidate.how is How.COPIED:
-            (slot,) = candidate.slots
-            self.liveness.replace(node, slot.destination, slot.value)
-            with self.graph.inserting_after(node):
-                self._new(candidate.op, candidate.args)
+            if candidate.how is How.COPIED:
+                with self.graph.inserting_after(node):
+                    self._new(candidate.op, candidate.args)
             return
         had_tuple = isinstance(node.meta["val"], tuple) or node.target is on_copies
         node.target, node.args, node.kwargs = candidate.op, candidate.args, candidate.kwargs
@@ -170,17 +166,6 @@ class _Reinplacing:
         self._set_value(candidate)
         if had_tuple:
             self._renumber(node, candidate.op)
-        # What picked a result out of a list is dead now, and so is the cast of `How.CAST_BACK`.
-        for user in list(node.users):
-            if user.target is operator.getitem and not user.users:
-                self._erase(user)
-        for slot in candidate.slots:
-            if (
-                slot.result is not None
-                and slot.result is not node
-                and slot.result.target is not operator.getitem
-            ):
-                self._erase(slot.result)
 
     def _set_value(self, candidate: Candidate) -> None:
         node, returns = candidate.node, candidate.op._schema.returns
@@ -221,14 +206,9 @@ class _Reinplacing:
                 continue
             if single:  # then a call returns the tensor itself, not a tuple
                 self.liveness.replace(user, node, user.meta["val"])
-                self._erase(user)
             else:
                 user.args = (node, fresh[index])
                 self.liveness.follow([user])
-
-    def _erase(self, node: fx.Node) -> None:
-        if not node.users:
-            self.graph.erase_node(node)
 
     def _drop_self_copies(self) -> None:
         """(5) Erase each copy_ of data that is at its destination already."""

@@ -25,7 +25,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.regions import Size
+from aliasproof.reference_pass.regions import Size, is_data_dependent
 from aliasproof.reference_pass.semantics import Semantics, Values
 
 
@@ -160,5 +160,4 @@ def run_node(node: fx.Node, values: Values, semantics: Semantics) -> Any:
 
 def has_data_dependent_size(tensor: torch.Tensor) -> bool:
     """True if a size of a tensor is not known before the run."""
-    sizes: tuple[Any, ...] = tuple(tensor.shape)
-    return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in sizes)
+    return any(map(is_data_dependent, tensor.shape))
