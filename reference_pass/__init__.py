@@ -2,7 +2,7 @@
 
 It is written to be read. The algorithm is the files of this folder, in this order:
 
-1. `regions`: which bytes of its storage a tensor covers
+1. `exceptions`, `regions`: what is refused; which bytes of its storage a tensor covers
 2. `semantics`: what the algorithm asks about calls, each with a naive answer
 3. `alias_analysis`: which tensor of a graph sees which storage, and how
 4. `views`: view ops and their inverses
@@ -18,13 +18,15 @@ It uses the words of `calls`, which knows nothing of it. Read a file there when 
 
 - `nested`, `operator_forms`, `operand_reads`, `operand_strides`: what the schema of an operator
   says, its other forms (functional, in-place, out=), and what it reads of its operands
+- `copied_operands`: the copies on which an operator without a functional form is called
 - `fake_tensors`, `storages`: tensors without data, and which storage each of them is on
 - `metadata`, `emission`: graphs with true metadata while they are built and rewritten
 
 `pipeline` has the passes as users call them. It assembles the algorithm with three folders, which
 the algorithm does not import:
 
-- `capture`: from a function to a graph of ATen calls; for which sizes a graph is right
+- `capture`: from a function to a graph of ATen calls; for which sizes a graph is right; what a
+  graph allocates
 - `eager`: what torch does otherwise than its schemas say, as tables, and as one value
   (`torch_semantics`)
 - `backend`: `torch.compile`

@@ -293,20 +293,16 @@ def _view(
 
 def _operand(env: Environment, node: fx.Node, geometry: Geometry) -> FunctionalView | None:
     """The operand that a view of this geometry can be read and written through; None if none."""
-    storage = env.storages[geometry.storage]
-    operand = env.operand_in(node, storage)
-    return operand if operand is not None and _can_go_through(operand, geometry) else None
-
-
-def _can_go_through(operand: FunctionalView, geometry: Geometry) -> bool:
-    """True if a view of this geometry can be read and written through an operand."""
-    storage, seen = operand.storage, operand.geometry
+    operand = env.operand_in(node, env.storages[geometry.storage])
+    if operand is None:
+        return None
+    kind, seen = operand.storage.kind, operand.geometry
     # The base of a flattened storage has bytes instead of bools (`flattening.flatten`).
-    if storage.kind is BaseKind.FLATTENED and torch.bool in (geometry.dtype, seen and seen.dtype):
-        return False
+    if kind is BaseKind.FLATTENED and torch.bool in (geometry.dtype, seen and seen.dtype):
+        return None
     # One write to such an operand changes several of its elements. In its value it changes one.
     overlapping = seen is not None and overlaps_itself(seen.region)
-    return storage.kind is BaseKind.CONSTANT or not overlapping
+    return None if overlapping and kind is not BaseKind.CONSTANT else operand
 
 
 # --- metadata mutation ----------------------------------------------------------------------------

@@ -321,17 +321,8 @@ def on_copies(
             if isinstance(value, (list, tuple))
             else copy_with_strides(value, located=is_opaque(op))
         )
-    return returned_and_written(op, given)
-
-
-def returned_and_written(op: OpOverload, given: dict[str, Any]) -> tuple[Any, ...]:
-    """The fresh returns of a call with these arguments, then each argument that it writes."""
-    known = facts(op)
     args, kwargs = unbind(op, given)
     returned = op(*args, **kwargs)
-    returns = (
-        returned
-        if isinstance(returned, (list, tuple)) and len(op._schema.returns) > 1
-        else (returned,)
-    )
+    several = isinstance(returned, (list, tuple)) and len(op._schema.returns) > 1
+    returns = returned if several else (returned,)
     return (*(returns[index] for index in known.fresh), *(given.get(name) for name in known.writes))
