@@ -24,6 +24,7 @@ from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
+from aliasproof.reference_pass.calls.fake_tensors import refuse_another_number
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import (
     is_aten,
@@ -94,26 +95,21 @@ def functionalize(
     """The function, or graph module, as a graph module that mutates only its inputs, at its end.
 
     `rules` are the right ones, those of training, or planted wrong ones. `views` says whether the
-    graph has view ops or view-copy ops (`functional_module`). `sizes="symbolic"` traces a function
-    for all sizes, not only those of the sample arguments. The sample arguments are not mutated.
-    Raises `Refused`, with a reason, for a program that it cannot compile correctly; with `strict`,
-    also for calls that eager does not define (`undefined_calls`). `noted` says that the graph has
-    the metadata of a run on fakes of such inputs, as graphs of AOTAutograd have (`noted_values`).
+    graph has view ops or view-copy ops. `sizes="symbolic"` traces a function for all sizes, not
+    only those of the sample arguments, which are not mutated. Raises `Refused`, with a reason, for
+    a program that it cannot compile correctly; with `strict`, also for calls that eager does not
+    define. `noted`: it has the metadata of a run on fakes, as graphs of AOTAutograd have.
     """
     if views not in ("alias", "copy"):
         raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
     captured = capture(function, sample_args, sizes)
     metas = [node.meta.get("val") for node in captured.graph.nodes if node.op == "placeholder"]
     inputs = metas if sizes == "symbolic" and captured is not function else sample_args
-    if len(metas) != len(inputs):
-        raise Refused(
-            f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given"
-        )
+    refuse_another_number(metas, inputs)
     by_rules = functools.partial(functionalize, rules=rules, views=views, strict=strict)
     captured = functional_branches(captured, by_rules)
     with refusals(symbolic=any(map(is_symbolic, inputs))):
-        run = NotedValues().run if noted else EAGER.run
-        semantics = dataclasses.replace(EAGER, run=run)
+        semantics = dataclasses.replace(EAGER, run=NotedValues().run) if noted else EAGER
         analysis = analyse(captured, inputs, semantics, detaches=rules.detaches)
         refuse_mutated_twice(captured, analysis, sample_args)
         if rules.detaches:

@@ -188,9 +188,8 @@ class Compiled:
         return layouts, (*values, *self._values_of_floats(inputs))
 
     def _values_of_floats(self, inputs: Sequence[Any]) -> tuple[str, ...]:
-        if not self.by_value:
-            return ()
-        return tuple(exactly(inputs[index].item()) for index in self.floats)
+        floats = self.floats if self.by_value else ()
+        return tuple(exactly(inputs[index].item()) for index in floats)
 
     def _layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         # Only a trace asks who requires a gradient. The examples of AOTAutograd do not say it.

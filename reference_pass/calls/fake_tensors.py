@@ -97,6 +97,15 @@ def fake_on(
     return FakeTensor(mode, meta, like.device)
 
 
+def refuse_another_number(inputs: Sequence[object], sample_args: Sequence[object]) -> None:
+    """Raise `Refused` if a graph has another number of inputs than there are sample arguments."""
+    if len(inputs) != len(sample_args):
+        raise Refused(
+            f"the graph takes {len(inputs)} inputs, but {len(sample_args)} sample arguments were"
+            " given"
+        )
+
+
 def refuse_without_regions(leaf: object) -> None:
     """Raise `Refused` for a tensor, or dtype, that no region of a storage describes."""
     if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:

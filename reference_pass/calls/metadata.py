@@ -29,6 +29,7 @@ from aliasproof.reference_pass.calls.fake_tensors import (
     fake_mode,
     fake_on,
     on_fakes,
+    refuse_another_number,
     run_node,
 )
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values
@@ -175,11 +176,8 @@ def refresh_metadata(
 def _set_inputs(
     placeholders: list[fx.Node], sample_args: Sequence[object], mode: FakeTensorMode
 ) -> None:
-    if sample_args and len(sample_args) != len(placeholders):
-        raise Refused(
-            f"the graph takes {len(placeholders)} inputs,"
-            f" but {len(sample_args)} sample arguments were given"
-        )
+    if sample_args:
+        refuse_another_number(placeholders, sample_args)
     if not sample_args and any("val" not in node.meta for node in placeholders):
         raise Refused("the inputs of the graph have no metadata; pass sample arguments")
     # New fakes even for existing metadata: they must be objects that no other graph changes.
