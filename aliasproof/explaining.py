@@ -19,13 +19,14 @@ from aliasproof.programs.errors import UserError
 from aliasproof.programs.execution import as_graph
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
-from aliasproof.reference_pass.alias_analysis import Analysis, Geometry, analyse, written_tensors
+from aliasproof.reference_pass.alias_analysis import Analysis, analyse
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import on_copies
+from aliasproof.reference_pass.calls.storages import Geometry, written_tensors
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import on_copies
 from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace
 from aliasproof.reference_pass.regions import Size, known, same_strides
 from aliasproof.reference_pass.reinplace import Decision, decisions

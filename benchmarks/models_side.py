@@ -20,7 +20,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from aliasproof.reference_pass.backend import aliasproof
-from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.calls.nested import tensors_in
 from benchmarks.models_subjects import Compile, subjects
 
 # What a side can be asked for. The first call is asked for before the others.

@@ -2,27 +2,31 @@
 
 It is written to be read. The algorithm is the files of this folder, in this order:
 
-1. `regions`: which bytes of its storage a tensor covers
-2. `nested`, `operator_forms`, `operand_reads`, `operand_strides`: what the schema of an operator
-   says, its other forms (functional, in-place, out=), and what it reads of its operands
-3. `semantics`: what the algorithm asks about calls beyond that, each with a naive answer
-4. `fake_tensors`, `alias_analysis`: which tensor of a graph sees which storage, and how
-5. `metadata`, `emission`: graphs with true metadata while they are built and rewritten
-6. `views`: view ops and their inverses
-7. `bases`, `rules`: which tensor contains the contents of a storage; the decisions of
-   functionalization
-8. `functional_storage`, `flattening`: how a view is read and written without mutation; storages in
+1. `exceptions`, `regions`: what is refused; which bytes of its storage a tensor covers
+2. `semantics`: what the algorithm asks about calls, each with a naive answer
+3. `alias_analysis`: which tensor of a graph sees which storage, and how
+4. `views`: view ops and their inverses
+5. `bases`: which tensor contains the contents of a storage
+6. `functional_storage`, `flattening`: how a view is read and written without mutation; storages in
    one dimension
-9. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call;
-   `history`: writes that autograd does not see
-10. `liveness`, `noops`: who reads which bytes until when; no-ops erased
-11. `candidates`, `conditions`, `backtracking`, `reinplace`: mutation put back where it is safe
-12. `invariants`: what a pass requires and ensures
+7. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call
+8. `liveness`, `noops`: who reads which bytes until when; no-ops erased
+9. `candidates`, `conditions`, `reinplace`: mutation put back where it is safe
+10. `invariants`: what a pass requires and ensures
+
+It uses the words of `calls`, which knows nothing of it. Read a file there when you meet its words:
+
+- `nested`, `operator_forms`, `operand_reads`, `operand_strides`: what the schema of an operator
+  says, its other forms (functional, in-place, out=), and what it reads of its operands
+- `copied_operands`: the copies on which an operator without a functional form is called
+- `fake_tensors`, `storages`: tensors without data, and which storage each of them is on
+- `metadata`, `emission`: graphs with true metadata while they are built and rewritten
 
 `pipeline` has the passes as users call them. It assembles the algorithm with three folders, which
 the algorithm does not import:
 
-- `capture`: from a function to a graph of ATen calls; for which sizes a graph is right
+- `capture`: from a function to a graph of ATen calls; for which sizes a graph is right; what a
+  graph allocates
 - `eager`: what torch does otherwise than its schemas say, as tables, and as one value
   (`torch_semantics`)
 - `backend`: `torch.compile`

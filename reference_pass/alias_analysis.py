@@ -10,8 +10,7 @@ node keeps the *geometry* that the objects had when it ran.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +22,8 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
-from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 
-from aliasproof.reference_pass.exceptions import DataDependent, Refused
-from aliasproof.reference_pass.fake_tensors import (
+from aliasproof.reference_pass.calls.fake_tensors import (
     fake_inputs,
     fake_mode,
     has_data_dependent_size,
@@ -34,113 +31,12 @@ from aliasproof.reference_pass.fake_tensors import (
     refuse_without_regions,
     run_node,
 )
-from aliasproof.reference_pass.nested import leaves_in, on_values, tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, on_copies
-from aliasproof.reference_pass.regions import Region, Size, known
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.storages import Geometry, Storages, storage_of, written_tensors
+from aliasproof.reference_pass.exceptions import DataDependent
+from aliasproof.reference_pass.regions import Size, known
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
-
-# --- tensors and their storages -------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Geometry:
-    """How a tensor sees its storage: layout, dtype, and the lazy conjugate and negative bits.
-
-    `sizes`, `strides` and `offset` count elements. Two geometries with the same `key` show the same
-    data in the same way. All strides count for it, also those of dimensions of size one: a view as
-    another dtype depends on them. `detached` says that the tensor was detached, if that matters.
-    """
-
-    storage: int
-    dtype: torch.dtype
-    sizes: tuple[Size, ...]
-    strides: tuple[Size, ...]
-    offset: Size
-    conj: bool
-    neg: bool
-    region: Region
-    key: tuple[object, ...]
-    detached: bool = False
-
-    def same(self, other: Geometry) -> bool:
-        """True if both are known to show the same data in the same way."""
-        return self.key == other.key
-
-
-class Storages:
-    """Numbers the storages of fake tensors in order of their first use, and keeps them alive."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}
-        self.by_number: list[torch.UntypedStorage] = []
-
-    def number(self, tensor: torch.Tensor) -> int:
-        """The number of a tensor's storage."""
-        storage = tensor.untyped_storage()
-        # `_cdata` is an address. A storage that is kept alive cannot share it with a later one.
-        if storage._cdata not in self._numbers:
-            self._numbers[storage._cdata] = len(self.by_number)
-            self.by_number.append(storage)
-        return self._numbers[storage._cdata]
-
-    def __len__(self) -> int:
-        return len(self.by_number)
-
-    def geometry(self, tensor: torch.Tensor, detached: bool = False) -> Geometry:
-        """The geometry that a tensor has now."""
-        number, reads_as = self.number(tensor), encoding(tensor)
-        sizes, strides, offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
-        key = (
-            number,
-            reads_as,
-            tuple(map(_comparable, sizes)),
-            tuple(map(_comparable, strides)),
-            _comparable(offset),
-            detached,
-        )
-        dtype, conj, neg = reads_as
-        return Geometry(
-            number, dtype, sizes, strides, offset, conj, neg, Region.of(tensor), key, detached
-        )
-
-
-def _comparable(size: Size) -> object:
-    """A size as it can be compared and hashed."""
-    # To compare two symbols would add a guard, and the graph would be right for fewer sizes.
-    return size if isinstance(size, int) else str(size)
-
-
-def storage_of(tensor: torch.Tensor) -> int:
-    """The identity of a tensor's storage."""
-    return int(tensor.untyped_storage()._cdata)
-
-
-def value_of(node: fx.Node) -> Any:
-    """The noted value of a node."""
-    return node.meta["val"]
-
-
-def operand_storages(node: fx.Node, value: Callable[[fx.Node], Any] = value_of) -> set[int]:
-    """The storages of a node's operands; of a `getitem`, those that it picks."""
-    # A list may have hundreds of tensors, each with a `getitem` of its own.
-    operands = [node] if node.target is operator.getitem else node.all_input_nodes
-    return {storage_of(tensor) for operand in operands for tensor in tensors_in(value(operand))}
-
-
-def encoding(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
-    """How a tensor reads the bytes of an element: dtype, lazy conjugate bit, lazy negative bit."""
-    return tensor.dtype, tensor.is_conj(), tensor.is_neg()
-
-
-def same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if two tensors are known to be the same view of one storage.
-
-    They have the same elements at the same bytes, and read them in the same way.
-    """
-    if encoding(one) != encoding(other):
-        return False
-    return storage_of(one) == storage_of(other) and Region.of(one).same(Region.of(other))
-
 
 # --- the analysis ---------------------------------------------------------------------------------
 
@@ -152,8 +48,7 @@ class Effect:
     `value` is its value on fakes. `shows` has the geometry of each tensor in that value, by the
     identity of the object, and `mutated_metadata` that of each argument whose metadata the node
     changed. `resized` has the new size in bytes of each storage that it resized. `copied` is the
-    geometry of what it copies, if that depends on a location in the storage (`as_strided_copy`).
-    `stored` is that of the part of its result where it puts its source (`as_strided_scatter`).
+    geometry of what it copies, if that is a view of more than its operand (`as_strided_copy`).
     """
 
     value: Any
@@ -161,7 +56,6 @@ class Effect:
     mutated_metadata: dict[int, Geometry] = field(default_factory=dict)
     resized: dict[int, int] = field(default_factory=dict)
     copied: Geometry | None = None
-    stored: Geometry | None = None
 
 
 @dataclass(slots=True)
@@ -222,8 +116,8 @@ def analyse(
 ) -> Analysis:
     """Run a graph of ATen calls on fake tensors and note what it does with storage.
 
-    With `detaches`, a detached tensor has another geometry. Raises `Refused` for a node that is not
-    an ATen call, and for data-dependent shapes.
+    With `detaches`, a detached tensor has another geometry. Raises `Refused` for data-dependent
+    shapes.
     """
     mode = fake_mode(graph_module, sample_args)
     analysis = Analysis(mode, semantics, set() if detaches else None)
@@ -252,20 +146,14 @@ def analyse(
 
 def _run(node: fx.Node, analysis: Analysis) -> Effect:
     """Run one node, and compare what it writes before and after."""
-    if node.op not in ("call_function", "get_attr"):
-        raise Refused(
-            f"{node.format_node()}: a {node.op} node is not an ATen call;"
-            " trace the module with make_fx first"
-        )
-    if node.op == "call_function":
-        _check_target(node, analysis.semantics)
     # Read off the schema; what really changes is found by comparing.
     before = [
         (tensor, analysis.storages.geometry(tensor), tensor.untyped_storage().nbytes())
         for tensor in written_tensors(node, analysis.value)
     ]
-    effect = Effect(_value(node, analysis), copied=_copied_by_location(node, analysis))
-    effect.stored = _stored_by_location(node, effect.value, analysis)
+    around = analysis.semantics.copied_view(node, analysis.value)
+    copied = None if around is None else analysis.see(around)
+    effect = Effect(_value(node, analysis), copied=copied)
     for tensor, geometry, nbytes in before:
         analysis.written.add(geometry.storage)
         # `t_`, `set_` and `resize_` change the geometry of the object; other writes do not.
@@ -282,7 +170,7 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
 def _value(node: fx.Node, analysis: Analysis) -> Any:
     """The value of a node; raises `DataDependent` where it is data-dependent."""
     try:
-        return run_node(node, analysis.value, analysis.mode, analysis.semantics)
+        return run_node(node, analysis.value, analysis.semantics)
     except DataDependentOutputException as error:
         raise DataDependent(
             f"{node.target} is data-dependent ({error}), and one graph must be right for all data"
@@ -292,69 +180,9 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
     except RuntimeError as error:
         # An error of eager stays as it is. But on a size that is unknown until the run, the fake
         # kernel may fail where eager would not.
-        if _has_unknown_size(node, analysis):
+        operands = tensors_in([analysis.value(operand) for operand in node.all_input_nodes])
+        if any(map(has_data_dependent_size, operands)):
             raise DataDependent(
                 f"{node.target} may not support an operand of data-dependent size: {error}"
             ) from error
         raise
-
-
-def _copied_by_location(node: fx.Node, analysis: Analysis) -> Geometry | None:
-    """How `as_strided_copy` sees the storage of its operand; None for other calls."""
-    if node.target is not aten.as_strided_copy.default:
-        return None
-    given = on_values(bind(node.target, node.args, node.kwargs), analysis.value)
-    # Eager first resolves a lazy conjugate or negative bit into a new tensor, so what it copies is
-    # not a view of the operand's storage.
-    if given["self"].is_conj() or given["self"].is_neg():
-        return None
-    return analysis.see(aten.as_strided.default(*given.values()))
-
-
-def _stored_by_location(node: fx.Node, value: Any, analysis: Analysis) -> Geometry | None:
-    """Where `as_strided_scatter` puts its source, as a view of its result; None for other calls."""
-    if node.target is not aten.as_strided_scatter.default:
-        return None
-    given = on_values(bind(node.target, node.args, node.kwargs), analysis.value)
-    place = (given.get(name) for name in ("size", "stride", "storage_offset"))
-    return analysis.storages.geometry(aten.as_strided.default(value, *place))
-
-
-def _has_unknown_size(node: fx.Node, analysis: Analysis) -> bool:
-    """True if an operand of a node has a data-dependent size."""
-    operands = tensors_in([analysis.value(operand) for operand in node.all_input_nodes])
-    return any(map(has_data_dependent_size, operands))
-
-
-def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torch.Tensor]:
-    """The tensors that a node writes to, by its schema."""
-    if not isinstance(node.target, OpOverload) or not facts(node.target).writes:
-        return []
-    given = bind(node.target, node.args, node.kwargs)
-    found: list[torch.Tensor] = []
-    # A written argument may be a list (`_foreach_add_`), or absent (an optional running mean).
-    for name in facts(node.target).writes:
-        found.extend(tensors_in(on_values(given.get(name), value)))
-    return found
-
-
-def _check_target(node: fx.Node, semantics: Semantics) -> None:
-    target = node.target
-    for leaf in leaves_in((node.args, node.kwargs)):
-        refuse_without_regions(leaf)
-    # `on_copies` is in graphs of this pass, `getitem` picks results; neither writes.
-    if isinstance(target, OpOverload) or target is on_copies or target is operator.getitem:
-        return
-    if target in ARITHMETIC or target in semantics.higher_order:
-        return
-    raise Refused(
-        f"{node.format_node()}: {target} is not an ATen operator, so what it reads and writes is"
-        " unknown"
-    )
-
-
-# Functions on sizes. They take and return symbols, so they read and write no tensor.
-ARITHMETIC = {
-    *METHOD_TO_OPERATOR.values(),  # all that a trace with symbols emits
-    *(min, max, torch.sym_sum, torch.sym_int),
-}

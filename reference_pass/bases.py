@@ -20,20 +20,24 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import Analysis, Geometry
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, view_form
-from aliasproof.reference_pass.regions import contains, is_dense, known, overlaps_itself
+from aliasproof.reference_pass.alias_analysis import Analysis
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import bind, view_form, writes
+from aliasproof.reference_pass.calls.storages import Geometry
+from aliasproof.reference_pass.regions import Size, contains, is_dense, known, overlaps_itself
 from aliasproof.reference_pass.semantics import Semantics
-from aliasproof.reference_pass.views import INVERSES, ToSteps, ViewCall, view_steps
+from aliasproof.reference_pass.views import ToSteps, ViewCall, view_steps
+
+if TYPE_CHECKING:  # it uses this file
+    from aliasproof.reference_pass.functionalize import Rules
 
 
 class BaseKind(enum.Enum):
@@ -59,13 +63,14 @@ class BaseKind(enum.Enum):
 class StorageUses:
     """How a program uses its storages. A storage is given by its index in the analysis.
 
-    `copies` says that the new graph uses view-copy ops instead of views. `only_by_as_strided` has,
-    by storage, the views that are reachable only by `as_strided` of the base. `copied_whole` maps
-    each storage that is a copy, and that is seen around the tensor made with it, to its original.
-    `returned_twice` has the storages of several outputs.
+    `rules` decide, and `copies` says that the new graph uses view-copy ops instead of views.
+    `only_by_as_strided` has, by storage, the views that are reachable only by `as_strided` of the
+    base. `copied_whole` maps each storage that is a copy, and that is seen around the tensor made
+    with it, to its original. `returned_twice` has the storages of several outputs.
     """
 
     analysis: Analysis
+    rules: Rules
     copies: bool
     only_by_as_strided: Mapping[int, Sequence[Geometry]]
     copied_whole: Mapping[int, int]
@@ -77,19 +82,16 @@ class StorageUses:
 
 
 def storage_uses(
-    captured: fx.GraphModule,
-    analysis: Analysis,
-    copies: bool,
-    table: Mapping[OpOverload, ToSteps],
-    semantics: Semantics,
+    output: fx.Node, analysis: Analysis, copies: bool, rules: Rules, semantics: Semantics
 ) -> StorageUses:
-    """The uses of all storages. `table` gives view ops as steps that have inverses."""
+    """The uses of all storages, up to the output of the captured graph."""
     return StorageUses(
         analysis,
+        rules,
         copies,
-        _find_only_by_as_strided(analysis, copies, table),
-        _find_copied_whole(analysis, semantics),
-        _find_returned_twice(captured, analysis),
+        _find_only_by_as_strided(analysis, copies, rules.view_steps),
+        dict(semantics.copied_whole(analysis)),
+        _find_returned_twice(output, analysis),
     )
 
 
@@ -100,87 +102,54 @@ def _find_only_by_as_strided(
     found: dict[int, list[Geometry]] = {}
     met: set[int] = set()  # the first tensor of a storage is not a view of another
     for node, effect in analysis.effects.items():
-        for index, tensor in enumerate(tensors_in(effect.value)):
+        before: list[tuple[Size, ...]] = []  # the sizes of the results before
+        for tensor in tensors_in(effect.value):
             geometry = effect.shows[id(tensor)]
-            reached = geometry.storage not in met or _has_steps(
-                node, index, analysis, copies, table
-            )
-            if not reached:
+            first = geometry.storage not in met
+            if not first and not _has_steps(node, geometry, before, analysis, copies, table):
                 found.setdefault(geometry.storage, []).append(geometry)
             met.add(geometry.storage)
+            before.append(geometry.sizes)
         if effect.copied is not None:
             found.setdefault(effect.copied.storage, []).append(effect.copied)
         for geometry in effect.mutated_metadata.values():
-            form = view_form(node.target)
-            if form not in INVERSES or form is aten.as_strided.default:
+            if view_form(node.target) not in table:
                 found.setdefault(geometry.storage, []).append(geometry)
             met.add(geometry.storage)
     return found
 
 
 def _has_steps(
-    node: fx.Node, index: int, analysis: Analysis, copies: bool, table: Mapping[OpOverload, ToSteps]
+    node: fx.Node,
+    geometry: Geometry,
+    before: Sequence[tuple[Size, ...]],
+    analysis: Analysis,
+    copies: bool,
+    table: Mapping[OpOverload, ToSteps],
 ) -> bool:
-    """True if a result needs no `as_strided`.
+    """True if a result of this geometry needs no `as_strided`.
 
     It is an input, an argument that was written, or reached by view ops that have inverses.
     """
-    if node.op != "call_function" or node.target is operator.getitem:
+    op, storage = node.target, geometry.storage
+    if node.op != "call_function" or op is operator.getitem or writes(op):
         return True
-    if isinstance(node.target, OpOverload) and facts(node.target).writes:
-        return True  # it is an argument that the op wrote
-    effect = analysis.effects[node]
-    results = list(tensors_in(effect.value))
-    sizes = [effect.shows[id(tensor)].sizes for tensor in results[: index + 1]]
-    storage = effect.shows[id(results[index])].storage
     if storage in analysis.written or copies:
         operands = [
-            geometry
+            seen
             for operand in node.all_input_nodes
-            for geometry in analysis.effects[operand].shows.values()
+            for seen in analysis.effects[operand].shows.values()
         ]
         # One write to such an operand changes several of its elements. In its value it changes one.
         if any(seen.storage == storage and overlaps_itself(seen.region) for seen in operands):
             return False
-    given: dict[str, Any] = {}
-    if isinstance(node.target, OpOverload):
-        given = bind(node.target, node.args, node.kwargs)
-    call = ViewCall(node.target, given, sizes[-1], index, sizes[:-1], False)
+    given = bind(op, node.args, node.kwargs) if isinstance(op, OpOverload) else {}
+    call = ViewCall(op, given, geometry.sizes, before, False)
     return view_steps(call, table) is not None
 
 
-# Some functional ops copy the whole storage of an operand, and not only what the operand shows. An
-# `as_strided` of the result can then show bytes around the operand:
-#
-#     copy = slice_scatter(x, y, ...)         around = copy.as_strided(...)
-#
-# So all contents of the storage of `x` must be known, and both storages are flattened. If `x` is
-# such a copy too, the same is true for its original. So the loop goes from the last copy to the
-# first.
-
-
-def _find_copied_whole(analysis: Analysis, semantics: Semantics) -> dict[int, int]:
-    """Each copied storage that is seen around the tensor made with it, and its original."""
-    copied: dict[int, tuple[int, Geometry]] = {}
-    now: dict[int, int] = {}  # the storages of tensors at a call; a later `set_` changes them
-    for node, effect in analysis.effects.items():
-        if semantics.copies_whole_storage(node.target):
-            (operand,) = tensors_in(analysis.effects[node.args[0]].value)  # type: ignore[index]
-            geometry = effect.shows[id(effect.value)]
-            copied[geometry.storage] = now[id(operand)], geometry
-        shown = effect.shows | effect.mutated_metadata
-        now |= {key: geometry.storage for key, geometry in shown.items()}
-    whole: dict[int, int] = {}
-    for copy, (original, geometry) in reversed(copied.items()):
-        more = any(not contains(geometry.region, seen.region) for seen in analysis.seen[copy])
-        if more or copy in whole.values():
-            whole[copy] = original
-    return whole
-
-
-def _find_returned_twice(captured: fx.GraphModule, analysis: Analysis) -> frozenset[int]:
+def _find_returned_twice(output: fx.Node, analysis: Analysis) -> frozenset[int]:
     """The storages of several outputs, or of one output that is returned several times."""
-    output = next(iter(reversed(captured.graph.nodes)))
     returned = [
         analysis.storages.number(tensor)
         for node in nodes_in(output.args)
@@ -229,24 +198,16 @@ def is_base(uses: StorageUses, geometry: Geometry) -> bool:
 # Inputs can share a storage, and each of them is a candidate. If all of them show the same elements
 # in the same way, the one with the fewest lazy bits is the base.
 
-IsBase: TypeAlias = Callable[[StorageUses, Geometry], bool]
 
-
-def base_of_inputs(
-    uses: StorageUses,
-    geometries: Sequence[Geometry],
-    accepts: IsBase,
-) -> tuple[BaseKind, int]:
-    """The base of a storage that came with inputs, and the index of the input that it is made from.
-
-    `accepts` is the rule `is_base`.
-    """
+def base_of_inputs(uses: StorageUses, geometries: Sequence[Geometry]) -> tuple[BaseKind, int]:
+    """The base of a storage of inputs, and the index of the input that it is made from."""
     indices = range(len(geometries))
     plainest = min(indices, key=lambda i: geometries[i].conj + geometries[i].neg)
     if is_constant(uses, geometries[plainest].storage):
         return BaseKind.CONSTANT, plainest
     plain = without_lazy_bits(geometries[plainest])
-    if all(plain.same(without_lazy_bits(other)) for other in geometries) and accepts(uses, plain):
+    alike = all(plain.same(without_lazy_bits(other)) for other in geometries)
+    if alike and uses.rules.is_base(uses, plain):
         return BaseKind.TENSOR, plainest
     return BaseKind.FLATTENED, min(indices, key=lambda i: _flattening_cost(geometries[i]))
 
@@ -260,16 +221,10 @@ def _flattening_cost(geometry: Geometry) -> tuple[int, bool, int]:
 # is seen by `as_strided`, and in outputs that share the storage, but nowhere else.
 
 
-def base_of_result(
-    uses: StorageUses,
-    geometry: Geometry,
-    keeps_offset: bool,
-    accepts: IsBase,
-) -> BaseKind:
+def base_of_result(uses: StorageUses, geometry: Geometry, keeps_offset: bool) -> BaseKind:
     """The base of a storage that the program makes, given the tensor that it is made with.
 
-    `keeps_offset` says that this tensor has the same offset in the new graph as in eager. `accepts`
-    is the rule `is_base`.
+    `keeps_offset` says that this tensor has the same offset in the new graph as in eager.
     """
     storage = geometry.storage
     returned_twice = storage in uses.returned_twice
@@ -277,7 +232,8 @@ def base_of_result(
         return BaseKind.FLATTENED
     if is_constant(uses, storage):
         return BaseKind.CONSTANT
-    if accepts(uses, geometry) and (not returned_twice or known(geometry.offset == 0)):
+    is_base = uses.rules.is_base(uses, geometry)
+    if is_base and (not returned_twice or known(geometry.offset == 0)):
         return BaseKind.TENSOR
     return BaseKind.FLATTENED
 
@@ -286,6 +242,4 @@ def without_lazy_bits(geometry: Geometry) -> Geometry:
     """The same elements seen without the lazy conjugate and negative bits."""
     if not (geometry.conj or geometry.neg):
         return geometry
-    plain = (geometry.dtype, False, False)
-    key = (geometry.storage, plain, *geometry.key[2:])
-    return replace(geometry, conj=False, neg=False, key=key)
+    return replace(geometry, conj=False, neg=False)

@@ -17,21 +17,18 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import storage_of
-from aliasproof.reference_pass.liveness import Liveness, stored_over
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import (
+from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     facts,
-    in_place_form,
     is_pointwise,
     on_copies,
     out_form,
-    rounds_its_scalar,
     unbind,
     writes,
 )
+from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.liveness import Liveness, stored_over
 from aliasproof.reference_pass.views import SCATTERS
 
 
@@ -99,11 +96,7 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
 
 
 def _into_operands(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
-    form = in_place_form(op)
-    dtypes = {tensor.dtype for tensor in tensors_in(node.meta["val"])}
-    if form is not None and any(rounds_its_scalar(form, dtype) for dtype in dtypes):
-        # It takes the same arguments: a number for a tensor. A call on lists has no such form.
-        form = aten.mul_.Tensor if form is aten.mul_.Scalar else None
+    form = liveness.semantics.in_place_form(node)
     if form is not None:
         yield from _in_place(node, op, form, liveness)
     if isinstance(node.meta["val"], torch.Tensor) and is_pointwise(op):

@@ -18,13 +18,13 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import encoding, same_view, storage_of
+from aliasproof.reference_pass.calls.metadata import run_with
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import unread
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_pointwise
+from aliasproof.reference_pass.calls.storages import encoding, same_view, storage_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.metadata import run_with
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operand_reads import unread
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_pointwise
 from aliasproof.reference_pass.regions import (
     Region,
     equal,
@@ -203,8 +203,8 @@ def source_is_at_destination(candidate: Candidate) -> str | None:
     return None
 
 
-def larger_output_storage(growth: int) -> Condition:
-    """The condition that no output has a storage of more than `growth` times its bytes in eager.
+def larger_output_storage(candidate: Candidate) -> str | None:
+    """No output has a storage of more bytes than in eager.
 
     In place, a result is in the storage of its operand:
 
@@ -215,22 +215,18 @@ def larger_output_storage(growth: int) -> Condition:
     as the caller, or autograd, keeps it. No result is wrong for that, so this is not one of
     `all_conditions`.
     """
-
-    def larger_output_storage(candidate: Candidate) -> str | None:
-        live = candidate.liveness
-        for slot in candidate.slots:
-            ours, eager = (tensor.untyped_storage() for tensor in (slot.written, slot.value))
-            if storage_of(slot.written) == storage_of(slot.value) or not live.escapes(slot.value):
-                continue
-            # A symbolic size is allowed if it is known to be small enough.
-            if not known(ours.nbytes() <= growth * eager.nbytes()):
-                return (
-                    f"the result is returned, and would keep the storage of {slot.destination}"
-                    f" alive: {ours.nbytes()} bytes in place of {eager.nbytes()}"
-                )
-        return None
-
-    return larger_output_storage
+    live = candidate.liveness
+    for slot in candidate.slots:
+        ours, eager = (tensor.untyped_storage().nbytes() for tensor in (slot.written, slot.value))
+        if storage_of(slot.written) == storage_of(slot.value) or not live.escapes(slot.value):
+            continue
+        # A symbolic size is allowed if it is known to be small enough.
+        if not known(ours <= eager):
+            return (
+                f"the result is returned, and would keep the storage of {slot.destination}"
+                f" alive: {ours} bytes in place of {eager}"
+            )
+    return None
 
 
 def all_conditions(semantics: Semantics) -> tuple[Condition, ...]:

@@ -11,17 +11,17 @@ This file says how an argument is looked up, how a result is defined, and how a 
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.node import map_aggregate
 
-from aliasproof.reference_pass.alias_analysis import Analysis, Effect, Geometry, storage_of
+from aliasproof.reference_pass.alias_analysis import Analysis, Effect
 from aliasproof.reference_pass.bases import (
     BaseKind,
     StorageUses,
@@ -29,22 +29,25 @@ from aliasproof.reference_pass.bases import (
     base_of_result,
     without_lazy_bits,
 )
-from aliasproof.reference_pass.emission import Emitter
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.nested import on_values, tensors_in
+from aliasproof.reference_pass.calls.operand_strides import note_strides
+from aliasproof.reference_pass.calls.operator_forms import aten, facts
+from aliasproof.reference_pass.calls.storages import Geometry, storage_of
 from aliasproof.reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
 from aliasproof.reference_pass.functional_storage import (
     FunctionalStorage,
     FunctionalView,
     has_strides,
 )
-from aliasproof.reference_pass.nested import on_values, tensors_in
-from aliasproof.reference_pass.operand_strides import note_strides
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_opaque
 from aliasproof.reference_pass.regions import Size, is_data_dependent, known
-from aliasproof.reference_pass.rules import Rules
+
+if TYPE_CHECKING:  # it uses this file
+    from aliasproof.reference_pass.functionalize import Rules
 
 
 def result_strides(geometry: Geometry) -> Sequence[Size]:
-    """The strides that a new tensor must have: those of eager. The rule of `rules.Rules`."""
+    """The strides that a new tensor must have: those of eager. A rule of `functionalize.Rules`."""
     return geometry.strides
 
 
@@ -94,16 +97,6 @@ class Environment:
 
         return on_values(given, argument)
 
-    @contextlib.contextmanager
-    def given(self, values: Mapping[fx.Node, fx.Node]) -> Iterator[None]:
-        """Let `arguments` give these values of the new graph for some captured nodes."""
-        before = self.plain
-        self.plain = {**before, **values}
-        try:
-            yield
-        finally:
-            self.plain = before
-
     def _value(self, tensor: torch.Tensor, call: fx.Node | None) -> fx.Node:
         view = self.views[id(tensor)]
         value, geometry = view.storage.read(view), view.geometry
@@ -119,9 +112,8 @@ class Environment:
     def depends_on_strides(self, call: fx.Node) -> bool:
         """True if the results of a captured call may depend on the strides of its operands."""
         op = call.target
-        # An operator of another library gets more than strides (`layouts_in_eager`).
-        if isinstance(op, OpOverload) and (is_opaque(op) or facts(op).random):
-            return facts(op).random
+        if isinstance(op, OpOverload) and facts(op).random:
+            return True
         return self.emit.semantics.rounds_by_strides(call, self.analysis.value)
 
     def _with_strides(self, view: FunctionalView, geometry: Geometry) -> fx.Node:
@@ -146,12 +138,6 @@ class Environment:
         read, self.read = self.read, {}
         note_strides(new, read.get)
         return new
-
-    def plain_arguments(self, node: fx.Node) -> dict[str, Any]:
-        """The arguments of a call by name; those that are tensors are None."""
-        assert isinstance(node.target, OpOverload)
-        given: dict[str, Any] = on_values(bind(node.target, node.args, node.kwargs), self.plain.get)
-        return given
 
     def shown(self, node: Any) -> Any:
         """The value of a node of the captured graph, on fakes."""
@@ -180,9 +166,9 @@ class Environment:
         if isinstance(shown, torch.Tensor):
             if id(shown) not in self.views:
                 self.views[id(shown)] = self._view_of_result(new, effect.shows[id(shown)])
-        elif isinstance(shown, (list, tuple)) and not is_plain(shown):
+        elif isinstance(shown, (list, tuple)) and tensors_in(shown):
             for index, part in enumerate(shown):
-                if not is_plain(part):
+                if tensors_in(part):
                     self.define(node, effect, part, self.emit.call(operator.getitem, new, index))
                 elif part is not None:
                     self.plain.setdefault(node, new)  # a `getitem` of the program picks this part
@@ -221,7 +207,7 @@ class Environment:
     def input_storage(self, group: Sequence[tuple[fx.Node, Geometry, int]]) -> None:
         """A storage of inputs, given the node, the geometry and the identity of each of them."""
         geometries = [geometry for _, geometry, _ in group]
-        kind, index = base_of_inputs(self.uses, geometries, self.rules.is_base)
+        kind, index = base_of_inputs(self.uses, geometries)
         origin, geometry, _ = group[index]
         storage = FunctionalStorage(self.emit, self.rules, kind, origin)
         self.storages[geometry.storage] = storage
@@ -254,7 +240,7 @@ class Environment:
         """Add a storage that the program makes. Returns the view of the tensor that made it."""
         index, tensor = geometry.storage, value.meta["val"]
         keeps_offset = known(tensor.storage_offset() == geometry.offset)
-        kind = base_of_result(self.uses, geometry, keeps_offset, self.rules.is_base)
+        kind = base_of_result(self.uses, geometry, keeps_offset)
         storage = FunctionalStorage(self.emit, self.rules, kind, origin=None)
         self.storages[index] = storage
         if kind is not BaseKind.FLATTENED:
@@ -287,18 +273,8 @@ class Environment:
         return self.emit.call(aten.new_zeros.default, value, [count])
 
 
-# --- values at any nesting ------------------------------------------------------------------------
-
-
-def is_plain(value: Any) -> bool:
-    """True if a value contains no tensor."""
-    return not any(True for _ in tensors_in(value))
-
-
 def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    """The value with each tensor replaced by what the function makes of it."""
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(map_tensors(part, function) for part in value)
-    return value
+    """The value with each tensor, at any depth, replaced by what the function makes of it."""
+    return map_aggregate(
+        value, lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf
+    )

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.alias_analysis import Geometry
 from aliasproof.reference_pass.bases import BaseKind, without_lazy_bits
-from aliasproof.reference_pass.emission import Emitter
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from aliasproof.reference_pass.operator_forms import aten
 from aliasproof.reference_pass.regions import Size, known
 
 # --- views by geometry ----------------------------------------------------------------------------
@@ -34,7 +34,7 @@ from aliasproof.reference_pass.regions import Size, known
 def as_strided_offset(geometry: Geometry, start: torch.dtype) -> Size:
     """The offset of a view in elements of its own dtype, for any dtype that the chain starts from.
 
-    The rule of `rules.Rules`.
+    A rule of `functionalize.Rules`.
     """
     return geometry.offset
 

@@ -27,20 +27,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import Geometry
 from aliasproof.reference_pass.bases import BaseKind
-from aliasproof.reference_pass.emission import Emitter, checkpoint_tags
+from aliasproof.reference_pass.calls.emission import Emitter, checkpoint_tags
+from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.operator_forms import aten
 from aliasproof.reference_pass.regions import Size, is_dense, known, same_strides
-from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.views import ViewStep
+
+if TYPE_CHECKING:  # it uses this file
+    from aliasproof.reference_pass.functionalize import Rules
 
 # --- views ----------------------------------------------------------------------------------------
 #
@@ -100,10 +102,10 @@ def has_strides(value: fx.Node, geometry: Geometry) -> bool:
 
 # --- storages -------------------------------------------------------------------------------------
 #
-# Two of the decisions below are rules (`rules.Rules`). When must a read apply the queue? Whenever
-# there is one: a queued update may overlap the view that is read, even if the view has a current
-# value. And in which layout is a new value of the base? In that of eager, since `as_strided` and
-# outputs show it.
+# Two of the decisions below are rules (`functionalize.Rules`). When must a read apply the queue?
+# Whenever there is one: a queued update may overlap the view that is read, even if the view has a
+# current value. And in which layout is a new value of the base? In that of eager, since
+# `as_strided` and outputs show it.
 
 
 def must_apply(queued: int, value: fx.Node | None) -> bool:

@@ -31,10 +31,8 @@ inputs that share a storage, an `as_strided` beyond the tensor), or shows some t
 base contains what memory contains: the lazy conjugate and negative bits of an input are cleared,
 and are part of the chain to the views.
 
-Each part has a file of its own, to be read in this order: `bases` (the choice of bases),
-`functional_storage` (reading, writing, the queue), `flattening`, `environment` (arguments and
-results), `functional_calls` (calls in functional form), `epilogue`. This file is
-the walk over the graph that uses them. The decisions of all parts are one table, `RULES`.
+Each of these parts has a file of its own. This file is the walk over the graph that uses them. The
+decisions of all parts are one table, `Rules`.
 
 Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences:
 inputs may share storage in any way; identity, strides and offsets of outputs are as in eager; an
@@ -45,61 +43,109 @@ called on copies; metadata mutation of inputs is part of the epilogue.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves
 
-from aliasproof.reference_pass.alias_analysis import Analysis, Effect, Geometry
-from aliasproof.reference_pass.bases import BaseKind, is_base, storage_uses
-from aliasproof.reference_pass.emission import Emitter, checkpoint_tags
-from aliasproof.reference_pass.environment import Environment, is_plain, result_strides
+from aliasproof.reference_pass.alias_analysis import Analysis, Effect
+from aliasproof.reference_pass.bases import BaseKind, StorageUses, is_base, storage_uses
+from aliasproof.reference_pass.calls.emission import Emitter, checkpoint_tags, with_graph
+from aliasproof.reference_pass.calls.fake_tensors import (
+    attribute,
+    fake_inputs,
+    fake_value,
+    on_fakes,
+)
+from aliasproof.reference_pass.calls.nested import on_values, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import overwrites
+from aliasproof.reference_pass.calls.operator_forms import (
+    aten,
+    bind,
+    facts,
+    functional_form,
+    mutates_only_metadata,
+    view_form,
+)
+from aliasproof.reference_pass.calls.storages import Geometry
+from aliasproof.reference_pass.environment import Environment, result_strides
 from aliasproof.reference_pass.epilogue import finish
-from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import attribute, fake_inputs, fake_value, on_fakes
 from aliasproof.reference_pass.flattening import as_strided_offset, resize, view_of_geometry
-from aliasproof.reference_pass.functional_calls import call_with_writes, call_without_writes
+from aliasproof.reference_pass.functional_calls import functional_call_of
 from aliasproof.reference_pass.functional_storage import (
-    FunctionalStorage,
     FunctionalView,
     base_strides,
     is_current,
     must_apply,
 )
-from aliasproof.reference_pass.graph_copies import with_graph
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operand_reads import overwrites
-from aliasproof.reference_pass.operator_forms import (
-    aten,
-    facts,
-    functional_form,
-    mutates_only_metadata,
-    on_copies,
-    view_form,
-)
-from aliasproof.reference_pass.regions import overlaps_itself
-from aliasproof.reference_pass.rules import Rules
+from aliasproof.reference_pass.regions import Size, overlaps_itself
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
-from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS, ViewCall, ViewStep, view_steps
+from aliasproof.reference_pass.views import (
+    INVERSES,
+    VIEW_STEPS,
+    Inverse,
+    ToSteps,
+    ViewCall,
+    view_steps,
+)
 
 Views = Literal["alias", "copy"]
 
-# The decisions of the pass (`rules.Rules`), each of them explained in its file.
-RULES = Rules(
-    view_steps=VIEW_STEPS,
-    inverses=INVERSES,
-    functional_form=functional_form,
-    overwrites=overwrites,
-    is_base=is_base,
-    is_current=is_current,
-    must_apply=must_apply,
-    base_strides=base_strides,
-    as_strided_offset=as_strided_offset,
-    result_strides=result_strides,
-)
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What functionalization decides, one function per decision.
+
+    It is to `functionalize` what `CONDITIONS` is to `reinplace`. Each right function is explained
+    in the file that defines it. With another one in its place the pass makes wrong programs, which
+    is how `aliasproof/faults/` shows that each rule is needed:
+
+        always = Rules(is_base=lambda uses, geometry: True)
+        functionalize(function, *sample_args, rules=always)
+    """
+
+    # Each view op as view ops that have inverses.
+    view_steps: Mapping[OpOverload, ToSteps] = field(default_factory=lambda: VIEW_STEPS)
+
+    # The inverse of each view op: from the new value of the view to that of its parent.
+    inverses: Mapping[OpOverload, Inverse] = field(default_factory=lambda: INVERSES)
+
+    # The functional form of a mutating op, or None.
+    functional_form: Callable[[OpOverload], OpOverload | None] = functional_form
+
+    # True if a functional op ignores the contents of its first operand.
+    overwrites: Callable[[OpOverload], bool] = overwrites
+
+    # True if a tensor of this geometry shows every byte of its storage that the program sees, each
+    # byte once.
+    is_base: Callable[[StorageUses, Geometry], bool] = is_base
+
+    # (version of the value that is noted of a view, version of its storage) -> True if that value
+    # is right.
+    is_current: Callable[[int, int], bool] = is_current
+
+    # (number of queued updates, current value of the view) -> True if a read of the view must apply
+    # the queue first.
+    must_apply: Callable[[int, fx.Node | None], bool] = must_apply
+
+    # (geometry of the base, None if it is flattened; its new value) -> the strides that the new
+    # value must have.
+    base_strides: Callable[[Geometry | None, torch.Tensor], Sequence[Size]] = base_strides
+
+    # (geometry of a view, dtype of the base if it is flattened) -> the offset for `as_strided`.
+    as_strided_offset: Callable[[Geometry, torch.dtype], Size] = as_strided_offset
+
+    # The strides that a new tensor must have.
+    result_strides: Callable[[Geometry], Sequence[Size]] = result_strides
+
+    # Whether `x.detach()` is another view than `x`, as it is to autograd (`eager.history`).
+    detaches: bool = False
+
+
+RULES = Rules()
 
 
 def functional_module(
@@ -118,74 +164,34 @@ def functional_module(
     has a lazy conjugate or negative bit, or its storage is not a whole number of its elements).
     Raises `Refused`, with a reason, for a program that it cannot compile correctly.
     """
-    with on_fakes(analysis.mode):
-        graph = _rewrite(captured, analysis, inputs, semantics, rules, views == "copy")
-        graph.eliminate_dead_code(has_effect)
-    return with_graph(captured, graph)
-
-
-# A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of
-# one would not change the other, so it is refused.
-
-
-def refuse_mutated_twice(
-    captured: fx.GraphModule, analysis: Analysis, sample_args: Sequence[object]
-) -> None:
-    """Raise `Refused` if a tensor is passed twice and its metadata is mutated."""
-    given = tree_leaves(list(sample_args))
-    identities = [id(leaf) for leaf in given if isinstance(leaf, torch.Tensor)]
-    mutated = {
-        identity for effect in analysis.effects.values() for identity in effect.mutated_metadata
-    }
-    placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
-    for node, leaf in zip(placeholders, given, strict=False):
-        if id(analysis.effects[node].value) in mutated and identities.count(id(leaf)) > 1:
-            raise Refused(
-                f"one tensor is passed twice, and its metadata is mutated through {node.name}"
-            )
-
-
-# --- the walk -------------------------------------------------------------------------------------
-#
-# The captured graph is walked once, in its order: the inputs, the calls, the epilogue. Nodes that
-# turn out to have no use, such as an update that is overwritten before it is read, are erased.
-
-
-def _rewrite(
-    captured: fx.GraphModule,
-    analysis: Analysis,
-    sample_args: Sequence[object],
-    semantics: Semantics,
-    rules: Rules,
-    copies: bool,
-) -> fx.Graph:
-    """The new graph. The caller has entered `on_fakes(analysis.mode)`."""
-    graph = fx.Graph()
-    uses = storage_uses(captured, analysis, copies, rules.view_steps, semantics)
-    emit = Emitter(graph, analysis.mode, semantics, copies)
-    env = Environment(analysis, uses, rules, emit, dict(analysis.nbytes))
+    emit = Emitter(fx.Graph(), semantics, views == "copy")
     nodes = list(captured.graph.nodes)
-    _inputs(env, nodes, sample_args)
-    for node in nodes:
-        if node.op == "call_function":
-            env.emit.tags = checkpoint_tags(node)
-            _call(env, node, analysis.effects[node])
-    env.emit.tags = {}
-    finish(env, nodes[-1])
-    return graph
+    with on_fakes(analysis.mode):
+        uses = storage_uses(nodes[-1], analysis, emit.copies, rules, semantics)
+        env = Environment(analysis, uses, rules, emit, dict(analysis.nbytes))
+        # The captured graph is walked once, in its order: the inputs, the calls, the epilogue.
+        _inputs(env, nodes, inputs)
+        for node in nodes:
+            if node.op == "call_function":
+                emit.tags = checkpoint_tags(node)
+                _call(env, node, analysis.effects[node])
+        emit.tags = {}
+        finish(env, nodes[-1])
+        # Such as an update that is overwritten before it is read.
+        emit.graph.eliminate_dead_code(has_effect)
+    return with_graph(captured, emit.graph)
 
 
 def has_effect(node: fx.Node) -> bool:
     """True if a node must stay although nothing uses it."""
-    if node.op in ("placeholder", "output") or node.target is on_copies:
-        return True
-    # FX knows what is registered as effectful, such as `print`.
-    if not isinstance(node.target, OpOverload):
-        return node.is_impure()
     op = node.target
-    return facts(op).random or not op._schema.returns or node.is_impure()
+    if isinstance(op, OpOverload) and (facts(op).random or not op._schema.returns):
+        return True
+    return node.is_impure()  # FX knows what has effects, such as `print`
 
 
+# --- the walk -------------------------------------------------------------------------------------
+#
 # Inputs come first: placeholders, and the attributes of the module. Those that share a storage are
 # taken together, since they have one base.
 
@@ -223,26 +229,28 @@ def _inputs(env: Environment, nodes: list[fx.Node], sample_args: Sequence[object
 def _call(env: Environment, node: fx.Node, effect: Effect) -> None:
     """One call of the program."""
     op = node.target
-    if op is operator.getitem and not is_plain(effect.value):
+    if op is operator.getitem and tensors_in(effect.value):
         return  # the tensor is known: the call that returned it has defined it
     if not isinstance(op, OpOverload) or not (facts(op).writes or _returns_views(env, effect)):
-        call_without_writes(env, node, effect)
+        functional_call_of(env, node, effect)
         return
     for identity, geometry in effect.mutated_metadata.items():
         _mutate_metadata(env, node, effect, identity, geometry)
     env.nbytes |= effect.resized
     if facts(op).writes and not mutates_only_metadata(op):
-        call_with_writes(env, node, effect, op)
-    results = list(tensors_in(effect.value))
-    for index, tensor in enumerate(results):
+        functional_call_of(env, node, effect)
+    before: list[tuple[Size, ...]] = []
+    for tensor in tensors_in(effect.value):
+        geometry = effect.shows[id(tensor)]
         if id(tensor) not in env.views:
-            geometry = effect.shows[id(tensor)]
-            env.views[id(tensor)] = _returned_view(env, node, index, results, geometry)
+            operand = _operand(env, node, geometry)
+            env.views[id(tensor)] = _view(env, node, op, operand, geometry, before)
+        before.append(geometry.sizes)
 
 
 def _returns_views(env: Environment, effect: Effect) -> bool:
     """True if a call returns only tensors, and the storage of each is known."""
-    results = list(tensors_in(effect.value))
+    results = tensors_in(effect.value)
     return bool(results) and all(
         effect.shows[id(tensor)].storage in env.storages for tensor in results
     )
@@ -252,44 +260,49 @@ def _returns_views(env: Environment, effect: Effect) -> bool:
 # or none that can be written through, the view is reached by its geometry.
 
 
-def _returned_view(
+def _view(
     env: Environment,
     node: fx.Node,
-    index: int,
-    results: list[torch.Tensor],
+    op: Any,
+    operand: FunctionalView | None,
     geometry: Geometry,
+    before: Sequence[tuple[Size, ...]] = (),
 ) -> FunctionalView:
-    """The view for result `index` of a call whose storage is known."""
+    """The view of a geometry that a view op makes of its operand, if it has one.
+
+    `before` are the sizes of the results that come before it.
+    """
     storage = env.storages[geometry.storage]
-    view = storage.find(geometry)
+    view, chain = storage.find(geometry), None
     if view is not None:
         return view
-    operand, chain = env.operand_in(node, storage), None
     if operand is not None:
-        given = env.plain_arguments(node)
         conj = operand.geometry is not None and operand.geometry.conj
-        effect = env.analysis.effects[node]
-        before = [effect.shows[id(tensor)].sizes for tensor in results[:index]]
-        call = ViewCall(node.target, given, geometry.sizes, index, before, conj)
+        assert isinstance(node.target, OpOverload)
+        given = on_values(bind(node.target, node.args, node.kwargs), env.plain.get)
+        call = ViewCall(op, given, geometry.sizes, before, conj)
         chain = view_steps(call, env.rules.view_steps)
-    if operand is None or chain is None or not _can_go_through(operand, geometry):
+    if operand is None or chain is None:
         return storage.register(view_of_geometry(storage, geometry, operand or storage.base))
     view = operand
-    for op, arguments in chain:
-        view = view.through(op, *arguments)
+    for step, arguments in chain:
+        view = view.through(step, *arguments)
     view.geometry = geometry
     return storage.register(view)
 
 
-def _can_go_through(operand: FunctionalView, geometry: Geometry) -> bool:
-    """True if a view of this geometry can be read and written through an operand."""
-    storage, seen = operand.storage, operand.geometry
+def _operand(env: Environment, node: fx.Node, geometry: Geometry) -> FunctionalView | None:
+    """The operand that a view of this geometry can be read and written through; None if none."""
+    operand = env.operand_in(node, env.storages[geometry.storage])
+    if operand is None:
+        return None
+    kind, seen = operand.storage.kind, operand.geometry
     # The base of a flattened storage has bytes instead of bools (`flattening.flatten`).
-    if storage.kind is BaseKind.FLATTENED and torch.bool in (geometry.dtype, seen and seen.dtype):
-        return False
+    if kind is BaseKind.FLATTENED and torch.bool in (geometry.dtype, seen and seen.dtype):
+        return None
     # One write to such an operand changes several of its elements. In its value it changes one.
     overlapping = seen is not None and overlaps_itself(seen.region)
-    return storage.kind is BaseKind.CONSTANT or not overlapping
+    return None if overlapping and kind is not BaseKind.CONSTANT else operand
 
 
 # --- metadata mutation ----------------------------------------------------------------------------
@@ -313,26 +326,5 @@ def _mutate_metadata(
     storage = env.storages[geometry.storage]
     if geometry.storage in effect.resized:
         resize(storage, effect.resized[geometry.storage])
-    env.views[identity] = storage.find(geometry) or storage.register(
-        _mutated_view(env, node, old, storage, geometry)
-    )
-
-
-def _mutated_view(
-    env: Environment,
-    node: fx.Node,
-    old: FunctionalView,
-    storage: FunctionalStorage,
-    geometry: Geometry,
-) -> FunctionalView:
-    """The view that a tensor object becomes: a view op of the old one, such as `t` for `t_`."""
-    op = node.target
-    assert isinstance(op, OpOverload)
-    form = view_form(op)
-    if form in INVERSES and form is not aten.as_strided.default and old.storage is storage:
-        written = facts(op).names[0]
-        given = env.plain_arguments(node).items()
-        step: ViewStep = (form, tuple(value for name, value in given if name != written))
-        return FunctionalView(storage, geometry, old, step)
-    operand = old if old.storage is storage else storage.base
-    return view_of_geometry(storage, geometry, operand)
+    operand = old if old.storage is storage else None
+    env.views[identity] = _view(env, node, view_form(node.target), operand, geometry)

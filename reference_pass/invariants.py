@@ -13,18 +13,18 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.alias_analysis import (
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
+from aliasproof.reference_pass.calls.metadata import run
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operand_strides import noted_strides
+from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, writes
+from aliasproof.reference_pass.calls.storages import (
     Storages,
     operand_storages,
     storage_of,
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.fake_tensors import fake_mode, on_fakes
-from aliasproof.reference_pass.metadata import run
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operand_strides import noted_strides
-from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, writes
 from aliasproof.reference_pass.regions import (
     Region,
     is_data_dependent,
@@ -41,14 +41,9 @@ Aliases: TypeAlias = frozenset[tuple[str, str]]
 
 def is_functional(graph_module: fx.GraphModule) -> str | None:
     """Only the epilogue writes, it writes inputs only, and nothing is computed after it began."""
-    return other_write(graph_module.graph)
-
-
-def other_write(graph: fx.Graph) -> str | None:
-    """What makes a graph with true metadata not functional."""
     inputs: set[int] = set()
     epilogue: fx.Node | None = None
-    for node in graph.nodes:
+    for node in graph_module.graph.nodes:
         # A constant of the module counts as an input: the next call would see a write to it.
         if node.op in ("placeholder", "get_attr"):
             inputs.update(map(storage_of, tensors_in(node.meta.get("val"))))
@@ -75,15 +70,14 @@ def untrue_metadata(graph_module: fx.GraphModule, semantics: Semantics = NAIVE) 
     # Storages are numbered in order of their first use. So the numbers are equal if and only if the
     # same nodes share storage.
     noted, real = Storages(), Storages()
-    mode = fake_mode(graph_module, [])
-    with on_fakes(mode):
+    with on_fakes(fake_mode(graph_module)):
         for node in graph_module.graph.nodes:
             if node.op == "output":
                 continue
             if node not in values:
                 if "val" not in node.meta:
                     return f"{node} has no metadata"
-                values[node] = run(node, lambda operand: values[operand], mode, semantics)
+                values[node] = run(node, lambda operand: values[operand], semantics)
             for one, other in zip(
                 tensors_in(node.meta["val"]), tensors_in(values[node]), strict=False
             ):

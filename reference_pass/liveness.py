@@ -20,22 +20,20 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from aliasproof.reference_pass.alias_analysis import (
+from aliasproof.reference_pass.calls.metadata import can_keep, dependencies, set_value
+from aliasproof.reference_pass.calls.nested import nodes_in, on_values, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import (
+    overwrites,
+    unread,
+)
+from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind, facts, writes
+from aliasproof.reference_pass.calls.storages import (
     operand_storages,
     storage_of,
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.metadata import can_keep, dependencies, set_value
-from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
-from aliasproof.reference_pass.operand_reads import (
-    depends_on_location,
-    overwrites,
-    unread,
-)
-from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, writes
 from aliasproof.reference_pass.regions import Region, contains, overlap
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import SCATTERS, stores_through
@@ -92,8 +90,7 @@ class Liveness:
     ranges and the metadata.
     """
 
-    def __init__(self, graph: fx.Graph, mode: FakeTensorMode, semantics: Semantics = NAIVE) -> None:
-        self.mode = mode
+    def __init__(self, graph: fx.Graph, semantics: Semantics = NAIVE) -> None:
         self.semantics = semantics
         self.position = {node: index for index, node in enumerate(graph.nodes)}
         self.epilogue = min(
@@ -103,7 +100,7 @@ class Liveness:
         self.returned: Counter[fx.Node] = Counter()  # how often the output names each node
         # Computed once: a rewrite keeps views views, and adds its new ones here.
         self.views = {node for node in graph.nodes if is_view(node)}
-        self.whole = _reads_whole(graph, semantics)
+        self.whole = set(semantics.reads_whole(graph))
         for node in graph.nodes:
             NOTES[node.op](self, node)
 
@@ -223,13 +220,13 @@ class Liveness:
             # Views and copies of a storage change with their operand, and so do their users.
             if user in self.views or self.semantics.copies_whole_storage(user.target):
                 old = user.meta["val"]
-                if can_keep(old, set_value(user, self.mode, self.semantics), user):
+                if can_keep(old, set_value(user, self.semantics), user):
                     user.meta["val"] = old
                     continue
                 self._move_reads(user, old, user)
                 users.extend(user.users)
             elif user.target in EPILOGUE:
-                set_value(user, self.mode, self.semantics)
+                set_value(user, self.semantics)
             else:
                 # It computes a new tensor, which has the same metadata as before: otherwise the
                 # conditions would have refused the rewrite.
@@ -301,36 +298,6 @@ def _reads_by(liveness: Liveness, node: fx.Node) -> Iterator[tuple[fx.Node, Read
         # A read of the whole storage gets no exception for the bytes that are stored over: it also
         # reads the bytes around them.
         yield operand, Read(at, node, is_scatter and not whole, overwritten and not whole, whole)
-
-
-def _reads_whole(graph: fx.Graph, semantics: Semantics) -> set[fx.Node]:
-    """The nodes that read more of a storage than their first operand shows.
-
-    `as_strided_copy` does. A copy or a scatter does if a later `as_strided` shows more of its own
-    storage than its result shows.
-    """
-    copies: dict[int, fx.Node] = {}
-    seen: dict[int, list[torch.Tensor]] = {}
-    whole: set[fx.Node] = set()
-    for node in graph.nodes:
-        # Its result is on a storage of its own, at the offset of its operand.
-        if semantics.copies_whole_storage(node.target):
-            copies[storage_of(node.meta["val"])] = node
-        elif depends_on_location(node.target) and node.target not in SCATTERS:
-            args, kwargs = on_values((node.args, node.kwargs), value_of)
-            shown = aten.as_strided.default(*args, **kwargs)
-            seen.setdefault(storage_of(shown), []).append(shown)
-            whole.add(node)
-    # Last copy first: what is seen of a copy of a copy was in the original.
-    copied: set[int] = set()
-    for storage, node in reversed(copies.items()):
-        region = Region.of(node.meta["val"])
-        if storage in copied or any(
-            not contains(region, Region.of(shown)) for shown in seen.get(storage, ())
-        ):
-            whole.add(node)
-            copied.add(storage_of(node.all_input_nodes[0].meta["val"]))
-    return whole
 
 
 def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:

@@ -25,13 +25,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from aliasproof.reference_pass.alias_analysis import encoding, same_view
-from aliasproof.reference_pass.fake_tensors import on_fakes
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
+from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind
+from aliasproof.reference_pass.calls.storages import encoding, same_view
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
-from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind
 from aliasproof.reference_pass.regions import Region, equal, overlap
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import SCATTERS
@@ -236,21 +235,20 @@ def is_worth_its_memory(duplicate: Duplicate) -> bool:
 
 def erase_noops(
     graph_module: fx.GraphModule,
-    mode: FakeTensorMode,
     semantics: Semantics = NAIVE,
     rules: Sequence[NoOpRule] | None = None,
 ) -> None:
     """Erase clones, copies, scatters and views that do nothing, in a functional graph.
 
-    The metadata of the graph are true, and `mode` is that of its fakes. No output comes to share
-    storage with an input or another output, and no value is overwritten before its last read. With
-    a rule left out, the pass makes wrong programs; by default they are `all_noop_rules`.
+    The metadata of the graph are true. No output comes to share storage with an input or another
+    output, and no value is overwritten before its last read. With a rule left out, the pass makes
+    wrong programs; by default they are `all_noop_rules`.
     """
     rules = all_noop_rules(semantics) if rules is None else rules
     graph = graph_module.graph
     graph.eliminate_dead_code(has_effect)  # a dead use must not keep a copy
-    with on_fakes(mode):
-        liveness = Liveness(graph, mode, semantics)
+    with on_fakes(fake_mode(graph_module)):
+        liveness = Liveness(graph, semantics)
         for node in list(graph.nodes):
             # `liveness` is kept true by `replace`, so this sees the graph as it is by now.
             duplicate = _duplicate(node, liveness)

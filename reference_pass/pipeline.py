@@ -18,15 +18,23 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, Unpack
 
 from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
-from aliasproof.reference_pass.backtracking import footprint
-from aliasproof.reference_pass.capture.aten_graphs import is_aten, replace_prims, require_aten
+from aliasproof.reference_pass.calls.fake_tensors import refuse_another_number
+from aliasproof.reference_pass.calls.metadata import refresh_metadata
+from aliasproof.reference_pass.capture.aten_graphs import (
+    is_aten,
+    refuse_mutated_twice,
+    replace_prims,
+    require_aten,
+)
 from aliasproof.reference_pass.capture.control_flow_calls import functional_branches
+from aliasproof.reference_pass.capture.fake_errors import refusals
+from aliasproof.reference_pass.capture.footprint import footprint
 from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
 from aliasproof.reference_pass.capture.functional_already import unchanged
 from aliasproof.reference_pass.capture.locations import depends_on_location
@@ -36,18 +44,17 @@ from aliasproof.reference_pass.conditions import (
     all_conditions,
     larger_output_storage,
 )
+from aliasproof.reference_pass.eager.history import refuse_lost_history
 from aliasproof.reference_pass.eager.noted_values import NotedValues
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
-from aliasproof.reference_pass.exceptions import Broken, Refused, refusals
-from aliasproof.reference_pass.fake_tensors import fake_mode
+from aliasproof.reference_pass.exceptions import Broken, Refused
 from aliasproof.reference_pass.functionalize import (
     RULES,
+    Rules,
     Views,
     functional_module,
-    refuse_mutated_twice,
 )
-from aliasproof.reference_pass.history import refuse_lost_history
 from aliasproof.reference_pass.invariants import (
     Aliases,
     Invariant,
@@ -57,10 +64,8 @@ from aliasproof.reference_pass.invariants import (
     operand_of_other_strides,
     untrue_metadata,
 )
-from aliasproof.reference_pass.metadata import refresh_metadata
 from aliasproof.reference_pass.noops import NoOpRule, all_noop_rules, erase_noops
 from aliasproof.reference_pass.reinplace import put_in_place
-from aliasproof.reference_pass.rules import Rules
 
 # All conditions of reinplacing, and all rules of removing no-ops.
 CONDITIONS = all_conditions(EAGER)
@@ -70,9 +75,18 @@ NOOP_RULES = all_noop_rules(EAGER)
 # --- the passes, one by one -----------------------------------------------------------------------
 
 
+class Options(TypedDict, total=False):
+    """Options of `functionalize`, which the passes hand on."""
+
+    views: Views
+    strict: bool
+    noted: bool
+
+
 def functionalize(
     function: Callable[..., Any],
     *sample_args: object,
+    rules: Rules = RULES,
     views: Views = "alias",
     sizes: SizeMode = "fixed",
     strict: bool = False,
@@ -80,42 +94,22 @@ def functionalize(
 ) -> fx.GraphModule:
     """The function, or graph module, as a graph module that mutates only its inputs, at its end.
 
-    `views` says whether the graph has view ops or view-copy ops (`functional_module`).
-    `sizes="symbolic"` traces a function for all sizes, not only those of the sample arguments. The
-    sample arguments are not mutated. Raises `Refused`, with a reason, for a program that it cannot
-    compile correctly; with `strict`, also for calls that eager does not define (`undefined_calls`).
-    `noted` says that the graph has the metadata of a run on fakes of such inputs, as graphs of
-    AOTAutograd have (`noted_values`).
+    `rules` are the right ones, those of training, or planted wrong ones. `views` says whether the
+    graph has view ops or view-copy ops. `sizes="symbolic"` traces a function for all sizes, not
+    only those of the sample arguments, which are not mutated. Raises `Refused`, with a reason, for
+    a program that it cannot compile correctly; with `strict`, also for calls that eager does not
+    define. `noted`: it has the metadata of a run on fakes, as graphs of AOTAutograd have.
     """
-    return functionalize_by(
-        RULES, function, *sample_args, views=views, sizes=sizes, strict=strict, noted=noted
-    )
-
-
-def functionalize_by(
-    rules: Rules,
-    function: Callable[..., Any],
-    *sample_args: object,
-    views: Views = "alias",
-    sizes: SizeMode = "fixed",
-    strict: bool = False,
-    noted: bool = False,
-) -> fx.GraphModule:
-    """`functionalize` by any table of rules: `RULES`, those of training, or planted wrong ones."""
     if views not in ("alias", "copy"):
         raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
     captured = capture(function, sample_args, sizes)
     metas = [node.meta.get("val") for node in captured.graph.nodes if node.op == "placeholder"]
     inputs = metas if sizes == "symbolic" and captured is not function else sample_args
-    if len(metas) != len(inputs):
-        raise Refused(
-            f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given"
-        )
-    by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
+    refuse_another_number(metas, inputs)
+    by_rules = functools.partial(functionalize, rules=rules, views=views, strict=strict)
     captured = functional_branches(captured, by_rules)
     with refusals(symbolic=any(map(is_symbolic, inputs))):
-        run = NotedValues().run if noted else EAGER.run
-        semantics = dataclasses.replace(EAGER, run=run)
+        semantics = dataclasses.replace(EAGER, run=NotedValues().run) if noted else EAGER
         analysis = analyse(captured, inputs, semantics, detaches=rules.detaches)
         refuse_mutated_twice(captured, analysis, sample_args)
         if rules.detaches:
@@ -141,7 +135,7 @@ def remove_noops(
     """
     require_aten(graph_module, sample_args)
     update_metadata(graph_module, *sample_args)
-    erase_noops(graph_module, fake_mode(graph_module, sample_args), EAGER, rules)
+    erase_noops(graph_module, EAGER, rules)
     return guard_sizes(graph_module)
 
 
@@ -149,21 +143,20 @@ def reinplace(
     graph_module: fx.GraphModule,
     *sample_args: object,
     conditions: Sequence[Condition] = CONDITIONS,
-    growth: int = 1,
 ) -> fx.GraphModule:
     """Turn functional ops of a functional ATen graph into in-place ones.
 
     Changes the graph module and returns it (`put_in_place`). The sample arguments say which inputs
-    share storage; without them, the metadata of the placeholders does. `growth` is how many times
-    larger than in eager the storage of an output may be: more saves memory in the call, and costs
-    it afterwards. The decisions are in `graph_module.meta["reinplace"]`. Raises `Refused` if the
-    graph writes anything except its inputs at its end.
+    share storage; without them, the metadata of the placeholders does. An output gets no larger
+    storage than in eager (`larger_output_storage`). The decisions are in
+    `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
+    inputs at its end.
     """
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)  # a prim has no in-place form
     update_metadata(graph_module, *sample_args)
-    asked = (*conditions, larger_output_storage(growth))
-    put_in_place(graph_module, fake_mode(graph_module, sample_args), EAGER, asked)
+    asked = (*conditions, larger_output_storage)
+    put_in_place(graph_module, EAGER, asked)
     return guard_sizes(graph_module)
 
 
@@ -200,9 +193,9 @@ _CHECKS = [False]  # a stack, as `checked` nests; the last one counts
 
 
 @contextlib.contextmanager
-def checked(on: bool = True) -> Iterator[None]:
+def checked() -> Iterator[None]:
     """A context in which passes check what they require and ensure, and raise `Broken`."""
-    _CHECKS.append(on)
+    _CHECKS.append(True)
     try:
         yield
     finally:
@@ -216,8 +209,14 @@ class _Pass(PassBase):
     storage unless they did before.
     """
 
-    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph,)
-    gives: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, metadata_is_true)
+    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
+    gives: ClassVar[tuple[Invariant, ...]] = (
+        is_aten_graph,
+        is_functional,
+        metadata_is_true,
+        no_copy_reads_what_it_writes,
+        operands_have_eager_strides,
+    )
     keeps_aliases: ClassVar[bool] = True
 
     def __init__(self, *sample_args: object) -> None:
@@ -257,48 +256,21 @@ class _Pass(PassBase):
 class Functionalize(_Pass):
     """`functionalize` as a pass. It makes a new graph module, which is in the result."""
 
-    gives: ClassVar[tuple[Invariant, ...]] = (
-        is_aten_graph,
-        is_functional,
-        metadata_is_true,
-        no_copy_reads_what_it_writes,
-        operands_have_eager_strides,
-    )
+    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph,)
     keeps_aliases: ClassVar[bool] = False  # a graph with mutation has no metadata to compare with
 
-    def __init__(
-        self,
-        *sample_args: object,
-        views: Views = "alias",
-        strict: bool = False,
-        noted: bool = False,
-    ) -> None:
+    def __init__(self, *sample_args: object, **options: Unpack[Options]) -> None:
         super().__init__(*sample_args)
-        self.views, self.strict, self.noted = views, strict, noted
+        self.options = options
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Functionalize the graph module."""
-        self._made = functionalize(
-            graph_module,
-            *self.sample_args,
-            views=self.views,
-            strict=self.strict,
-            noted=self.noted,
-        )
+        self._made = functionalize(graph_module, *self.sample_args, **self.options)
         return PassResult(self._made, True)
 
 
 class RemoveNoOps(_Pass):
     """`remove_noops` as a pass."""
-
-    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
-    gives: ClassVar[tuple[Invariant, ...]] = (
-        is_aten_graph,
-        is_functional,
-        metadata_is_true,
-        no_copy_reads_what_it_writes,
-        operands_have_eager_strides,
-    )
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Erase no-ops."""
@@ -310,13 +282,9 @@ class RemoveNoOps(_Pass):
 class Reinplace(_Pass):
     """`reinplace` as a pass."""
 
-    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
-    # Not `is_functional`: this pass puts mutation back.
-    gives: ClassVar[tuple[Invariant, ...]] = (
-        is_aten_graph,
-        metadata_is_true,
-        no_copy_reads_what_it_writes,
-        operands_have_eager_strides,
+    # It puts mutation back.
+    gives: ClassVar[tuple[Invariant, ...]] = tuple(
+        invariant for invariant in _Pass.gives if invariant is not is_functional
     )
 
     def __init__(self, *sample_args: object, conditions: Sequence[Condition] = CONDITIONS) -> None:
@@ -333,15 +301,12 @@ class Reinplace(_Pass):
 def pipeline(
     function: Callable[..., Any],
     *sample_args: object,
-    views: Views = "alias",
     sizes: SizeMode = "fixed",
-    strict: bool = False,
-    noted: bool = False,
+    **options: Unpack[Options],
 ) -> fx.GraphModule:
     """The function, or graph module, functionalized, without no-ops, and reinplaced.
 
-    The keyword arguments are those of `functionalize`. Raises `Refused` if it cannot be compiled
-    correctly; with `strict`, also for calls that eager does not define (`undefined_calls`).
+    The keyword arguments, and what is raised, are those of `functionalize`.
     """
     graph_module = capture(function, sample_args, sizes)
     if sizes == "symbolic":
@@ -350,7 +315,7 @@ def pipeline(
             node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"
         )
     # Only the first pass needs sample arguments: it leaves true metadata for the others.
-    first = Functionalize(*sample_args, views=views, strict=strict, noted=noted)
+    first = Functionalize(*sample_args, **options)
     return run_passes(graph_module, first, RemoveNoOps(), Reinplace())
 
 

@@ -71,15 +71,6 @@ def is_contiguous(tensor: torch.Tensor) -> bool:
     return equal(tensor.stride(), tuple(contiguous_strides(tensor.shape)))
 
 
-def has_contiguous_unused_strides(tensor: torch.Tensor) -> bool:
-    """True if each dimension of size one has the stride that it has in a contiguous tensor."""
-    ones = [dim for dim, size in enumerate(tensor.shape) if known(size == 1)]
-    if not ones:
-        return True
-    strides = contiguous_strides(tensor.shape)
-    return all(known(tensor.stride(dim) == strides[dim]) for dim in ones)
-
-
 @dataclass(frozen=True, slots=True)
 class Region:
     """Bytes of one storage: start, elements per dimension, byte strides, bytes per element."""
@@ -92,17 +83,22 @@ class Region:
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Region:
         """The region of a tensor in its storage."""
-        item = tensor.element_size()
+        layout = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+        return cls.of_layout(*layout, tensor.element_size())
+
+    @classmethod
+    def of_layout(
+        cls, sizes: Sequence[Size], strides: Sequence[Size], offset: Size, itemsize: int
+    ) -> Region:
+        """The region of a layout, whose strides and offset count elements."""
         # The stride of a dimension of size one is never used. Without it, equal regions have equal
         # fields more often.
-        kept = [
-            (n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if not known(n == 1)
-        ]
+        kept = [(n, s) for n, s in zip(sizes, strides, strict=True) if not known(n == 1)]
         return cls(
-            tensor.storage_offset() * item,
+            offset * itemsize,
             tuple(n for n, _ in kept),
-            tuple(s * item for _, s in kept),
-            item,
+            tuple(s * itemsize for _, s in kept),
+            itemsize,
         )
 
     @property

@@ -3,8 +3,7 @@
 One walk over the graph, in order. For each functional op there are `candidates`: to write its
 result into its first operand, or into another one if the op has an `out=` form; for a
 scatter, to store its source straight into its base. The first candidate that meets all `conditions`
-is applied at once, so later decisions see the graph as it is then. A decision that costs more later
-than it saves is taken back by `backtracking`.
+is applied at once, so later decisions see the graph as it is then.
 
 The specification is the docstring of `torch.fx.passes.reinplace.reinplace`. Differences:
 
@@ -23,30 +22,30 @@ The specification is the docstring of `torch.fx.passes.reinplace.reinplace`. Dif
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from aliasproof.reference_pass.alias_analysis import same_view
-from aliasproof.reference_pass.backtracking import BacktrackPoints, Walk, best_walk
-from aliasproof.reference_pass.candidates import Candidate, How, candidates
-from aliasproof.reference_pass.conditions import (
-    Condition,
-    all_conditions,
-    no_later_use,
-    no_new_alias,
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
+from aliasproof.reference_pass.calls.metadata import note_value, set_value
+from aliasproof.reference_pass.calls.operator_forms import (
+    EPILOGUE,
+    aten,
+    bind,
+    facts,
+    on_copies,
+    writes,
 )
+from aliasproof.reference_pass.calls.storages import same_view
+from aliasproof.reference_pass.candidates import Candidate, How, candidates
+from aliasproof.reference_pass.conditions import Condition, all_conditions
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import on_fakes
 from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.metadata import note_value, set_value
-from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, on_copies, writes
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import stores_through
 
@@ -68,26 +67,26 @@ class Decision:
 
 def put_in_place(
     graph_module: fx.GraphModule,
-    mode: FakeTensorMode,
     semantics: Semantics = NAIVE,
     conditions: Sequence[Condition] | None = None,
 ) -> None:
     """Turn functional ops of a functional graph into in-place ones.
 
-    The metadata of the graph are true, and `mode` is that of its fakes. The conditions are
-    `all_conditions` by default. Notes the decisions in `graph_module.meta["reinplace"]`. Raises
-    `Refused` if the graph writes anything except its inputs at its end.
+    The metadata of the graph are true. The conditions are `all_conditions` by default. Notes the
+    decisions in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything
+    except its inputs at its end.
     """
     asked = all_conditions(semantics) if conditions is None else conditions
-    _require_functional(graph_module.graph)
-    graph_module.graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
-    with on_fakes(mode):
-        best = best_walk(
-            graph_module.graph,
-            lambda graph, kept: _Reinplacing(graph, mode, semantics, asked, kept).run(),
-        )
-    graph_module.graph = best.graph  # the setter also recompiles
-    graph_module.meta["reinplace"] = best.decisions
+    graph = graph_module.graph
+    for node in graph.nodes:
+        if writes(node.target) and node.target not in EPILOGUE:
+            raise Refused(
+                f"{node.format_node()} writes to its operand: functionalize the graph first"
+            )
+    graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
+    with on_fakes(fake_mode(graph_module)):
+        graph_module.meta["reinplace"] = tuple(_Reinplacing(graph, semantics, asked).run())
+    graph_module.recompile()
 
 
 def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:
@@ -96,34 +95,18 @@ def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:
     return found
 
 
-def _require_functional(graph: fx.Graph) -> None:
-    for node in graph.nodes:
-        if writes(node.target) and node.target not in EPILOGUE:
-            raise Refused(
-                f"{node.format_node()} writes to its operand: functionalize the graph first"
-            )
-
-
 class _Reinplacing:
-    """One walk. Nodes whose names are in `kept` stay out of place."""
+    """The walk over a graph."""
 
     def __init__(
-        self,
-        graph: fx.Graph,
-        mode: FakeTensorMode,
-        semantics: Semantics,
-        conditions: Sequence[Condition],
-        kept: frozenset[str],
+        self, graph: fx.Graph, semantics: Semantics, conditions: Sequence[Condition]
     ) -> None:
         self.graph = graph
-        self.mode = mode
         self.conditions = conditions
-        self.kept = kept
-        self.liveness = Liveness(graph, mode, semantics)
-        self.backtrack_points = BacktrackPoints(self.liveness)
+        self.liveness = Liveness(graph, semantics)
 
-    def run(self) -> Walk:
-        decided = []
+    def run(self) -> Iterator[Decision]:
+        """Put mutation back; gives what was decided about each node that had a candidate."""
         # A copy of the list: rewrites erase nodes and add nodes.
         for node in list(self.graph.nodes):
             # A dead node need not be in place. But a mutating call may be made for its effect.
@@ -131,33 +114,24 @@ class _Reinplacing:
                 continue
             decision = self._decide(node)
             if decision is not None:
-                decided.append(decision)
+                yield decision
         self._drop_self_copies()
         self.graph.eliminate_dead_code(has_effect)
-        return Walk(self.graph, tuple(self.backtrack_points.found), tuple(decided))
 
     def _decide(self, node: fx.Node) -> Decision | None:
         """Apply the first candidate that meets all conditions; None if there is no candidate."""
         op = str(node.args[0] if node.target is on_copies else node.target)
         refused: list[tuple[How, str, str]] = []
-        shared: list[fx.Node] = []  # destinations that failed because of who shares their memory
         for candidate in candidates(node, self.liveness):
             failure = self._failure(candidate)
             if failure is None:
                 self._apply(candidate)
                 return Decision(node.name, op, candidate.how, tuple(refused))
             refused.append((candidate.how, *failure))
-            if failure[0] in (no_later_use.__name__, no_new_alias.__name__):
-                shared += [slot.destination for slot in candidate.slots]
-        for destination in shared:
-            self.backtrack_points.look_for(destination)
         return Decision(node.name, op, None, tuple(refused)) if refused else None
 
     def _failure(self, candidate: Candidate) -> tuple[str, str] | None:
         """The name of the first condition that a candidate fails, with the reason."""
-        # To keep a scatter out of place would copy its whole base, which saves nothing.
-        if candidate.node.name in self.kept and candidate.how not in (How.REDUNDANT, How.SCATTER):
-            return "backtracking", "later nodes save more if this one is not in place"
         # A size that is unknown until the run can fail any comparison; then the answer is no.
         for condition in self.conditions:
             try:
@@ -168,28 +142,22 @@ class _Reinplacing:
                 return condition.__name__, reason
         return None
 
-    # Rewrites. ------------------------------------------------------------------------------------
+    # Rewrites. What they leave without a use is erased at the end. --------------------------------
 
     def _apply(self, candidate: Candidate) -> None:
         node = candidate.node
-        # A scatter or copy gives way to its base, with or without a copy_ in front of it.
-        if candidate.how in (How.REDUNDANT, How.SCATTER):
+        # A scatter or copy gives way to its base, and what is copied to an input to that input.
+        if candidate.how in (How.REDUNDANT, How.SCATTER, How.COPIED):
             (slot,) = candidate.slots
             if candidate.how is How.SCATTER:
                 self._store(node)
             self.liveness.replace(node, slot.destination, slot.value)
-            self._erase(node)
-            return
-        if candidate.how is How.COPIED:
-            (slot,) = candidate.slots
-            self.liveness.replace(node, slot.destination, slot.value)
-            with self.graph.inserting_after(node):
-                self._new(candidate.op, candidate.args)
+            if candidate.how is How.COPIED:
+                with self.graph.inserting_after(node):
+                    self._new(candidate.op, candidate.args)
             return
         had_tuple = isinstance(node.meta["val"], tuple) or node.target is on_copies
         node.target, node.args, node.kwargs = candidate.op, candidate.args, candidate.kwargs
-        for slot in candidate.slots:
-            self.backtrack_points.note(slot.destination, node)
         self.liveness.replace_all(  # (4)
             (slot.result, slot.destination, slot.value)
             for slot in candidate.slots
@@ -198,17 +166,6 @@ class _Reinplacing:
         self._set_value(candidate)
         if had_tuple:
             self._renumber(node, candidate.op)
-        # What picked a result out of a list is dead now, and so is the cast of `How.CAST_BACK`.
-        for user in list(node.users):
-            if user.target is operator.getitem and not user.users:
-                self._erase(user)
-        for slot in candidate.slots:
-            if (
-                slot.result is not None
-                and slot.result is not node
-                and slot.result.target is not operator.getitem
-            ):
-                self._erase(slot.result)
 
     def _set_value(self, candidate: Candidate) -> None:
         node, returns = candidate.node, candidate.op._schema.returns
@@ -217,7 +174,7 @@ class _Reinplacing:
             (slot,) = candidate.slots
             note_value(node, slot.destination.meta["val"])
         else:
-            set_value(node, self.mode, self.liveness.semantics)
+            set_value(node, self.liveness.semantics)
 
     def _store(self, node: fx.Node) -> None:
         """(3a) A scatter as a view and a copy_."""
@@ -233,7 +190,7 @@ class _Reinplacing:
         if op is aten.copy_.default:
             note_value(new, args[0].meta["val"])  # it hands back what it writes
         else:
-            set_value(new, self.mode, self.liveness.semantics)
+            set_value(new, self.liveness.semantics)
             self.liveness.views.add(new)
         self.liveness.position[new] = self.liveness.position[new.next]
         return new
@@ -249,14 +206,9 @@ class _Reinplacing:
                 continue
             if single:  # then a call returns the tensor itself, not a tuple
                 self.liveness.replace(user, node, user.meta["val"])
-                self._erase(user)
             else:
                 user.args = (node, fresh[index])
                 self.liveness.follow([user])
-
-    def _erase(self, node: fx.Node) -> None:
-        if not node.users:
-            self.graph.erase_node(node)
 
     def _drop_self_copies(self) -> None:
         """(5) Erase each copy_ of data that is at its destination already."""

@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
-from aliasproof.reference_pass.nested import on_values
+from aliasproof.reference_pass.calls.nested import on_values
+from aliasproof.reference_pass.calls.operator_forms import in_place_form
 from aliasproof.reference_pass.regions import equal, known
 
 if TYPE_CHECKING:  # these files ask
-    from aliasproof.reference_pass.alias_analysis import Effect
+    from aliasproof.reference_pass.alias_analysis import Analysis, Effect
     from aliasproof.reference_pass.candidates import Candidate
     from aliasproof.reference_pass.environment import Environment
     from aliasproof.reference_pass.noops import Duplicate
@@ -43,24 +45,23 @@ def run_as_written(node: fx.Node, values: Values) -> Any:
     return node.target(*args, **kwargs)
 
 
-def is_never(op: object) -> bool:
-    """False for each operator."""
+def never(*asked: object) -> bool:
+    """No: a call does nothing that its schema does not say."""
     return False
 
 
-def rounds_alike(node: fx.Node, values: Values) -> bool:
-    """False: a call computes the same bits for all strides."""
-    return False
+def none(*asked: object) -> None:
+    """None: there is no such value."""
 
 
-def has_plain_form(env: Environment, node: fx.Node, effect: Effect) -> bool:
-    """False: each call has a plain functional form."""
-    return False
-
-
-def holds_nothing(node: fx.Node) -> Iterable[fx.Node]:
-    """No value: a call is done when it returns."""
+def nothing(*asked: object) -> tuple[()]:
+    """Nothing: there are no such values."""
     return ()
+
+
+def form_by_schema(node: fx.Node) -> OpOverload | None:
+    """The operator that the schemas name, such as `add_` for `add`."""
+    return in_place_form(node.target) if isinstance(node.target, OpOverload) else None
 
 
 def same_layout(candidate: Candidate) -> str | None:
@@ -98,25 +99,34 @@ class Semantics:
     # `DataDependent` for a call that fakes cannot run.
     run: Callable[[fx.Node, Values], Any] = run_as_written
 
+    # (a call, the values of its operands) -> what it copies, as a view, if that is more than its
+    # operand shows; or None.
+    copied_view: Callable[[fx.Node, Values], torch.Tensor | None] = none
+
     # True if a functional op copies the whole storage of its first operand, and not only the bytes
     # that the operand covers. So the result has the operand's offset, and `as_strided` of the
     # result shows bytes from around the operand.
-    copies_whole_storage: Callable[[object], bool] = is_never
+    copies_whole_storage: Callable[[object], bool] = never
 
-    # Calls of no schema that are one functional call: they read their operands, and return new
-    # tensors.
-    higher_order: frozenset[object] = frozenset()
+    # Each storage that is such a copy, and its original, if the copy is seen around its tensor.
+    copied_whole: Callable[[Analysis], Iterable[tuple[int, int]]] = nothing
+
+    # The nodes of a graph that read more of a storage than their first operand shows.
+    reads_whole: Callable[[fx.Graph], Iterable[fx.Node]] = nothing
 
     # (a call, the values of its operands and its own) -> True if the bits that it computes may
     # depend on the strides of its operands. Those must be as in eager then.
-    rounds_by_strides: Callable[[fx.Node, Values], bool] = rounds_alike
+    rounds_by_strides: Callable[[fx.Node, Values], bool] = never
 
     # A call that needs more than current values of its operands: emits what does the same in the
     # new graph, and returns True. False for all other calls.
-    call_in_eager: Callable[[Environment, fx.Node, Effect], bool] = has_plain_form
+    call_in_eager: Callable[[Environment, fx.Node, Effect], bool] = never
+
+    # The operator that writes what a functional call computes to its operands, with the same bits.
+    in_place_form: Callable[[fx.Node], OpOverload | None] = form_by_schema
 
     # The values whose memory a call may use after it has returned.
-    held: Callable[[fx.Node], Iterable[fx.Node]] = holds_nothing
+    held: Callable[[fx.Node], Iterable[fx.Node]] = nothing
 
     # When a result may be in the memory of an operand, and a copy be its original, in spite of
     # their layouts and of rounding: the reasons against it, as in `conditions.py` and `noops.py`.

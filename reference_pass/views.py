@@ -25,8 +25,8 @@ from typing import Any, TypeAlias
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.emission import Emitter
-from aliasproof.reference_pass.operator_forms import aten, bind, unbind
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, unbind
 from aliasproof.reference_pass.regions import Size, known
 
 Arguments: TypeAlias = tuple[Any, ...]  # of a view op, without the tensor that comes first
@@ -226,18 +226,22 @@ def stores_through(scatter: fx.Node) -> tuple[OpOverload, tuple[Any, ...]]:
 class ViewCall:
     """One result of a call of a view op.
 
-    `given` are the arguments by name, without the tensor. `sizes` are those of the result, `index`
-    its index among several results, and `before` are the sizes of the results of smaller index.
-    `conj` says that the tensor has the lazy conjugate bit.
+    `given` are the arguments by name, without the tensor. `sizes` are those of the result, and
+    `before` those of the results that come before it. `conj` says that the tensor has the lazy
+    conjugate bit.
     """
 
     op: Any  # an overload, if `VIEW_STEPS` has a line for it
     given: dict[str, Any]
     # Not the tensors: a later call may change the metadata of these objects (`squeeze_`).
     sizes: tuple[Size, ...]
-    index: int
     before: Sequence[tuple[Size, ...]]
     conj: bool
+
+    @property
+    def index(self) -> int:
+        """The index of the result among several."""
+        return len(self.before)
 
 
 ToSteps: TypeAlias = Callable[[ViewCall], list[ViewStep] | None]

@@ -9,8 +9,8 @@ import torch
 from torch import fx
 
 from aliasproof.faults.fault import Fault, instead_of, instead_of_entries
+from aliasproof.reference_pass.calls.nested import nodes_in
 from aliasproof.reference_pass.liveness import NOTES, Liveness, Memory, contents_read
-from aliasproof.reference_pass.nested import nodes_in
 from aliasproof.reference_pass.regions import Region
 
 

@@ -11,10 +11,16 @@ from torch._ops import OpOverload
 
 from aliasproof.faults.fault import Fault, Passes, after_reinplace, weaker_condition
 from aliasproof.reference_pass import conditions
-from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.calls.operator_forms import (
+    aten,
+    facts,
+    is_pointwise,
+    out_form,
+    writes,
+)
+from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import Candidate
 from aliasproof.reference_pass.conditions import Condition
-from aliasproof.reference_pass.operator_forms import aten, facts, is_pointwise, out_form, writes
 from aliasproof.reference_pass.pipeline import CONDITIONS
 from aliasproof.reference_pass.regions import Region, is_dense, overlap
 

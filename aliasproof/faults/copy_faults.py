@@ -15,7 +15,8 @@ from aliasproof.faults.fault import (
     instead_of_entries,
     weaker_noop_rule,
 )
-from aliasproof.reference_pass.alias_analysis import encoding, same_view, storage_of
+from aliasproof.reference_pass.calls.operator_forms import facts
+from aliasproof.reference_pass.calls.storages import encoding, same_view, storage_of
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.liveness import is_view, stored_over
 from aliasproof.reference_pass.noops import (
@@ -25,7 +26,6 @@ from aliasproof.reference_pass.noops import (
     original_is_not_overwritten,
     same_metadata,
 )
-from aliasproof.reference_pass.operator_forms import facts
 from aliasproof.reference_pass.regions import Region, overlap
 from aliasproof.reference_pass.views import SCATTERS
 

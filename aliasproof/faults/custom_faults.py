@@ -9,10 +9,12 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.faults.fault import Fault, after_functionalize, after_noops, instead_of
-from aliasproof.reference_pass.copied_operands import Layout
+from aliasproof.reference_pass.calls.copied_operands import Layout
+from aliasproof.reference_pass.calls.nested import nodes_in
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque, on_copies
+from aliasproof.reference_pass.eager.opaque_calls import layouts_in_eager
 from aliasproof.reference_pass.environment import Environment
-from aliasproof.reference_pass.functional_calls import layouts_in_eager
-from aliasproof.reference_pass.operator_forms import bind, facts, is_opaque, on_copies
+from aliasproof.reference_pass.regions import contiguous_strides
 
 
 def second_write_of_an_operator_is_lost(graph_module: fx.GraphModule) -> None:
@@ -57,10 +59,15 @@ def operands_do_not_share_memory(
 def operator_gets_another_layout(
     env: Environment, op: OpOverload, given: dict[str, Any]
 ) -> list[Layout] | None:
-    """A custom operator gets an operand with other strides, or at another offset, than in eager."""
+    """A custom operator gets a dense copy of an operand that has gaps, or an offset, in eager."""
     layouts = layouts_in_eager(env, op, given)
-    shared = layouts is not None and len({layout[0] for layout in layouts}) < len(layouts)
-    return layouts if shared else None
+    if layouts is None or len({layout[0] for layout in layouts}) < len(layouts):
+        return layouts
+    values = [value.meta["val"] for value in nodes_in(env.arguments(given))]
+    return [
+        (number, value.numel() * value.itemsize, 0, tuple(contiguous_strides(value.shape)), *bits)
+        for value, (number, _, _, _, *bits) in zip(values, layouts, strict=True)
+    ]
 
 
 def operators_see_no_layout(user: fx.Node) -> bool:
@@ -76,8 +83,8 @@ FAULTS: tuple[Fault, ...] = (
         "step of functionalize: the new contents of each written argument are written",
     ),
     after_noops(operator_writes_without_a_copy, "pytorch/pytorch#198031"),
-    instead_of("layouts_in_eager", operands_do_not_share_memory, _LAID_OUT, "functional_calls"),
-    instead_of("layouts_in_eager", operator_gets_another_layout, _LAID_OUT, "functional_calls"),
+    instead_of("layouts_in_eager", operands_do_not_share_memory, _LAID_OUT, "eager.opaque_calls"),
+    instead_of("layouts_in_eager", operator_gets_another_layout, _LAID_OUT, "eager.opaque_calls"),
     instead_of(
         "shows_layout",
         operators_see_no_layout,

@@ -8,8 +8,8 @@ from torch import fx
 
 from aliasproof.faults.fault import Fault, Inputs, Passes, after_functionalize, after_noops, fault
 from aliasproof.programs.values import clone_inputs
-from aliasproof.reference_pass.alias_analysis import operand_storages, storage_of
-from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.storages import operand_storages, storage_of
 from aliasproof.reference_pass.regions import Region, is_dense
 from aliasproof.targets.target import Build, Function
 

@@ -24,17 +24,16 @@ from torch._ops import OpOverload
 
 from aliasproof.programs.errors import InternalError
 from aliasproof.reference_pass.conditions import Condition
-from aliasproof.reference_pass.functionalize import RULES
+from aliasproof.reference_pass.functionalize import RULES, Rules
 from aliasproof.reference_pass.noops import NoOpRule
 from aliasproof.reference_pass.pipeline import (
     CONDITIONS,
     NOOP_RULES,
-    functionalize_by,
+    functionalize,
     reinplace,
     remove_noops,
     update_metadata,
 )
-from aliasproof.reference_pass.rules import Rules
 from aliasproof.targets.reference import CONTRACT, staged
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import untraced
@@ -90,7 +89,7 @@ class Passes:
         """Build as the target `reference` does."""
         function = untraced(function)
         with self.within():
-            functional = functionalize_by(self.rules, function, *inputs)
+            functional = functionalize(function, *inputs, rules=self.rules)
             functional = _rewritten(functional, self.functional)
             plain = remove_noops(copy.deepcopy(functional), rules=self.noop_rules)
             plain = _rewritten(plain, self.plain)

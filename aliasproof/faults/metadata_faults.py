@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from aliasproof.faults.fault import Fault, Inputs, after_noops, after_reinplace, fault
 from aliasproof.oracles.stage import Stage
-from aliasproof.reference_pass.alias_analysis import operand_storages, storage_of
-from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, unbind, writes
+from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind, unbind, writes
+from aliasproof.reference_pass.calls.storages import operand_storages, storage_of
 from aliasproof.reference_pass.pipeline import functionalize
 from aliasproof.targets.target import Build, Function
 from aliasproof.targets.tracing import untraced

@@ -9,7 +9,8 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.faults.fault import Fault, after_functionalize, instead_of
-from aliasproof.reference_pass.alias_analysis import Effect, Geometry
+from aliasproof.reference_pass.alias_analysis import Effect
+from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.epilogue import _Epilogue
 from aliasproof.reference_pass.functionalize import _mutate_metadata

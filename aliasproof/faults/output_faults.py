@@ -9,9 +9,9 @@ import torch
 from torch import fx
 
 from aliasproof.faults.fault import Fault, after_functionalize, by_rule
-from aliasproof.reference_pass.alias_analysis import Geometry, storage_of
-from aliasproof.reference_pass.nested import nodes_in
-from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.calls.nested import nodes_in
+from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.storages import Geometry, storage_of
 from aliasproof.reference_pass.regions import Size, contiguous_strides
 
 

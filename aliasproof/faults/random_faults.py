@@ -10,8 +10,8 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.faults.fault import Fault, after_functionalize
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import facts, on_copies
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import facts, on_copies
 
 
 def _random_nodes(graph_module: fx.GraphModule) -> list[fx.Node]:

@@ -10,10 +10,10 @@ from torch import fx
 
 from aliasproof.faults.fault import Fault, by_rule, by_table
 from aliasproof.reference_pass import views
-from aliasproof.reference_pass.alias_analysis import Geometry
 from aliasproof.reference_pass.bases import StorageUses
-from aliasproof.reference_pass.emission import Emitter
-from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.regions import Size
 from aliasproof.reference_pass.views import (
     SPLITS,

@@ -8,9 +8,9 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.faults.fault import Fault, after_functionalize, by_rule, instead_of
-from aliasproof.reference_pass import operand_reads
+from aliasproof.reference_pass.calls import operand_reads
+from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.functionalize import RULES
-from aliasproof.reference_pass.operator_forms import aten
 from aliasproof.reference_pass.views import SCATTERS
 
 
@@ -87,7 +87,7 @@ FAULTS: tuple[Fault, ...] = (
     instead_of(
         "overwrites",
         masked_write_counts_as_overwrite,
-        "overwrites of reference_pass/operand_reads.py",
+        "overwrites of reference_pass/calls/operand_reads.py",
         "liveness",
         rules=replace(RULES, overwrites=masked_write_counts_as_overwrite),
     ),

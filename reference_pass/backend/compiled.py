@@ -62,23 +62,24 @@ from aliasproof.reference_pass.backend.input_layouts import (
     input_layouts,
     shares_with_attribute,
 )
+from aliasproof.reference_pass.backend.list_inputs import taking_a_list
 from aliasproof.reference_pass.backend.observed_run import Observed, compiling
 from aliasproof.reference_pass.backend.output_views import detach_new_outputs
 from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
-from aliasproof.reference_pass.backtracking import has_higher_peak
+from aliasproof.reference_pass.calls.emission import copied
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalised
+from aliasproof.reference_pass.capture.footprint import has_higher_peak
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import writes_inputs
+from aliasproof.reference_pass.eager.history import LostHistory, lost_where_torch_raises
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views
-from aliasproof.reference_pass.graph_copies import copied, taking_a_list
-from aliasproof.reference_pass.history import LostHistory, lost_where_torch_raises
 from aliasproof.reference_pass.pipeline import (
     Functionalize,
     Reinplace,
     RemoveNoOps,
-    functionalize_by,
+    functionalize,
     run_passes,
 )
 
@@ -187,9 +188,8 @@ class Compiled:
         return layouts, (*values, *self._values_of_floats(inputs))
 
     def _values_of_floats(self, inputs: Sequence[Any]) -> tuple[str, ...]:
-        if not self.by_value:
-            return ()
-        return tuple(exactly(inputs[index].item()) for index in self.floats)
+        floats = self.floats if self.by_value else ()
+        return tuple(exactly(inputs[index].item()) for index in floats)
 
     def _layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         # Only a trace asks who requires a gradient. The examples of AOTAutograd do not say it.
@@ -303,7 +303,7 @@ class Compiled:
         anywhere: bool,
     ) -> Trained | None:
         """The captured graph without mutation, differentiated, and its epilogue."""
-        functional = functionalize_by(TRAINING, captured, *new_fakes(), views=self.views)
+        functional = functionalize(captured, *new_fakes(), rules=TRAINING, views=self.views)
         if anywhere and self._depends_on_location(functional):
             return None
         refuse_flattened(captured, functional)

@@ -4,7 +4,7 @@
         x.add_(1)
         return x * w, x[0]                 epilogue:    copy_(x, x1); v = select(x, 0, 0)
 
-The captured graph is functionalized as autograd sees it (`history`). What has no mutation and
+The captured graph is functionalized as autograd sees it (`eager.history`). What has no mutation and
 returns no views is differentiated. The epilogue runs after it, in eager, as part of the program:
 so autograd gives each input its new history, and each view its base.
 """
@@ -27,12 +27,17 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import storage_of
-from aliasproof.reference_pass.backend.opaque_calls import opaque_call
-from aliasproof.reference_pass.emission import checkpoint_tags
-from aliasproof.reference_pass.functionalize import RULES, has_effect
-from aliasproof.reference_pass.graph_copies import with_graph
-from aliasproof.reference_pass.history import (
+from aliasproof.reference_pass.backend.calls_on_copies import opaque_call
+from aliasproof.reference_pass.calls.emission import checkpoint_tags, with_graph
+from aliasproof.reference_pass.calls.nested import nodes_in, on_values, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import (
+    EPILOGUE,
+    WRITTEN_IN_PLACE,
+    aten,
+    on_copies,
+)
+from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.eager.history import (
     COMPARISONS,
     HAS_GRADIENT,
     PARTS,
@@ -47,15 +52,9 @@ from aliasproof.reference_pass.history import (
     store,
     with_written,
 )
+from aliasproof.reference_pass.functionalize import RULES, has_effect
 from aliasproof.reference_pass.liveness import is_view
-from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
-from aliasproof.reference_pass.operator_forms import (
-    EPILOGUE,
-    WRITTEN_IN_PLACE,
-    aten,
-    on_copies,
-)
-from aliasproof.reference_pass.semantics import is_never
+from aliasproof.reference_pass.semantics import never
 from aliasproof.reference_pass.views import INVERSES
 
 # Functionalization as autograd sees a program.
@@ -68,7 +67,7 @@ TRAINING = replace(
         aten.as_strided.default: of_as_strided,
     },
     functional_form=differentiable_form,
-    overwrites=is_never,  # eager hands zeros to what the old contents were computed from
+    overwrites=never,  # eager hands zeros to what the old contents were computed from
     detaches=True,
 )
 

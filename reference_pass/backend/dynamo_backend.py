@@ -19,6 +19,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.descriptors import AOTInput
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
+from aliasproof.reference_pass.backend.calls_on_copies import on_copies_again
 from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.backend.dynamo_graphs import (
     is_beyond_aot,
@@ -27,7 +28,6 @@ from aliasproof.reference_pass.backend.dynamo_graphs import (
     with_regions_called,
 )
 from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
-from aliasproof.reference_pass.backend.opaque_calls import on_copies_again
 from aliasproof.reference_pass.backend.partitioning import (
     donate_nothing,
     has_wrappers,
@@ -35,9 +35,9 @@ from aliasproof.reference_pass.backend.partitioning import (
     partition,
 )
 from aliasproof.reference_pass.capture.aten_graphs import composites_of_eager, differentiable_lstm
+from aliasproof.reference_pass.eager.history import LostHistory
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.functionalize import Views
-from aliasproof.reference_pass.history import LostHistory
 
 _log = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ import torch
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from aliasproof.reference_pass.alias_analysis import Storages
+from aliasproof.reference_pass.calls.emission import with_graph
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import aten, writes
+from aliasproof.reference_pass.calls.storages import Storages
 from aliasproof.reference_pass.capture.trace_modes import unfolded
-from aliasproof.reference_pass.graph_copies import with_graph
-from aliasproof.reference_pass.history import slides
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import aten, writes
+from aliasproof.reference_pass.eager.history import slides
 
 
 def may_write(graph_module: fx.GraphModule) -> bool:

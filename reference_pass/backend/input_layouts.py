@@ -19,8 +19,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.autograd import forward_ad
 
-from aliasproof.reference_pass.copied_operands import view_in
-from aliasproof.reference_pass.fake_tensors import refuse_without_regions, without_record_of_views
+from aliasproof.reference_pass.calls.copied_operands import view_in
+from aliasproof.reference_pass.calls.fake_tensors import (
+    refuse_without_regions,
+    without_record_of_views,
+)
 
 
 class Detail(enum.IntEnum):

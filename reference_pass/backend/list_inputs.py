@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import fx
+from torch.fx.graph import _BoxedCodeGen
 from torch.fx.node import map_aggregate
 
-from aliasproof.reference_pass.graph_copies import copied
+from aliasproof.reference_pass.calls.emission import copied
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -56,3 +57,12 @@ def _split(placeholder: fx.Node, count: int) -> None:
 
 def _flattened(inputs: Sequence[Any]) -> list[Any]:
     return [leaf for each in inputs for leaf in (each if isinstance(each, list) else (each,))]
+
+
+def taking_a_list(compiled: fx.GraphModule) -> fx.GraphModule:
+    """The graph takes its inputs out of a list, so that it can free them after their last use."""
+    compiled.graph.set_codegen(_BoxedCodeGen())
+    compiled.recompile()
+    # Hooks would get that list: the caller checks for which sizes the graph is right.
+    compiled._forward_pre_hooks.clear()
+    return compiled

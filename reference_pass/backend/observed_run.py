@@ -25,10 +25,10 @@ from torch._ops import OpOverload
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from aliasproof.reference_pass.backend.differentiation import Runnable, Trained
+from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import bind, facts
 from aliasproof.reference_pass.eager.observations import note
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.nested import leaves_in, on_values, tensors_in
-from aliasproof.reference_pass.operator_forms import bind, facts
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.nested import leaves_in
-from aliasproof.reference_pass.operator_forms import aten, bind
+from aliasproof.reference_pass.calls.nested import leaves_in
+from aliasproof.reference_pass.calls.operator_forms import aten, bind
 
 
 def detach_new_outputs(compiled: fx.GraphModule, captured: fx.GraphModule) -> fx.GraphModule:

@@ -14,11 +14,11 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.checkpoint import CheckpointPolicy
 
-from aliasproof.reference_pass.alias_analysis import storage_of
-from aliasproof.reference_pass.backend.opaque_calls import OPAQUE_CALL
-from aliasproof.reference_pass.history import LostHistory
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import facts, writes
+from aliasproof.reference_pass.backend.calls_on_copies import OPAQUE_CALL
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import facts, writes
+from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.eager.history import LostHistory
 
 
 def needs_autograd(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:

@@ -15,14 +15,17 @@ import torch
 from torch import fx
 from torch._C import DispatchKey
 from torch._ops import OpOverload
+from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
+from torch.utils._pytree import tree_leaves
 
-from aliasproof.reference_pass.alias_analysis import ARITHMETIC
+from aliasproof.reference_pass.alias_analysis import Analysis
+from aliasproof.reference_pass.calls.emission import with_graph
+from aliasproof.reference_pass.calls.fake_tensors import refuse_without_regions
+from aliasproof.reference_pass.calls.nested import leaves_in, nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, on_copies, unbind
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.graph_copies import with_graph
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind, on_copies, unbind
 
 # --- what is a graph of ATen calls ----------------------------------------------------------------
 #
@@ -42,6 +45,34 @@ def require_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = (
     """Raise `Refused` for a graph with other calls."""
     if (node := _other_call(graph_module, sample_args)) is not None:
         raise Refused(f"{node.format_node()} is not an ATen call; functionalize the graph first")
+
+
+def refuse_other_calls(graph_module: fx.GraphModule) -> None:
+    """Raise `Refused` for a call of which it is unknown what it reads and writes."""
+    for node in graph_module.graph.nodes:
+        if node.op in ("call_method", "call_module"):
+            raise Refused(
+                f"{node.format_node()}: a {node.op} node is not an ATen call;"
+                " trace the module with make_fx first"
+            )
+        if node.op != "call_function":
+            continue
+        for leaf in leaves_in((node.args, node.kwargs)):
+            refuse_without_regions(leaf)
+        if not isinstance(node.target, OpOverload) and node.target not in _KNOWN_CALLS:
+            raise Refused(
+                f"{node.format_node()}: {node.target} is not an ATen operator, so what it reads and"
+                " writes is unknown"
+            )
+
+
+# Functions on sizes. They take and return symbols, so they read and write no tensor.
+ARITHMETIC = {
+    *METHOD_TO_OPERATOR.values(),  # all that a trace with symbols emits
+    *(min, max, torch.sym_sum, torch.sym_int),
+}
+# `on_copies` is in graphs of this pass, and `getitem` picks results; neither writes.
+_KNOWN_CALLS = {on_copies, operator.getitem, *ARITHMETIC, *HIGHER_ORDER}
 
 
 def _other_call(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> fx.Node | None:
@@ -252,3 +283,24 @@ def differentiable_lstm() -> Iterator[None]:
         torch._decomp.decompositions, "select_one_layer_lstm_function", selected
     ):
         yield
+
+
+# A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of
+# one would not change the other, so it is refused.
+
+
+def refuse_mutated_twice(
+    captured: fx.GraphModule, analysis: Analysis, sample_args: Sequence[object]
+) -> None:
+    """Raise `Refused` if a tensor is passed twice and its metadata is mutated."""
+    given = tree_leaves(list(sample_args))
+    identities = [id(leaf) for leaf in given if isinstance(leaf, torch.Tensor)]
+    mutated = {
+        identity for effect in analysis.effects.values() for identity in effect.mutated_metadata
+    }
+    placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
+    for node, leaf in zip(placeholders, given, strict=False):
+        if id(analysis.effects[node].value) in mutated and identities.count(id(leaf)) > 1:
+            raise Refused(
+                f"one tensor is passed twice, and its metadata is mutated through {node.name}"
+            )

@@ -21,16 +21,16 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 
-from aliasproof.reference_pass.fake_tensors import without_record_of_views
-from aliasproof.reference_pass.history import HAS_GRADIENT
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import (
+from aliasproof.reference_pass.calls.fake_tensors import without_record_of_views
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     facts,
     mutates_only_metadata,
     writes,
 )
+from aliasproof.reference_pass.eager.history import HAS_GRADIENT
 
 NO_GRAD = "no grad"  # in the `meta` of a node: gradients were off at the call
 

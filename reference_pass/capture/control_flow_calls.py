@@ -15,9 +15,9 @@ from collections.abc import Callable
 import torch
 from torch import fx
 
+from aliasproof.reference_pass.calls.emission import copied
+from aliasproof.reference_pass.calls.operator_forms import writes
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.graph_copies import copied
-from aliasproof.reference_pass.operator_forms import writes
 
 _ops = torch.ops.higher_order
 

@@ -18,22 +18,24 @@ from torch._functorch import eager_transforms
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.reference_pass.calls.fake_tensors import another_fake, refuse_without_regions
+from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.capture.aten_graphs import (
     DECOMPOSITIONS,
     composites_of_eager,
     is_aten,
     normalised,
+    refuse_other_calls,
 )
 from aliasproof.reference_pass.capture.autograd_notes import (
     GradientNotes,
     as_results,
     saves_for_trace_alone,
 )
+from aliasproof.reference_pass.capture.fake_errors import refusals
 from aliasproof.reference_pass.capture.trace_modes import PythonGuard, Seeds, TraceGuard
 from aliasproof.reference_pass.eager.real_runs import current
-from aliasproof.reference_pass.exceptions import DataDependent, Refused, refusals
-from aliasproof.reference_pass.fake_tensors import another_fake, refuse_without_regions
-from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.exceptions import DataDependent, Refused
 
 SizeMode = Literal["fixed", "symbolic"]
 
@@ -54,6 +56,14 @@ def capture(
     function is traced as autograd sees it, for a graph that is differentiated later; what torch
     cannot trace raises as it does in torch.
     """
+    captured = _captured(function, sample_args, sizes, gradients)
+    refuse_other_calls(captured)
+    return captured
+
+
+def _captured(
+    function: Callable[..., Any], sample_args: Sequence[object], sizes: SizeMode, gradients: bool
+) -> fx.GraphModule:
     traced = functools.partial(_trace, sizes=sizes, gradients=gradients)
     if (
         sizes == "fixed"

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.alias_analysis import Analysis, storage_of, value_of
+from aliasproof.reference_pass.alias_analysis import Analysis
+from aliasproof.reference_pass.calls.emission import with_graph
+from aliasproof.reference_pass.calls.metadata import note_value
+from aliasproof.reference_pass.calls.operand_strides import note_strides
+from aliasproof.reference_pass.calls.operator_forms import aten, writes
+from aliasproof.reference_pass.calls.storages import storage_of, value_of
 from aliasproof.reference_pass.functionalize import has_effect
-from aliasproof.reference_pass.graph_copies import with_graph
-from aliasproof.reference_pass.invariants import other_write
-from aliasproof.reference_pass.metadata import note_value
-from aliasproof.reference_pass.operand_strides import note_strides
-from aliasproof.reference_pass.operator_forms import aten, writes
+from aliasproof.reference_pass.invariants import is_functional
 from aliasproof.reference_pass.regions import Size
 
 
@@ -32,10 +33,11 @@ def unchanged(captured: fx.GraphModule, analysis: Analysis) -> fx.GraphModule | 
         note_value(new, analysis.value(node))
         if new.op == "call_function":
             note_strides(new, _strides)
-    if other_write(graph) is not None or _reads_what_it_wrote(graph):
+    made = with_graph(captured, graph)
+    if is_functional(made) is not None or _reads_what_it_wrote(made.graph):
         return None
-    graph.eliminate_dead_code(has_effect)
-    return with_graph(captured, graph)
+    made.graph.eliminate_dead_code(has_effect)
+    return made
 
 
 def _strides(operand: fx.Node) -> Sequence[Size] | None:

@@ -7,10 +7,10 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 
-from aliasproof.reference_pass import operand_reads
+from aliasproof.reference_pass.calls import operand_reads
+from aliasproof.reference_pass.calls.operator_forms import aten, is_opaque, on_copies
 from aliasproof.reference_pass.capture.control_flow_calls import CONTROL_FLOW
 from aliasproof.reference_pass.eager.operand_access import NEEDS_ALIGNMENT
-from aliasproof.reference_pass.operator_forms import aten, is_opaque, on_copies
 
 
 def depends_on_location(graph_module: fx.GraphModule) -> bool:

@@ -18,10 +18,10 @@ from torch._dynamo.source import LocalSource
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP, ShapeEnv, free_symbols
 
-from aliasproof.reference_pass.alias_analysis import storage_of, value_of, written_tensors
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.storages import storage_of, value_of, written_tensors
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.nested import tensors_in
 
 # In the `meta` of a graph module: whether its program depends on the memory around its inputs.
 LOCATED = "located"

@@ -23,7 +23,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.calls.fake_tensors import refuse_without_regions
+from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, writes_outs_alone
+from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.capture.autograd_notes import GradientNotes
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager.fake_corrections import (
@@ -37,9 +40,6 @@ from aliasproof.reference_pass.eager.fake_corrections import (
 from aliasproof.reference_pass.eager.out_layouts import OutLayout, out_layouts
 from aliasproof.reference_pass.eager.prims import aten_of_prim
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import refuse_without_regions
-from aliasproof.reference_pass.nested import leaves_in, tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
 from aliasproof.reference_pass.regions import contiguous_strides, known, same_strides
 
 

@@ -18,17 +18,16 @@ from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, is_pointwise
 from aliasproof.reference_pass.eager.observations import as_noted, is_noted, noted_layouts
-from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE
 from aliasproof.reference_pass.eager.prims import aten_of_prim
 from aliasproof.reference_pass.eager.real_runs import with_layout_of_run
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import aten, bind, is_pointwise
+from aliasproof.reference_pass.eager.whole_storages import COPIES_STORAGE
 from aliasproof.reference_pass.regions import (
     Size,
     contiguous_strides,
     equal,
-    has_contiguous_unused_strides,
     is_contiguous,
     known,
 )
@@ -385,3 +384,12 @@ CORRECTIONS: dict[object, Correction] = {
         _ByARun(fill=1),
     ),
 }
+
+
+def has_contiguous_unused_strides(tensor: torch.Tensor) -> bool:
+    """True if each dimension of size one has the stride that it has in a contiguous tensor."""
+    ones = [dim for dim, size in enumerate(tensor.shape) if known(size == 1)]
+    if not ones:
+        return True
+    strides = contiguous_strides(tensor.shape)
+    return all(known(tensor.stride(dim) == strides[dim]) for dim in ones)

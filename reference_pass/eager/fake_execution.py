@@ -14,13 +14,9 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
-from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
-from aliasproof.reference_pass.eager.out_layouts import out_layouts
-from aliasproof.reference_pass.eager.prims import called_in_eager
-from aliasproof.reference_pass.exceptions import DataDependent, Refused
-from aliasproof.reference_pass.fake_tensors import has_data_dependent_size
-from aliasproof.reference_pass.nested import on_values, tensors_in
-from aliasproof.reference_pass.operator_forms import (
+from aliasproof.reference_pass.calls.fake_tensors import has_data_dependent_size
+from aliasproof.reference_pass.calls.nested import on_values, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     copied_view,
@@ -28,6 +24,10 @@ from aliasproof.reference_pass.operator_forms import (
     unbind,
     writes_outs_alone,
 )
+from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
+from aliasproof.reference_pass.eager.out_layouts import out_layouts
+from aliasproof.reference_pass.eager.prims import called_in_eager
+from aliasproof.reference_pass.exceptions import DataDependent, Refused
 from aliasproof.reference_pass.regions import known
 from aliasproof.reference_pass.semantics import Values
 

@@ -5,7 +5,12 @@ The naive answer is never (`semantics.same_layout`). These find out whether a us
 
 from __future__ import annotations
 
-from aliasproof.reference_pass.alias_analysis import storage_of, value_of
+from aliasproof.reference_pass.calls.emission import has_partial_element
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operand_reads import depends_on_location
+from aliasproof.reference_pass.calls.operand_strides import noted_strides
+from aliasproof.reference_pass.calls.operator_forms import WRITTEN_IN_PLACE, facts
+from aliasproof.reference_pass.calls.storages import storage_of, value_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.eager.layout_uses import (
     location_use,
@@ -17,13 +22,8 @@ from aliasproof.reference_pass.eager.operand_access import (
     rounds_by_strides,
     shows_layout,
 )
-from aliasproof.reference_pass.emission import has_partial_element
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.nested import tensors_in
 from aliasproof.reference_pass.noops import Duplicate
-from aliasproof.reference_pass.operand_reads import depends_on_location
-from aliasproof.reference_pass.operand_strides import noted_strides
-from aliasproof.reference_pass.operator_forms import WRITTEN_IN_PLACE, facts
 from aliasproof.reference_pass.regions import Size, equal, known, same_strides
 
 

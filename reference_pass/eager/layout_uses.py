@@ -15,7 +15,11 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import value_of
+from aliasproof.reference_pass.calls.metadata import run_with
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import depends_on_location
+from aliasproof.reference_pass.calls.operator_forms import aten, facts
+from aliasproof.reference_pass.calls.storages import value_of
 from aliasproof.reference_pass.eager.operand_access import (
     misaligned_by,
     reads_all_strides,
@@ -23,10 +27,6 @@ from aliasproof.reference_pass.eager.operand_access import (
     shows_layout,
 )
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.metadata import run_with
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operand_reads import depends_on_location
-from aliasproof.reference_pass.operator_forms import aten, facts
 from aliasproof.reference_pass.regions import Size, equal, is_contiguous, known, same_strides
 from aliasproof.reference_pass.views import SCATTERS
 

@@ -24,12 +24,12 @@ from torch._guards import active_fake_mode
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
+from aliasproof.reference_pass.calls.fake_tensors import fake_on
+from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import OTHER_ITEM_SIZE, depends_on_location
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, copied_view, facts, is_opaque
 from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.eager.fake_corrections import has_correction, may_be_corrected
-from aliasproof.reference_pass.fake_tensors import fake_on
-from aliasproof.reference_pass.nested import leaves_in, on_values, tensors_in
-from aliasproof.reference_pass.operand_reads import OTHER_ITEM_SIZE, depends_on_location
-from aliasproof.reference_pass.operator_forms import aten, bind, copied_view, facts, is_opaque
 from aliasproof.reference_pass.semantics import Values
 
 

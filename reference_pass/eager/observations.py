@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.nested import leaves_in, tensors_in
-from aliasproof.reference_pass.operator_forms import facts
+from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import facts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.nested import leaves_in, tensors_in
-from aliasproof.reference_pass.operand_reads import unread
-from aliasproof.reference_pass.operand_strides import called
-from aliasproof.reference_pass.operator_forms import (
+from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import unread
+from aliasproof.reference_pass.calls.operand_strides import called
+from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     functional_form,
@@ -22,12 +22,6 @@ from aliasproof.reference_pass.operator_forms import (
 from aliasproof.reference_pass.regions import Size, known
 from aliasproof.reference_pass.semantics import Values
 from aliasproof.reference_pass.views import SCATTERS
-
-# These copy the whole storage of their first operand, not only the bytes that the operand covers.
-# So the result has the operand's offset, and `as_strided` of the result shows bytes from around the
-# operand. They raise if the storage ends with a part of an element.
-COPIES_STORAGE = {aten.copy.default, *SCATTERS}
-
 
 # Whether a view as a larger dtype is possible depends on the offset of its operand.
 # A copy of such a view is made by way of the view.

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import facts, functional_call, functional_form
 from aliasproof.reference_pass.eager.fake_corrections import true_result
 from aliasproof.reference_pass.eager.real_runs import with_layout_of_run
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import facts, functional_call, functional_form
 from aliasproof.reference_pass.regions import Size
 
 

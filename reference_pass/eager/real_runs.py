@@ -16,8 +16,8 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import _disable_current_modes
 
-from aliasproof.reference_pass.nested import leaves_in, tensors_in
-from aliasproof.reference_pass.operator_forms import facts
+from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import facts
 from aliasproof.reference_pass.regions import Size
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)

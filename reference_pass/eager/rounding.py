@@ -6,8 +6,10 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls import operator_forms
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import WRITTEN_IN_PLACE, aten, bind
 from aliasproof.reference_pass.candidates import Candidate, How
-from aliasproof.reference_pass.operator_forms import WRITTEN_IN_PLACE, aten, bind, in_place_form
 from aliasproof.reference_pass.views import SCATTERS
 
 
@@ -59,7 +61,7 @@ def _rounds_in_an_input(candidate: Candidate) -> bool:
     assert isinstance(node.target, OpOverload)
     given = bind(node.target, node.args, node.kwargs).values()
     operands = [argument for argument in given if isinstance(argument, fx.Node)]
-    others = operands if in_place_form(node.target) is None else operands[1:]
+    others = operands if operator_forms.in_place_form(node.target) is None else operands[1:]
     return any(slot.destination not in others for slot in candidate.slots)
 
 
@@ -75,3 +77,22 @@ def _loses_sign(node: fx.Node) -> bool:
     to, source = given["self"].meta["val"], given["src"].meta["val"]
     converts = {to.dtype, source.dtype} == {torch.float16, torch.float32}
     return converts and to.is_neg() != source.is_neg()
+
+
+def rounds_its_scalar(op: OpOverload, dtype: torch.dtype | None) -> bool:
+    """True if an in-place op rounds its scalar to this dtype, and its functional form does not."""
+    return op in ROUND_SCALARS and dtype in (torch.bfloat16, torch.float16)
+
+
+ROUND_SCALARS = {aten.mul_.Scalar, aten._foreach_mul_.Scalar, aten._foreach_mul_.ScalarList}
+
+
+def in_place_form(node: fx.Node) -> OpOverload | None:
+    """The operator that writes what a call computes to its operands, with the same bits."""
+    assert isinstance(node.target, OpOverload)
+    form = operator_forms.in_place_form(node.target)
+    dtypes = {tensor.dtype for tensor in tensors_in(node.meta["val"])}
+    if form is None or not any(rounds_its_scalar(form, dtype) for dtype in dtypes):
+        return form
+    # It takes the same arguments: a number for a tensor. A call on lists has no such form.
+    return aten.mul_.Tensor if form is aten.mul_.Scalar else None

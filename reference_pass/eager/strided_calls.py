@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.alias_analysis import Effect, Geometry
+from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.bases import BaseKind
+from aliasproof.reference_pass.calls.nested import on_values
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, copy_form
+from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.flattening import view_of_geometry
-from aliasproof.reference_pass.operator_forms import aten, bind, copy_form
 from aliasproof.reference_pass.regions import Size, known, same_strides
+from aliasproof.reference_pass.semantics import Values
+
+
+def copied_view(node: fx.Node, values: Values) -> torch.Tensor | None:
+    """What `as_strided_copy` copies, as a view of the storage of its operand; None for others."""
+    if node.target is not aten.as_strided_copy.default:
+        return None
+    given = on_values(bind(node.target, node.args, node.kwargs), values)
+    # Eager first resolves a lazy conjugate or negative bit into a new tensor, so what it copies is
+    # not a view of the operand's storage.
+    if given["self"].is_conj() or given["self"].is_neg():
+        return None
+    shown: torch.Tensor = aten.as_strided.default(*given.values())
+    return shown
 
 
 def call_with_strides(env: Environment, node: fx.Node, effect: Effect) -> bool:
@@ -56,8 +73,8 @@ def scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None
     given = bind(aten.as_strided_scatter.default, args, kwargs)
     (operand,) = env.views_of(node.args[0])
     assert operand.geometry is not None
-    assert effect.stored is not None
-    copy, stored = effect.shows[id(effect.value)], effect.stored
+    copy = effect.shows[id(effect.value)]
+    stored = _stored(env, node, copy)
     nbytes = env.analysis.nbytes[copy.storage]
     target = (given["size"], given["stride"], stored.offset)
     if _has_geometry(
@@ -73,6 +90,20 @@ def scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None
         # The program sees bytes around the result, and the source can be stored there.
         target_view = view_of_geometry(view.storage, stored, view.storage.base)
         view.storage.write(target_view, given["src"])
+
+
+def _stored(env: Environment, node: fx.Node, copy: Geometry) -> Geometry:
+    """Where the call puts its source, as a view of its result."""
+    op = aten.as_strided_scatter.default
+    given = on_values(bind(op, node.args, node.kwargs), env.analysis.value)
+    offset = given.get("storage_offset")
+    return replace(
+        copy,
+        sizes=tuple(given["size"]),
+        strides=tuple(given["stride"]),
+        offset=copy.offset if offset is None else offset,
+        detached=False,
+    )
 
 
 def _has_geometry(value: fx.Node, geometry: Geometry, nbytes: Size) -> bool:

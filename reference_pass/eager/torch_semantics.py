@@ -7,22 +7,39 @@ from collections.abc import Iterator
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
+from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.eager import fake_execution
+from aliasproof.reference_pass.eager.exact_calls import call_of_exact_bits
 from aliasproof.reference_pass.eager.layout_conditions import (
     no_use_of_location,
     same_location,
     same_stride,
 )
-from aliasproof.reference_pass.eager.operand_access import COPIES_STORAGE, rounds_by_strides
-from aliasproof.reference_pass.eager.rounding import same_bits
-from aliasproof.reference_pass.eager.strided_calls import call_with_strides
+from aliasproof.reference_pass.eager.opaque_calls import call_of_other_library
+from aliasproof.reference_pass.eager.operand_access import rounds_by_strides
+from aliasproof.reference_pass.eager.overlapping_items import call_of_overlapping_items
+from aliasproof.reference_pass.eager.rounding import in_place_form, same_bits
+from aliasproof.reference_pass.eager.strided_calls import call_with_strides, copied_view
+from aliasproof.reference_pass.eager.whole_storages import (
+    copied_whole,
+    copies_whole_storage,
+    reads_whole,
+)
+from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.semantics import Semantics
 
 
-def copies_whole_storage(op: object) -> bool:
-    """True for a `copy`, or a scatter (`COPIES_STORAGE`)."""
-    return op in COPIES_STORAGE
+def call_in_eager(env: Environment, node: fx.Node, effect: Effect) -> bool:
+    """Emit a call that needs more than current values: the first that knows the call does it."""
+    return any(emit(env, node, effect) for emit in _CALLS)
+
+
+_CALLS = (
+    call_with_strides,
+    call_of_other_library,
+    call_of_overlapping_items,
+    call_of_exact_bits,
+)
 
 
 def held_by_collective(node: fx.Node) -> Iterator[fx.Node]:
@@ -50,10 +67,13 @@ _COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd"}
 
 EAGER = Semantics(
     run=fake_execution.run,
+    copied_view=copied_view,
     copies_whole_storage=copies_whole_storage,
-    higher_order=HIGHER_ORDER,
+    copied_whole=copied_whole,
+    reads_whole=reads_whole,
     rounds_by_strides=rounds_by_strides,
-    call_in_eager=call_with_strides,
+    call_in_eager=call_in_eager,
+    in_place_form=in_place_form,
     held=held_by_collective,
     conditions=(same_bits, same_stride, same_location),
     noop_rules=(no_use_of_location,),

@@ -17,10 +17,9 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.alias_analysis import Analysis, Geometry
-from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.operator_forms import (
+from aliasproof.reference_pass.alias_analysis import Analysis
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     facts,
@@ -28,6 +27,8 @@ from aliasproof.reference_pass.operator_forms import (
     is_opaque,
     is_pointwise,
 )
+from aliasproof.reference_pass.calls.storages import Geometry
+from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import overlap, overlaps_itself
 
 

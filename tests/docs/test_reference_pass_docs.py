@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from aliasproof.explaining import explain, step_of
+from aliasproof.reference_pass.functionalize import Rules
 from aliasproof.reference_pass.pipeline import CONDITIONS
-from aliasproof.reference_pass.rules import Rules
 from aliasproof.targets.registry import TARGETS
 from aliasproof.trials.trial import Case, run_trial
 

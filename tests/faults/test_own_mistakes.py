@@ -19,7 +19,7 @@ from aliasproof.reference_pass import liveness
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
 PLANTED = """
-from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.calls.operator_forms import aten
 
 def reads_missing_metadata(graph_module):
     for node in graph_module.graph.nodes:

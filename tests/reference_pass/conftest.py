@@ -61,11 +61,11 @@ Reinplaces: TypeAlias = Callable[..., Reinplaced]
 def reinplaced() -> Reinplaces:
     """`reinplaced(program, *inputs)`: what functionalize and reinplace make of it.
 
-    It must do what eager does. `growth` is that of `reinplace`.
+    It must do what eager does.
     """
 
-    def run(program: Function, *inputs: Any, growth: int = 1) -> Reinplaced:
-        return _checked(program, functionalize(program, *inputs), *inputs, growth=growth)
+    def run(program: Function, *inputs: Any) -> Reinplaced:
+        return _checked(program, functionalize(program, *inputs), *inputs)
 
     return run
 
@@ -81,10 +81,8 @@ def reinplaced_as_written() -> Reinplaces:
     return run
 
 
-def _checked(
-    program: Function, functional: fx.GraphModule, *inputs: Tensor, growth: int = 1
-) -> Reinplaced:
-    graph_module = reinplace(functional, *inputs, growth=growth)
+def _checked(program: Function, functional: fx.GraphModule, *inputs: Tensor) -> Reinplaced:
+    graph_module = reinplace(functional, *inputs)
     target = Target(
         "reinplaced",
         "reinplace",

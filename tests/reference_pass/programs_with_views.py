@@ -58,6 +58,12 @@ def as_strided_of_a_scatter_into_a_written_input(x, y):
     return aten.diagonal_scatter.default(x, y).as_strided([1], [0])
 
 
+@on(BUFFER[2:6])
+def as_strided_around_a_scatter_into_a_written_input(x):
+    x.add_(1)
+    return aten.slice_scatter.default(x, x[:1], 0, 0, 1).as_strided([8], [1], 0) + 0
+
+
 @on(counted(3, 4), torch.tensor([1]))
 def strides_of_an_index_fill_of_a_strided_tensor(x, i):
     return aten.index_fill.int_Scalar(x[:, ::2].t(), 0, i, 7)

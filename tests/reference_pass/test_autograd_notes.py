@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.capture.autograd_notes import KEEP_HISTORY
-from aliasproof.reference_pass.operator_forms import aten, writes
 
 
 def keeps_history(op: OpOverload) -> bool:

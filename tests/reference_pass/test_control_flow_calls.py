@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.reference_pass import pipeline
 from aliasproof.reference_pass.backend import aliasproof
-from aliasproof.reference_pass.operator_forms import aten, writes
+from aliasproof.reference_pass.calls.operator_forms import aten, writes
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from aliasproof.reference_pass import operand_reads, views
+from aliasproof.reference_pass import views
 from aliasproof.reference_pass.backend import aliasproof, compiled
 from aliasproof.reference_pass.backend.differentiation import TRAINING
-from aliasproof.reference_pass.operator_forms import functional_form
+from aliasproof.reference_pass.calls import operand_reads
+from aliasproof.reference_pass.calls.operator_forms import functional_form
 
 # The inputs of one call, and the leaves whose gradients are compared.
 Inputs = Callable[[], tuple[Sequence[Tensor], Sequence[Tensor]]]

@@ -10,10 +10,10 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.calls.fake_tensors import fake_inputs, fake_mode
+from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.eager.fake_execution import _view_as
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import fake_inputs, fake_mode
 from tests.reference_pass.graphs import GRID, ROW, X, Y, analysis_of, graph_of, layout_of
 
 aten = torch.ops.aten

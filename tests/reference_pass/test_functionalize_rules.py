@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.reference_pass.functionalize import RULES
-from aliasproof.reference_pass.pipeline import functionalize_by
+from aliasproof.reference_pass.functionalize import RULES, Rules
+from aliasproof.reference_pass.pipeline import functionalize
 from aliasproof.reference_pass.regions import contiguous_strides
-from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS
 from tests.reference_pass.scene import Program, afresh, counted, seen_at_end
 
@@ -151,7 +150,7 @@ def test_by_a_wrong_rule_a_program_comes_out_wrong_that_is_right_by_the_right_on
     example = EXAMPLES[rule]
 
     def compiled(rules):
-        return functionalize_by(rules, example.program, *afresh(example.inputs))
+        return functionalize(example.program, *afresh(example.inputs), rules=rules)
 
     def seen(program):
         inputs = afresh(example.inputs)

@@ -10,8 +10,8 @@ from torch._ops import OpOverload
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.reference_pass import How, decisions, pipeline, reinplace
+from aliasproof.reference_pass.calls.operator_forms import in_place_form
 from aliasproof.reference_pass.eager.prims import aten_of_prim
-from aliasproof.reference_pass.operator_forms import in_place_form
 
 aten, prims = torch.ops.aten, torch.ops.prims
 

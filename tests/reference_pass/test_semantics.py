@@ -14,10 +14,10 @@ from torch import distributed, fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from aliasproof.reference_pass.alias_analysis import analyse
+from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import fake_mode
 from aliasproof.reference_pass.functionalize import Views, functional_module
 from aliasproof.reference_pass.invariants import operand_of_other_strides
 from aliasproof.reference_pass.noops import erase_noops
@@ -58,13 +58,33 @@ NEEDS: dict[str, dict[Views, set[str]]] = {
         "alias": {"storage_that_is_not_a_whole_number_of_elements"},
         "copy": set(),
     },
-    "call_in_eager": {
+    "copied_whole": {
+        "alias": {"as_strided_around_a_scatter_into_a_written_input"},
+        "copy": {"as_strided_around_a_scatter_into_a_written_input"},
+    },
+    "copied_view": {
         "alias": {"as_strided_copy_of_a_written_view", "as_strided_copy_of_bools"},
         "copy": {
             "as_strided_copies_of_overlapping_inputs",
             "as_strided_copy_of_a_view",
             "as_strided_copy_of_a_written_view",
             "as_strided_copy_of_bools",
+        },
+    },
+    "call_in_eager": {
+        "alias": {
+            "as_strided_copy_of_a_written_view",
+            "as_strided_copy_of_bools",
+            "dropout_in_place",
+            "random_numbers_through_a_strided_view",
+        },
+        "copy": {
+            "as_strided_copies_of_overlapping_inputs",
+            "as_strided_copy_of_a_view",
+            "as_strided_copy_of_a_written_view",
+            "as_strided_copy_of_bools",
+            "dropout_in_place",
+            "random_numbers_through_a_strided_view",
         },
     },
 }
@@ -86,9 +106,8 @@ def compiled(
     captured = capture(program, afresh(inputs))
     analysis = analyse(captured, afresh(inputs), semantics)
     made = functional_module(captured, analysis, afresh(inputs), semantics, views=views)
-    mode = fake_mode(made, ())
-    erase_noops(made, mode, semantics)
-    put_in_place(made, mode, semantics)
+    erase_noops(made, semantics)
+    put_in_place(made, semantics)
     return made
 
 
@@ -127,17 +146,9 @@ def test_without_an_answer_programs_are_wrong_that_are_right_with_it(
 
 
 def test_each_question_is_left_out_once() -> None:
-    others = {"higher_order", "rounds_by_strides", "held", "conditions", "noop_rules"}  # below
+    others = {"rounds_by_strides", "in_place_form", "held"}  # below
+    others |= {"reads_whole", "conditions", "noop_rules"}
     assert {field.name for field in fields(Semantics)} == NEEDS.keys() | others
-
-
-def test_without_its_higher_order_calls_a_branch_is_refused() -> None:
-    def program(x):
-        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
-
-    assert torch.equal(compiled(program, (counted(3),), EAGER)(counted(3)), counted(3).sin())
-    with pytest.raises(Refused, match="not an ATen operator"):
-        compiled(program, (counted(3),), replace(EAGER, higher_order=NAIVE.higher_order))
 
 
 def test_without_strides_a_sum_reads_a_dense_value() -> None:
@@ -152,6 +163,38 @@ def test_without_strides_a_sum_reads_a_dense_value() -> None:
     captured = capture(program, x)
     made = functional_module(captured, analyse(captured, x, without), x, without)
     assert "in eager [4, 1]" in (operand_of_other_strides(made, EAGER) or "")
+
+
+def test_a_copy_of_a_storage_that_is_seen_around_it_reads_all_of_the_storage() -> None:
+    def program(x):
+        whole = x + 1
+        start = aten.mul.Tensor(whole[:2], 2)  # in place, it would change what the copy shows
+        copy = aten.slice_scatter.default(whole[2:6], whole[2:3], 0, 0, 1)
+        return start.sum(), copy.as_strided([8], [1], 0) + 0
+
+    def in_place(semantics: Semantics) -> fx.GraphModule:
+        graph_module = capture(program, x)
+        refresh_metadata(graph_module, x, EAGER)
+        put_in_place(graph_module, semantics)
+        return graph_module
+
+    x = (counted(8),)
+    assert torch.equal(in_place(EAGER)(*x)[1], program(*x)[1])
+    without = replace(EAGER, reads_whole=NAIVE.reads_whole)
+    assert not torch.equal(in_place(without)(*x)[1], program(*x)[1])
+
+
+def test_without_its_in_place_form_a_product_rounds_its_scalar() -> None:
+    def program(x):
+        return aten.mul.Scalar(x + 1, 0.3)
+
+    def result(semantics: Semantics) -> torch.Tensor:
+        return compiled(program, x, semantics)(*x)  # type: ignore[no-any-return]
+
+    x = (counted(64).bfloat16(),)
+    assert torch.equal(result(EAGER), program(*x))
+    without = replace(EAGER, in_place_form=NAIVE.in_place_form)
+    assert not torch.equal(result(without), program(*x))
 
 
 def test_without_held_values_the_operand_of_a_collective_is_overwritten() -> None:

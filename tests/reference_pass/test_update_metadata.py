@@ -7,7 +7,7 @@ from unittest import mock
 import torch
 
 from aliasproof.reference_pass import functionalize, update_metadata
-from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.pipeline import metadata_is_true
 

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_symbols
 from torch.fx.node import map_aggregate
 from torch.fx.proxy import GraphAppendingTracer
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+from aliasproof.reference_pass.calls.metadata import set_value
+from aliasproof.reference_pass.calls.nested import leaves_in
+from aliasproof.reference_pass.calls.operator_forms import aten, copy_form
 from aliasproof.reference_pass.exceptions import DataDependent
-from aliasproof.reference_pass.metadata import set_value
-from aliasproof.reference_pass.nested import leaves_in
-from aliasproof.reference_pass.operator_forms import aten, copy_form
 from aliasproof.reference_pass.regions import Size, contiguous_strides
 from aliasproof.reference_pass.semantics import Semantics
 
@@ -37,11 +37,10 @@ class Emitter:
     """Adds calls to a graph and runs each on fakes, so that every `node.meta["val"]` is true.
 
     With `copies`, views are emitted as view-copy ops. `tags` go into the `meta` of each new node.
-    The caller has entered `on_fakes(mode)`.
+    The caller has entered `on_fakes`.
     """
 
     graph: fx.Graph
-    mode: FakeTensorMode
     semantics: Semantics
     copies: bool = False
     symbols: dict[str, Any] = field(default_factory=dict)
@@ -61,7 +60,7 @@ class Emitter:
         node = self.graph.create_node("call_function", target, args, kwargs, name=packet.__name__)
         node.meta.update(self.tags)
         try:
-            set_value(node, self.mode, self.semantics)
+            set_value(node, self.semantics)
         except Exception:
             self.graph.erase_node(node)  # the graph stays as it was before the call
             raise
@@ -108,7 +107,7 @@ class Emitter:
             # There are also new nodes for what the symbols are computed from.
             for node in self.graph.nodes:
                 if "val" not in node.meta:
-                    set_value(node, self.mode, self.semantics)
+                    set_value(node, self.semantics)
         if not symbols:
             return arguments
         return map_aggregate(
@@ -161,3 +160,22 @@ def has_partial_element(tensor: torch.Tensor) -> bool:
     """True if the storage size of a tensor is not a multiple of its element size."""
     # A guard, if the size is a symbol and this is not known.
     return bool(tensor.untyped_storage().nbytes() % tensor.element_size() != 0)
+
+
+# --- graph modules ------------------------------------------------------------------------------
+
+
+def with_graph(graph_module: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
+    """A graph module with the attributes of another one, and a new graph.
+
+    Its code is written when it is first called or read. So a module between two passes has none.
+    """
+    return _LazyGraphModule(graph_module, graph)
+
+
+def copied(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """A graph module with a copy of the graph, and the same attributes."""
+    graph = fx.Graph()
+    output = graph.output(graph.graph_copy(graph_module.graph, {}))
+    output.meta = dict(graph_module.graph.output_node().meta)
+    return with_graph(graph_module, graph)

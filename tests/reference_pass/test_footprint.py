@@ -1,4 +1,4 @@
-"""Backtracking of reinplacing: decisions that are taken back, and what a graph allocates."""
+"""What a graph allocates, and that the passes let no graph hold more than the program does."""
 
 from __future__ import annotations
 
@@ -8,43 +8,12 @@ from torch import fx
 
 from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.backend.observed_run import Observed
-from aliasproof.reference_pass.backtracking import (
-    MOST_RETRIES,
-    Footprint,
-    Walk,
-    best_walk,
-    footprint,
-)
-from aliasproof.reference_pass.candidates import How
+from aliasproof.reference_pass.capture.footprint import Footprint, footprint
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.pipeline import pipeline, update_metadata
 
 aten = torch.ops.aten
 NEG = aten._foreach_neg_.default
-
-
-def test_a_small_result_is_not_written_into_a_large_base_that_would_have_to_be_copied_for_it(
-    reinplaced,
-):
-    def program(x):
-        base = x + 2
-        row = -base[0]  # could be written into base
-        changed = torch.select_scatter(base, row, 0, 0)
-        return row, torch.slice_scatter(
-            base, changed[:2] + 1, 0, 0, 2
-        )  # then this would be another
-
-    done = reinplaced(program, torch.ones(3, 4), growth=3)
-    assert done.refused("neg") == "backtracking"
-    assert (done.how["add_1"], done.how["slice_scatter"]) == (How.IN_PLACE, How.REDUNDANT)
-
-
-def test_a_decision_that_costs_nothing_later_stands(reinplaced):
-    def program(x):
-        base = x + 2
-        return -base[1], base[2:] * 2
-
-    assert reinplaced(program, torch.ones(3, 4), growth=3).how["neg"] is How.IN_PLACE
 
 
 def chain(*ops):
@@ -108,16 +77,3 @@ def test_the_backend_holds_no_more_than_the_captured_graph():
     assert isinstance(found, Observed)
     assert isinstance(found.compiled, fx.GraphModule)
     assert found.compiled.graph.find_nodes(op="call_function", target=NEG)
-
-
-def test_backtracking_ends():
-    walked = []
-
-    def walk(graph, kept):
-        walked.append(kept)
-        return Walk(graph, tuple(f"n{number}" for number in range(100)), ())
-
-    module = chain(aten.neg.default)
-    update_metadata(module, torch.ones(4))
-    assert best_walk(module.graph, walk).graph is module.graph
-    assert len(walked) == len(set(walked)) == MOST_RETRIES + 1

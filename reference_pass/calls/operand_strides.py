@@ -11,8 +11,8 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.nested import nodes_in
-from aliasproof.reference_pass.operator_forms import bind, facts, on_copies
+from aliasproof.reference_pass.calls.nested import nodes_in
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, on_copies
 from aliasproof.reference_pass.regions import Size
 
 

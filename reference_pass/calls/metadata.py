@@ -24,40 +24,41 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from aliasproof.reference_pass.alias_analysis import (
+from aliasproof.reference_pass.calls.fake_tensors import (
+    fake_inputs,
+    fake_mode,
+    fake_on,
+    on_fakes,
+    refuse_another_number,
+    run_node,
+)
+from aliasproof.reference_pass.calls.nested import leaves_in, on_values
+from aliasproof.reference_pass.calls.operand_reads import is_plain_view
+from aliasproof.reference_pass.calls.operator_forms import aten, writes
+from aliasproof.reference_pass.calls.storages import (
     encoding,
     operand_storages,
     storage_of,
     value_of,
 )
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.fake_tensors import (
-    fake_inputs,
-    fake_mode,
-    fake_on,
-    on_fakes,
-    run_node,
-)
-from aliasproof.reference_pass.nested import leaves_in, on_values
-from aliasproof.reference_pass.operand_reads import is_plain_view
-from aliasproof.reference_pass.operator_forms import aten, writes
 from aliasproof.reference_pass.regions import Size, equal, known, same_strides
 from aliasproof.reference_pass.semantics import NAIVE, Semantics, Values
 
 
-def set_value(node: fx.Node, mode: FakeTensorMode, semantics: Semantics) -> Any:
+def set_value(node: fx.Node, semantics: Semantics) -> Any:
     """Run a node on the values of its operands and note the result.
 
-    The caller has entered `on_fakes(mode)`.
+    The caller has entered `on_fakes`.
     """
-    value = _moved(node, mode)
+    value = _moved(node)
     if value is None:
-        value = run(node, value_of, mode, semantics)
+        value = run(node, value_of, semantics)
     note_value(node, value)
     return value
 
 
-def _moved(node: fx.Node, mode: FakeTensorMode) -> Any:
+def _moved(node: fx.Node) -> Any:
     """The value of a view, if its operand has only moved since it was noted; else None.
 
     The operand has the layout of before, at another offset or in another storage.
@@ -75,7 +76,7 @@ def _moved(node: fx.Node, mode: FakeTensorMode) -> Any:
     if storage_of(old) != storage_of(before):
         return None
     offset = old.storage_offset() + operand.storage_offset() - before.storage_offset()
-    return fake_on(operand.untyped_storage(), offset, old, mode)
+    return fake_on(operand.untyped_storage(), offset, old, old.fake_mode)
 
 
 def _same_leaves(noted: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
@@ -104,7 +105,7 @@ def note_value(node: fx.Node, value: Any) -> None:
     node.meta["val_of"] = dependencies(node)
 
 
-def run(node: fx.Node, values: Values, mode: FakeTensorMode, semantics: Semantics) -> Any:
+def run(node: fx.Node, values: Values, semantics: Semantics) -> Any:
     """The value of a node on fakes.
 
     Where the epilogue changes the metadata of an input, the fake of the input stays as it is: it is
@@ -116,7 +117,7 @@ def run(node: fx.Node, values: Values, mode: FakeTensorMode, semantics: Semantic
     if node.target is aten.resize_.default:
         alias = aten.alias.default(values(node.args[0]))  # type: ignore[arg-type]
         return aten.resize_.default(alias, *node.args[1:])
-    return run_node(node, values, mode, semantics)
+    return run_node(node, values, semantics)
 
 
 def run_with(node: fx.Node, instead: dict[fx.Node, Any], semantics: Semantics) -> Any:
@@ -167,7 +168,7 @@ def refresh_metadata(
             if node.op in ("placeholder", "output"):
                 continue
             if not _is_current(node):
-                _refresh(node, mode, semantics)
+                _refresh(node, semantics)
                 ran += 1
     return ran
 
@@ -175,11 +176,8 @@ def refresh_metadata(
 def _set_inputs(
     placeholders: list[fx.Node], sample_args: Sequence[object], mode: FakeTensorMode
 ) -> None:
-    if sample_args and len(sample_args) != len(placeholders):
-        raise Refused(
-            f"the graph takes {len(placeholders)} inputs,"
-            f" but {len(sample_args)} sample arguments were given"
-        )
+    if sample_args:
+        refuse_another_number(placeholders, sample_args)
     if not sample_args and any("val" not in node.meta for node in placeholders):
         raise Refused("the inputs of the graph have no metadata; pass sample arguments")
     # New fakes even for existing metadata: they must be objects that no other graph changes.
@@ -215,10 +213,10 @@ def _is_value(leaf: Any) -> bool:
     return isinstance(leaf, (torch.Tensor, list, tuple, torch.SymInt))
 
 
-def _refresh(node: fx.Node, mode: FakeTensorMode, semantics: Semantics) -> None:
+def _refresh(node: fx.Node, semantics: Semantics) -> None:
     old = node.meta.get("val")
     had_note = "val_of" in node.meta
-    new = set_value(node, mode, semantics)
+    new = set_value(node, semantics)
     # Without a note, the old value was made by another pass, so its storage means nothing here.
     if had_note and can_keep(old, new, node):
         node.meta["val"] = old

@@ -19,9 +19,9 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, track_ten
 from torch.fx.node import has_side_effect
 from torch.utils import _pytree as pytree
 
-from aliasproof.reference_pass.history import LostHistory, overwriting
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.operator_forms import bind, facts, on_copies
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, on_copies
+from aliasproof.reference_pass.eager.history import LostHistory, overwriting
 
 
 class _OpaqueCall(HigherOrderOperator):

@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.fx.node import map_aggregate
+from torch.fx.node import has_side_effect, map_aggregate
 
-from aliasproof.reference_pass.copied_operands import Layout, copy_with_strides, laid_out
-from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.calls.copied_operands import Layout, copy_with_strides, laid_out
+from aliasproof.reference_pass.calls.nested import tensors_in
 
 aten = torch.ops.aten
 
@@ -236,14 +236,6 @@ def copied_view(op: OpOverload) -> OpOverload | None:
     return next((view for view in views if copy_form(view) is op), None)
 
 
-def rounds_its_scalar(op: OpOverload, dtype: torch.dtype | None) -> bool:
-    """True if an in-place op rounds its scalar to this dtype, and its functional form does not."""
-    return op in _ROUND_SCALARS and dtype in (torch.bfloat16, torch.float16)
-
-
-_ROUND_SCALARS = {aten.mul_.Scalar, aten._foreach_mul_.Scalar, aten._foreach_mul_.ScalarList}
-
-
 # The key in the metadata of a node that is the functional form of an in-place call.
 WRITTEN_IN_PLACE = "written in place"
 
@@ -301,6 +293,7 @@ def is_opaque(op: object) -> bool:
     return isinstance(op, OpOverload) and op.namespace not in ("aten", "prims")
 
 
+@has_side_effect
 def on_copies(
     op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
 ) -> tuple[Any, ...]:
@@ -328,17 +321,8 @@ def on_copies(
             if isinstance(value, (list, tuple))
             else copy_with_strides(value, located=is_opaque(op))
         )
-    return returned_and_written(op, given)
-
-
-def returned_and_written(op: OpOverload, given: dict[str, Any]) -> tuple[Any, ...]:
-    """The fresh returns of a call with these arguments, then each argument that it writes."""
-    known = facts(op)
     args, kwargs = unbind(op, given)
     returned = op(*args, **kwargs)
-    returns = (
-        returned
-        if isinstance(returned, (list, tuple)) and len(op._schema.returns) > 1
-        else (returned,)
-    )
+    several = isinstance(returned, (list, tuple)) and len(op._schema.returns) > 1
+    returns = returned if several else (returned,)
     return (*(returns[index] for index in known.fresh), *(given.get(name) for name in known.writes))

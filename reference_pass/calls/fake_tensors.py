@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import active_fake_mode
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
@@ -22,13 +23,13 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.nested import tensors_in
-from aliasproof.reference_pass.regions import Size
+from aliasproof.reference_pass.regions import Size, is_data_dependent
 from aliasproof.reference_pass.semantics import Semantics, Values
 
 
-def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> FakeTensorMode:
+def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) -> FakeTensorMode:
     """The mode of the fakes among the sample arguments or in the graph's metadata, or a new one."""
     # Fakes of two modes cannot meet in one call.
     values = (node.meta.get("val") for node in graph_module.graph.nodes)
@@ -96,6 +97,15 @@ def fake_on(
     return FakeTensor(mode, meta, like.device)
 
 
+def refuse_another_number(inputs: Sequence[object], sample_args: Sequence[object]) -> None:
+    """Raise `Refused` if a graph has another number of inputs than there are sample arguments."""
+    if len(inputs) != len(sample_args):
+        raise Refused(
+            f"the graph takes {len(inputs)} inputs, but {len(sample_args)} sample arguments were"
+            " given"
+        )
+
+
 def refuse_without_regions(leaf: object) -> None:
     """Raise `Refused` for a tensor, or dtype, that no region of a storage describes."""
     if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
@@ -145,17 +155,18 @@ def attribute(node: fx.Node) -> Any:
     return value
 
 
-def run_node(node: fx.Node, values: Values, mode: FakeTensorMode, semantics: Semantics) -> Any:
+def run_node(node: fx.Node, values: Values, semantics: Semantics) -> Any:
     """The value of a call_function or get_attr node on fakes.
 
-    The caller has entered `on_fakes(mode)`.
+    The caller has entered `on_fakes`.
     """
     if node.op == "get_attr":
+        mode = active_fake_mode()
+        assert mode is not None
         return fake_value(mode, attribute(node))
     return semantics.run(node, values)
 
 
 def has_data_dependent_size(tensor: torch.Tensor) -> bool:
     """True if a size of a tensor is not known before the run."""
-    sizes: tuple[Any, ...] = tuple(tensor.shape)
-    return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in sizes)
+    return any(map(is_data_dependent, tensor.shape))

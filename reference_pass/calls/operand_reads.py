@@ -10,7 +10,7 @@ import functools
 
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.operator_forms import aten, facts
+from aliasproof.reference_pass.calls.operator_forms import aten, facts
 
 
 @functools.cache

@@ -1,0 +1,67 @@
+"""Calls of operators of other libraries.
+
+Nothing is known of such an operator but its schema. So each operand must have the layout that it
+has in eager, and operands must share memory as in eager, if one of them is written. Usually the
+values in the new graph are so. Otherwise the call gets copies with these layouts (`on_copies`).
+What is in a storage around the operands is zero then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.alias_analysis import Effect
+from aliasproof.reference_pass.calls.copied_operands import Layout
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque, on_copies
+from aliasproof.reference_pass.environment import Environment
+from aliasproof.reference_pass.functional_calls import write_results
+from aliasproof.reference_pass.regions import is_data_dependent, known
+
+
+def call_of_other_library(env: Environment, node: fx.Node, effect: Effect) -> bool:
+    """Emit the call of such an operator on copies; False if it can be called as it is."""
+    op = node.target
+    if not isinstance(op, OpOverload) or not is_opaque(op):
+        return False
+    layouts = layouts_in_eager(env, op, bind(op, node.args, node.kwargs))
+    if layouts is None and not facts(op).writes:
+        return False
+    call = node if facts(op).random else None  # strides are among the layouts
+    args, kwargs = env.arguments(node.args, call), env.arguments(node.kwargs, call)
+    more = {} if layouts is None else {"layouts": layouts}
+    write_results(env, node, effect, env.emit.call(on_copies, op, *args, **kwargs, **more))
+    return True
+
+
+def layouts_in_eager(
+    env: Environment, op: OpOverload, given: dict[str, Any]
+) -> list[Layout] | None:
+    """The layouts of the operands in eager; None if the values in the new graph have them."""
+    operands = [tensor for leaf in nodes_in(given) for tensor in tensors_in(env.shown(leaf))]
+    values = [value.meta["val"] for value in nodes_in(env.arguments(given))]
+    views = [env.views[id(tensor)] for tensor in operands]
+    layouts = []
+    for view in views:
+        assert view.geometry is not None
+        seen = view.geometry
+        nbytes = env.nbytes[seen.storage]
+        layouts.append(
+            (seen.storage, nbytes, seen.offset, tuple(seen.strides), seen.conj, seen.neg)
+        )
+    # A call that writes nothing cannot tell whether its operands share memory.
+    shared = bool(facts(op).writes) and len({view.storage for view in views}) < len(views)
+    alike = all(map(_has_layout, values, layouts))
+    return None if alike and not shared else layouts
+
+
+def _has_layout(value: torch.Tensor, layout: Layout) -> bool:
+    _, nbytes, offset, strides, _, _ = layout
+    pairs = [*zip(value.stride(), strides, strict=True), (value.storage_offset(), offset)]
+    pairs.append((value.untyped_storage().nbytes(), nbytes))
+    # A data-dependent size has another symbol here, and no graph can compute it before.
+    return all(is_data_dependent(own) or known(own == wanted) for own, wanted in pairs)

@@ -1,0 +1,90 @@
+"""Calls on lists whose items overlap.
+
+A `_foreach_` op runs one item of its lists after the other on a CPU
+(aten/src/ATen/native/ForeachOpsKernels.cpp). If items overlap, the order shows in the results. So
+the functional form is called once per item, in that order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.alias_analysis import Effect
+from aliasproof.reference_pass.calls.nested import nodes_in
+from aliasproof.reference_pass.calls.operator_forms import aten, facts
+from aliasproof.reference_pass.calls.storages import written_tensors
+from aliasproof.reference_pass.eager.exact_calls import exactly_computed
+from aliasproof.reference_pass.environment import Environment
+from aliasproof.reference_pass.functional_calls import (
+    WritingCall,
+    computed,
+    has_lazy_bits,
+    may_overlap,
+    picked,
+)
+from aliasproof.reference_pass.functional_storage import FunctionalView
+
+
+def call_of_overlapping_items(env: Environment, node: fx.Node, effect: Effect) -> bool:
+    """Emit a call on lists whose items overlap, or `_foreach_copy_`; False for any other call."""
+    op = node.target
+    if not isinstance(op, OpOverload) or not facts(op).writes:
+        return False
+    if not op.overloadpacket.__name__.startswith("_foreach_"):
+        return False
+    call = WritingCall.of(env, node)
+    on_cpu = all(tensor.device.type == "cpu" for tensor in written_tensors(node, env.shown))
+    if op is aten._foreach_copy_.default or (on_cpu and _items_overlap(env, call)):
+        _call_item_by_item(env, call)
+        return True
+    return False
+
+
+def _items_overlap(env: Environment, call: WritingCall) -> bool:
+    """True if a call writes bytes that it reads or writes for another item as well."""
+    lists = [_item_views(env, value) for value in call.given.values()]
+    return any(
+        may_overlap(target, operand)
+        for index, target in enumerate(call.views)
+        for views in lists
+        for other, operand in enumerate(views)
+        if index != other
+    )
+
+
+def _item_views(env: Environment, value: Any) -> list[FunctionalView]:
+    """The view of each item of an argument that is a list of tensors."""
+    items = value if isinstance(value, (list, tuple)) else []
+    return [view for node in nodes_in(items) for view in env.views_of(node)]
+
+
+def _call_item_by_item(env: Environment, call: WritingCall) -> None:
+    """Each item as a call on lists of one item, whose result is written before the next one.
+
+    Eager resolves lazy bits before the call, so what has them is read before the first item. It
+    refuses to write to a list in which a tensor has them.
+    """
+    given = call.given
+    lists = [name for name, value in given.items() if isinstance(value, (list, tuple))]
+    items = dict.fromkeys(item for name in lists for item in nodes_in(given[name]))
+    resolved = {
+        item: env.emit.call(aten.clone.default, env.arguments(item))
+        for item in items
+        if any(map(has_lazy_bits, env.views_of(item)))
+    }
+    resolving = replace(env, plain=env.plain | resolved)
+    for index, view in enumerate(call.views):
+        if call.op is aten._foreach_copy_.default:
+            # The functional form copies whole storages. Of `copy` the passes know that.
+            item = {"self": given["self"][index], "src": given["src"][index]}
+            one = WritingCall(call.node, aten.copy_.default, item, [view])
+            new = computed(resolving, one)
+        else:
+            item = given | {name: [given[name][index]] for name in lists}
+            one = replace(call, given=item, views=[view])
+            (new,) = picked(env, exactly_computed(resolving, one))
+        view.storage.write(view, new)
