@@ -176,9 +176,31 @@ class _Splitting:
                 copies[node] = graph.node_copy(node, operands.__getitem__)
                 copies[node].meta = checkpoint_tags(node)
                 _differentiable(node, copies[node])
-        graph.output(tuple(copies[value] for value in self.values))
+        # A gradient of zeros for what the program detaches is not none: 0 / 0 is no number.
+        detach = aten.detach.default
+        graph.output(
+            tuple(
+                copies[value]
+                if self._has_gradient(value)
+                else graph.call_function(detach, (copies[value],))
+                for value in self.values
+            )
+        )
         graph.eliminate_dead_code(has_effect)
         return with_graph(self.functional, graph)
+
+    def _has_gradient(self, node: fx.Node) -> bool:
+        """True if the epilogue returns or writes a value, or a view of it, and detaches it not."""
+        return any(
+            user is self.output
+            or user in self.writes
+            or (
+                user in self.later
+                and user.target is not aten.detach.default
+                and self._has_gradient(user)
+            )
+            for user in node.users
+        )
 
     def epilogue(self) -> fx.GraphModule:
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()

@@ -87,9 +87,14 @@ def writes_plainly(graph_module: fx.GraphModule) -> bool:
             if tensor._version:
                 written.add(geometry.storage)
                 is_graded = node.op == "placeholder" and tensor.requires_grad
-                if is_graded or not _is_contiguous_with_operands(node):
+                if is_graded or _is_dropout(node) or not _is_contiguous_with_operands(node):
                     return False
     return all(len(seen[storage]) == 1 for storage in written)
+
+
+def _is_dropout(node: fx.Node) -> bool:
+    """True for a result that may be the operand itself, which fakes do not show."""
+    return str(getattr(node.target, "__name__", node.target)).startswith("dropout")
 
 
 def _is_contiguous_with_operands(node: fx.Node) -> bool:

@@ -213,3 +213,25 @@ def test_zeros_without_memory_are_not_written():
         return (base.as_strided((4,), (0,)), base[1:2]), [leaf]
 
     assert_as_eager(signs_and_fills, given, given)
+
+
+def writes_what_drops_nothing(x):
+    torch.dropout(x, 0.1, False).zero_()
+    return x * 2
+
+
+def detaches_what_has_no_finite_gradient(x):
+    y = (x - 1).log()
+    x.zero_()
+    return y.detach(), x * 2
+
+
+@pytest.mark.parametrize(
+    "function", [writes_what_drops_nothing, detaches_what_has_no_finite_gradient]
+)
+def test_gradients_are_of_what_the_program_has(function):
+    def given():
+        leaf = weights()
+        return (leaf * 1,), [leaf]
+
+    assert_as_eager(function, given)
