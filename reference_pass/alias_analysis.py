@@ -151,7 +151,7 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
         (tensor, analysis.storages.geometry(tensor), tensor.untyped_storage().nbytes())
         for tensor in written_tensors(node, analysis.value)
     ]
-    around = analysis.semantics.copied_view(node, analysis.value)
+    around = analysis.semantics.copied_around(node, analysis.value)
     copied = None if around is None else analysis.see(around)
     effect = Effect(_value(node, analysis), copied=copied)
     for tensor, geometry, nbytes in before:

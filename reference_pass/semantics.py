@@ -101,7 +101,7 @@ class Semantics:
 
     # (a call, the values of its operands) -> what it copies, as a view, if that is more than its
     # operand shows; or None.
-    copied_view: Callable[[fx.Node, Values], torch.Tensor | None] = none
+    copied_around: Callable[[fx.Node, Values], torch.Tensor | None] = none
 
     # True if a functional op copies the whole storage of its first operand, and not only the bytes
     # that the operand covers. So the result has the operand's offset, and `as_strided` of the

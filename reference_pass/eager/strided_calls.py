@@ -19,7 +19,7 @@ from aliasproof.reference_pass.regions import Size, known, same_strides
 from aliasproof.reference_pass.semantics import Values
 
 
-def copied_view(node: fx.Node, values: Values) -> torch.Tensor | None:
+def copied_around(node: fx.Node, values: Values) -> torch.Tensor | None:
     """What `as_strided_copy` copies, as a view of the storage of its operand; None for others."""
     if node.target is not aten.as_strided_copy.default:
         return None

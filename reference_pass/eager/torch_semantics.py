@@ -19,7 +19,7 @@ from aliasproof.reference_pass.eager.opaque_calls import call_of_other_library
 from aliasproof.reference_pass.eager.operand_access import rounds_by_strides
 from aliasproof.reference_pass.eager.overlapping_items import call_of_overlapping_items
 from aliasproof.reference_pass.eager.rounding import in_place_form, same_bits
-from aliasproof.reference_pass.eager.strided_calls import call_with_strides, copied_view
+from aliasproof.reference_pass.eager.strided_calls import call_with_strides, copied_around
 from aliasproof.reference_pass.eager.whole_storages import (
     copied_whole,
     copies_whole_storage,
@@ -67,7 +67,7 @@ _COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd"}
 
 EAGER = Semantics(
     run=fake_execution.run,
-    copied_view=copied_view,
+    copied_around=copied_around,
     copies_whole_storage=copies_whole_storage,
     copied_whole=copied_whole,
     reads_whole=reads_whole,

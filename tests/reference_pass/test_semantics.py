@@ -62,7 +62,7 @@ NEEDS: dict[str, dict[Views, set[str]]] = {
         "alias": {"as_strided_around_a_scatter_into_a_written_input"},
         "copy": {"as_strided_around_a_scatter_into_a_written_input"},
     },
-    "copied_view": {
+    "copied_around": {
         "alias": {"as_strided_copy_of_a_written_view", "as_strided_copy_of_bools"},
         "copy": {
             "as_strided_copies_of_overlapping_inputs",
