@@ -8,6 +8,7 @@ place.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from aliasproof.programs.values import clone_inputs
 from aliasproof.user_code.call_arguments import not_comparable
 from aliasproof.user_code.object_graph import leaves
-from aliasproof.user_code.surroundings import Surroundings, default_names
+from aliasproof.user_code.surroundings import Surroundings
 
 UNNAMED = "unnamed"
 
@@ -70,6 +71,37 @@ def with_gradients(
         for index, original in enumerate(originals)
         if original.requires_grad
     }
+
+
+def as_the_user_has(
+    originals: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], *, gradients: bool
+) -> dict[int, torch.Tensor]:
+    """What a compiler must see in place of tensors, by position: parameters, leaves of autograd.
+
+    They share the memory of their tensors, and require gradients if the originals do, with
+    `gradients`. Tensors of autograd stay as they are.
+    """
+    made = {} if not gradients else with_gradients(originals, tensors)
+    for index, (original, tensor) in enumerate(zip(originals, tensors, strict=True)):
+        if tensor.requires_grad:
+            made.pop(index, None)
+        elif isinstance(original, torch.nn.Parameter):
+            requires = gradients and original.requires_grad
+            made[index] = torch.nn.Parameter(tensor.detach(), requires)
+    return made
+
+
+@contextlib.contextmanager
+def lent(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
+    """Within this context, the first of each two tensors has the memory of the second."""
+    kept = [tensor.data for tensor, _ in pairs]
+    for tensor, other in pairs:
+        tensor.data = other
+    try:
+        yield
+    finally:
+        for (tensor, other), own in zip(pairs, kept, strict=True):
+            other.data, tensor.data = tensor.data, own
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +219,3 @@ class _Search:
         for _, leaf in leaves(returned):
             if id(leaf) in self.copies:
                 self.used.add(self.copies[id(leaf)])
-
-
-def hidden_names(
-    surroundings: Surroundings, hidden: Mapping[int, torch.Tensor]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Each hidden tensor with the parameter whose default it is, or as 'unnamed'."""
-    names = {id(value): name for name, value in default_names(surroundings.function)}
-    for key, tensor in hidden.items():
-        yield names.get(key, UNNAMED), tensor

@@ -7,21 +7,22 @@ exchanged, a buffer or a global that it assigned, a gradient. All that is return
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
 
 from aliasproof.programs.errors import UserError
-from aliasproof.targets.target import Function
+from aliasproof.targets.target import Function, UserRun
 from aliasproof.user_code.call_arguments import CallArguments
 from aliasproof.user_code.captured_tensors import (
     UNNAMED,
     Found,
     Replacing,
+    as_the_user_has,
     comparable_tensors,
-    hidden_names,
+    lent,
     search,
     with_gradients,
 )
@@ -44,11 +45,15 @@ _GONE = "<removed>"
 
 @dataclass(frozen=True, slots=True)
 class NamedTensor:
-    """A tensor of the user with its name. `gradient_of` is the index of the tensor that has it."""
+    """A tensor of the user with its name. `gradient_of` is the index of the tensor that has it.
+
+    A `hidden` one is in nothing that can be copied: only calls of torch's API show it.
+    """
 
     name: str
     tensor: torch.Tensor
     gradient_of: int | None = None
+    hidden: bool = False
 
 
 @dataclass(slots=True)
@@ -56,16 +61,16 @@ class Leaves:
     """A function of tensors that runs a user's function and returns the leaves of what it leaves.
 
     `tensors` are the tensors of the user that the arguments replace, in their order. If
-    `gradients`, autograd runs within. If `hidden`, some tensors are found only at each call of
-    torch's API. The last `captured` tensors are no arguments of the function. `output_names` are
-    the names of what the last run returned, and `opaque` collects the types of leaves that cannot
-    be compared; such a leaf becomes the name of its type.
+    `gradients`, autograd runs within; if `recorded`, it runs within what is compiled, since it does
+    where the user calls the function. The last `captured` tensors are no arguments of the function.
+    `output_names` are the names of what the last run returned, and `opaque` collects the types of
+    leaves that cannot be compared; such a leaf becomes the name of its type.
     """
 
     surroundings: Surroundings
     tensors: tuple[NamedTensor, ...]
     gradients: bool = False
-    hidden: bool = False
+    recorded: bool = False
     captured: int = 0
     output_names: tuple[str, ...] = ()
     opaque: set[str] = field(default_factory=set)
@@ -78,41 +83,61 @@ class Leaves:
         return frozenset(i for i, named in rest if not named.tensor.requires_grad)
 
     def __call__(self, *passed: torch.Tensor) -> list[object]:
-        originals = [named.tensor for named in self.tensors]
-        parameters = with_gradients(originals, passed) if self.gradients else {}
+        parameters = with_gradients(self._originals, passed) if self.gradients else {}
+        recording = torch.enable_grad() if self.gradients else nullcontext()
+        return self._run(passed, parameters, recording).outputs
+
+    def run_compiled(
+        self, passed: Sequence[torch.Tensor], compiler: Callable[[Function], Function]
+    ) -> UserRun:
+        """Run what a compiler makes of the user's own function, with the user's own arguments.
+
+        The compiler sees nothing of what is done before and after the call.
+        """
+        parameters = as_the_user_has(self._originals, passed, gradients=self.recorded)
+        return self._run(passed, parameters, torch.enable_grad(), compiler)
+
+    @property
+    def _originals(self) -> list[torch.Tensor]:
+        return [named.tensor for named in self.tensors]
+
+    def _run(
+        self,
+        passed: Sequence[torch.Tensor],
+        parameters: Mapping[int, torch.Tensor],
+        recording: AbstractContextManager[object],
+        compiler: Callable[[Function], Function] | None = None,
+    ) -> UserRun:
         used = [parameters.get(index, tensor) for index, tensor in enumerate(passed)]
         for index, named in enumerate(self.tensors):
             if named.gradient_of is not None:
                 used[named.gradient_of].grad = passed[index]
-        replacements = {
-            id(original): tensor for original, tensor in zip(originals, used, strict=True)
-        }
-        left = list(self._leaves_after(replacements, parameters, passed))
-        # The caller passed these tensors, not the leaves.
-        back = {id(leaf): passed[index] for index, leaf in parameters.items()}
-        self.output_names = tuple(name for name, _ in left)
-        return [self._comparable(leaf, back) for _, leaf in left]
-
-    def _leaves_after(
-        self,
-        replacements: Mapping[int, torch.Tensor],
-        parameters: Mapping[int, torch.Tensor],
-        passed: Sequence[torch.Tensor],
-    ) -> Iterator[tuple[str, object]]:
-        """Run the function. What it returns, what it changed around it, and the gradients."""
-        with self.surroundings.copy_with(replacements) as copied:
+        replaced = {id(one): other for one, other in zip(self._originals, used, strict=True)}
+        with self.surroundings.copy_with(replaced) as copied:
             before = dict(copied.leaves())
-            recording = torch.enable_grad() if self.gradients else nullcontext()
-            with recording, self._replacing(replacements):
-                returned = copied.call()
-            for path, leaf in leaves(returned):
-                # A captured tensor can be returned without passing through any call.
-                yield path and f"output '{path}'", replacements.get(id(leaf), leaf)
+            function = copied.function if compiler is None else compiler(copied.function)
+            with recording, self._replacing(replaced, compiled=compiler is not None):
+                returned = function(*copied.arguments.args, **copied.arguments.kwargs)
             after = dict(copied.leaves())
-        for path in dict.fromkeys((*before, *after)):
-            one, other = before.get(path, _GONE), after.get(path, _GONE)
-            if not _same(one, other):
-                yield f"'{path}' afterwards", other
+        # A captured tensor can be returned without passing through any call.
+        left = [
+            (path and f"output '{path}'", replaced.get(id(leaf), leaf))
+            for path, leaf in leaves(returned)
+        ]
+        left += _changed(before, after)
+        left += self._gradients_left(parameters, passed)
+        self.output_names = tuple(name for name, _ in left)
+        # The caller passed these tensors, not the leaves of autograd.
+        back = {id(leaf): passed[index] for index, leaf in parameters.items()}
+        # Autograd ran inside, so that it is no part of what is compared.
+        detached = not any(tensor.requires_grad for tensor in passed)
+        outputs = [self._comparable(back.get(id(leaf), leaf), detached) for _, leaf in left]
+        return UserRun(used, [leaf for _, leaf in left], outputs)
+
+    def _gradients_left(
+        self, parameters: Mapping[int, torch.Tensor], passed: Sequence[torch.Tensor]
+    ) -> Iterator[tuple[str, object]]:
+        """The gradients that the run left in leaves, without those that were given."""
         given = {
             tensor.gradient_of: passed[index]
             for index, tensor in enumerate(self.tensors)
@@ -123,20 +148,22 @@ class Leaves:
                 yield f"gradient of '{self.tensors[index].name}'", leaf.grad
 
     def _replacing(
-        self, replacements: Mapping[int, torch.Tensor]
+        self, replaced: Mapping[int, torch.Tensor], *, compiled: bool
     ) -> AbstractContextManager[object]:
+        """Replace the tensors that are found only at each call of torch's API."""
         # Only where needed: such a mode keeps some parts of torch from working.
-        if not self.hidden:
+        hidden = [named.tensor for named in self.tensors if named.hidden]
+        if not hidden:
             return nullcontext()
-        return Replacing(lambda tensor: replacements.get(id(tensor), tensor))
+        if compiled:  # a compiler would see the mode
+            return lent([(tensor, replaced[id(tensor)]) for tensor in hidden])
+        return Replacing(lambda tensor: replaced.get(id(tensor), tensor))
 
-    def _comparable(self, leaf: object, back: Mapping[int, torch.Tensor]) -> object:
+    def _comparable(self, leaf: object, detached: bool) -> object:  # noqa: FBT001
         if isinstance(leaf, torch.Tensor):
-            leaf = back.get(id(leaf), leaf)
             if not _has_storage(leaf):
                 return self._mark(f"tensor of layout {leaf.layout} on {leaf.device.type}")
-            # Autograd ran inside, so that it is no part of what is compared.
-            return leaf.detach() if self.gradients and leaf.requires_grad else leaf
+            return leaf.detach() if detached and leaf.requires_grad else leaf
         if isinstance(leaf, PLAIN):
             return leaf
         return str(leaf) if isinstance(leaf, _NAMED) else self._mark(type(leaf).__name__)
@@ -145,6 +172,16 @@ class Leaves:
         # Equal text for both runs: the leaf is not compared, and the note says so.
         self.opaque.add(kind)
         return f"<{kind}>"
+
+
+def _changed(
+    before: Mapping[str, object], after: Mapping[str, object]
+) -> Iterator[tuple[str, object]]:
+    """What the function exchanged, added or removed, as it is after the run."""
+    for path in dict.fromkeys((*before, *after)):
+        one, other = before.get(path, _GONE), after.get(path, _GONE)
+        if not _same(one, other):
+            yield f"'{path}' afterwards", other
 
 
 def _same(one: object, other: object) -> bool:
@@ -179,7 +216,7 @@ class Comparable:
     def of(cls, function: Function, given: object) -> Comparable:
         """Find the tensors that a function uses. `given` is in a form of `CallArguments`."""
         surroundings = Surroundings.of(function, CallArguments.of(given))
-        usage, gradients = _usage(surroundings)
+        usage, gradients, recorded = _usage(surroundings)
         arguments = {id(tensor) for tensor in surroundings.arguments.tensors().values()}
         explicit, captured = [], []
         for key, (name, tensor) in comparable_tensors(surroundings).items():
@@ -187,14 +224,12 @@ class Comparable:
                 explicit.append(NamedTensor(name, tensor))
             elif key in usage.used:
                 captured.append(NamedTensor(name, tensor))
-        captured += [
-            NamedTensor(name, tensor) for name, tensor in hidden_names(surroundings, usage.hidden)
-        ]
+        captured += [NamedTensor(UNNAMED, tensor, hidden=True) for tensor in usage.hidden.values()]
         if gradients:
             captured += _given_gradients([*explicit, *captured])
         tensors = (*explicit, *captured)
         return cls(
-            Leaves(surroundings, tensors, gradients, bool(usage.hidden), len(captured)),
+            Leaves(surroundings, tensors, gradients, recorded, len(captured)),
             tuple(named.tensor for named in tensors),
             tuple(named.name for named in tensors),
             len(explicit),
@@ -251,17 +286,17 @@ def _text(constant: tuple[str, object]) -> tuple[str, str]:
     return path, repr(leaf) if isinstance(leaf, PLAIN) else type(leaf).__name__
 
 
-def _usage(surroundings: Surroundings) -> tuple[Found, bool]:
-    """What the function uses, and whether it runs autograd inside."""
+def _usage(surroundings: Surroundings) -> tuple[Found, bool, bool]:
+    """What the function uses, whether it runs autograd inside, and whether autograd records it."""
     plain = search(surroundings, gradients=False)
     requires = any(tensor.requires_grad for _, tensor in surroundings.tensors().values())
     if plain.error is None and not requires:
-        return plain, False
+        return plain, False, False
     # A function that calls `backward` raises without gradients, or leaves none.
     recorded = search(surroundings, gradients=True)
     if recorded.error is None and (plain.error is not None or recorded.left_gradients):
-        return recorded, True
-    return plain, False
+        return recorded, True, True
+    return plain, False, recorded.error is None
 
 
 def _given_gradients(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
