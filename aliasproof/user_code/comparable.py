@@ -159,7 +159,7 @@ class Leaves:
             return lent([(tensor, replaced[id(tensor)]) for tensor in hidden])
         return Replacing(lambda tensor: replaced.get(id(tensor), tensor))
 
-    def _comparable(self, leaf: object, detached: bool) -> object:  # noqa: FBT001
+    def _comparable(self, leaf: object, detached: bool) -> object:
         if isinstance(leaf, torch.Tensor):
             if not _has_storage(leaf):
                 return self._mark(f"tensor of layout {leaf.layout} on {leaf.device.type}")

@@ -180,8 +180,9 @@ def _owners(value: object) -> Iterator[types.FunctionType | type]:
             names = ["forward"] if issubclass(own, torch.nn.Module) else list(vars(own))
             methods = (vars(own).get(name) for name in names)
             yield from (it for it in methods if isinstance(it, types.FunctionType))
-        partial = isinstance(part, functools.partial)
-        inner = part.func if partial else getattr(part, "__wrapped__", None)
+        if isinstance(part, functools.partial):
+            yield from _owners(part.func)
+        inner = getattr(part, "__wrapped__", None)
         if inner is not None:
             yield from _owners(inner)
 

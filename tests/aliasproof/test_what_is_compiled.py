@@ -11,9 +11,13 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from aliasproof.programs.values import clone_inputs
+from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
+from aliasproof.programs.printing import source
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.targets import dynamo
 from aliasproof.targets.captured_graph import CapturedGraph
+from aliasproof.targets.inductor_fx import as_dynamo_does
 from aliasproof.targets.registry import target
 from aliasproof.user_code.call_arguments import CallArguments
 from aliasproof.user_code.comparable import Comparable
@@ -252,3 +256,49 @@ def test_each_form_of_compile_gets_them(name: str, graphs: list[str]) -> None:
     given = state()
     run(name, optimizer_step, given)
     assert graphs == bare_graphs(optimizer_step, given)
+
+
+# --- drawn programs, which *inductor-fx* compiles without Dynamo ----------------------------------
+
+
+def calls(graph: fx.Graph) -> list[str]:
+    """The graph as text, with nodes named by their positions."""
+    names = {node: str(index) for index, node in enumerate(graph.nodes)}
+    return [
+        f"{node.op} {'' if node.op in ('placeholder', 'output') else node.target}"
+        f" {'' if node.op == 'placeholder' else fx.map_arg((node.args, node.kwargs), names.get)}"
+        for node in graph.nodes
+    ]
+
+
+def captured(program: Program) -> tuple[list[str], list[str]] | None:
+    """The inputs and the calls of the one graph that Dynamo captures; None if there is no such."""
+    found: list[fx.Graph] = []
+
+    def backend(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
+        found.append(graph.graph)
+        return graph.forward
+
+    namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
+    exec(source(program), namespace)
+    torch._dynamo.reset()
+    compiled = torch.compile(namespace["program"], backend=backend, fullgraph=True)
+    try:
+        compiled(*input_tensors(program))
+    except Exception:  # noqa: BLE001 - such as what it cannot trace, or what eager raises
+        return None
+    names = [str(node.target) for graph in found for node in graph.find_nodes(op="placeholder")]
+    return [name.strip("L_") for name in names], [line for graph in found for line in calls(graph)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_drawn_programs_are_compiled_as_dynamo_captures_them(seed: int) -> None:
+    same = 0
+    for program in DrawnPrograms().draw(seed, 60):
+        expected = captured(program)
+        if expected is not None and expected[1]:
+            passed, graph = as_dynamo_does(program)
+            names = [program.inputs[index].name for index in passed]
+            assert (names, calls(graph.graph)) == expected, source(program)
+            same += 1
+    assert same > 50
