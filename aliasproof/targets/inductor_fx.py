@@ -124,7 +124,7 @@ def _by_first_use(
     The order of the writes to inputs follows from the order of its inputs, and which are merged.
     """
     passed, graph = as_dynamo_does(program)
-    run_graph = backend(graph, [inputs[index] for index in passed])
+    run_graph: Callable[..., Any] = backend(graph, [inputs[index] for index in passed])
     names = [view.name for view in program.inputs]
     made = list(dict.fromkeys(name for name in program.outputs if name not in names))
 

@@ -114,8 +114,8 @@ class Leaves:
                 used[named.gradient_of].grad = passed[index]
         replaced = {id(one): other for one, other in zip(self._originals, used, strict=True)}
         with self.surroundings.copy_with(replaced) as copied:
-            before = dict(copied.leaves())
             function = copied.function if compiler is None else compiler(copied.function)
+            before = dict(copied.leaves())  # afterwards, since a compiler marks a module
             with recording, self._replacing(replaced, compiled=compiler is not None):
                 returned = function(*copied.arguments.args, **copied.arguments.kwargs)
             after = dict(copied.leaves())

@@ -15,7 +15,6 @@ from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
 from aliasproof.programs.printing import source
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import clone_inputs, input_tensors
-from aliasproof.targets import dynamo
 from aliasproof.targets.captured_graph import CapturedGraph
 from aliasproof.targets.inductor_fx import as_dynamo_does
 from aliasproof.targets.registry import target
@@ -236,25 +235,32 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return texts
 
 
-def run(name: str, function: Callable[..., object], given: object) -> object:
-    comparable = Comparable.of(function, given)
-    with torch.no_grad():  # as an observed run
+def run(name: str, comparable: Comparable) -> tuple[Sequence[object], Sequence[Tensor]]:
+    """All that a target leaves behind, in the grad mode of an observed run, and the tensors."""
+    torch.manual_seed(0)
+    inputs = clone_inputs(comparable.inputs)
+    with torch.no_grad():
         built = target(name).build(comparable.function, clone_inputs(comparable.inputs))
-        return built.function(*clone_inputs(comparable.inputs))
+        outputs: Any = built.function(*inputs)
+    names = comparable.function.output_names
+    kept = [output for output in outputs if not isinstance(output, Tensor)]
+    return [*names, *kept], [*(x for x in outputs if isinstance(x, Tensor)), *inputs]
 
 
 @pytest.mark.parametrize("kind", GIVEN)
 def test_the_graphs_are_those_of_the_function_alone(kind: str, graphs: list[str]) -> None:
     make_function, make_inputs = GIVEN[kind]
-    run(dynamo.TARGET.name, make_function(), make_inputs())
+    comparable = Comparable.of(make_function(), make_inputs())
+    (left, tensors), (kept, others) = (run(name, comparable) for name in ("dynamo", "identity"))
+    assert left == kept
+    torch.testing.assert_close(tensors, others)
     assert graphs == bare_graphs(make_function(), make_inputs())
     assert graphs
 
 
 @pytest.mark.parametrize("name", FORMS_OF_COMPILE)
 def test_each_form_of_compile_gets_them(name: str, graphs: list[str]) -> None:
-    given = state()
-    run(name, optimizer_step, given)
+    run(name, Comparable.of(optimizer_step, given := state()))
     assert graphs == bare_graphs(optimizer_step, given)
 
 
