@@ -273,7 +273,7 @@ class _Recorder(TorchDispatchMode):
         taken = _overload_for(op, given)
         for argument in taken._schema.arguments:
             # Python passes a number for a tensor. No overload takes it, so it becomes a tensor.
-            value = given.get(argument.name)
+            value: Any = given.get(argument.name)
             number = _takes_tensor(argument) and isinstance(value, (bool, int, float))
             if number and not fits(value, call_schema(str(taken)).by_name[argument.name]):
                 given[argument.name] = self._as_tensor(value)

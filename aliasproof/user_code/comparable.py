@@ -94,7 +94,9 @@ class Leaves:
 
         The compiler sees nothing of what is done before and after the call.
         """
-        parameters = as_the_user_has(self._originals, passed, gradients=self.recorded)
+        # Conditions such as those of the variant *grad* say themselves which of them require some.
+        recorded = self.recorded and not any(tensor.requires_grad for tensor in passed)
+        parameters = as_the_user_has(self._originals, passed, gradients=recorded)
         return self._run(passed, parameters, torch.enable_grad(), compiler)
 
     @property
@@ -233,7 +235,7 @@ class Comparable:
             tuple(named.tensor for named in tensors),
             tuple(named.name for named in tensors),
             len(explicit),
-            tuple(_notes(surroundings, explicit, gradients=gradients)),
+            tuple(_notes(surroundings, explicit, gradients, recorded)),
         )
 
     @property
@@ -309,15 +311,16 @@ def _given_gradients(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
 
 
 def _notes(
-    surroundings: Surroundings, explicit: Sequence[NamedTensor], *, gradients: bool
+    surroundings: Surroundings, explicit: Sequence[NamedTensor], gradients: bool, recorded: bool
 ) -> Iterator[str]:
     requiring = [named for named in explicit if named.tensor.requires_grad]
     if gradients:
         yield "the function runs autograd, so gradients are compared as outputs"
     elif requiring:
+        done = "" if recorded else "inputs that require gradients are detached, and "
         yield (
-            "inputs that require gradients are detached: only inference is compared; the variant"
-            " 'grad' of a target compares the backward pass (aot:grad)"
+            f"{done}the backward pass is not compared; the variant 'grad' of a target compares it"
+            " (aot:grad)"
         )
     if any(not named.tensor.is_leaf for named in requiring):
         yield "inputs that are results of autograd are taken as leaves"
