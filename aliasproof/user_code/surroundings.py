@@ -12,7 +12,7 @@ import functools
 import random
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,14 +25,15 @@ from aliasproof.user_code.object_graph import PLAIN, is_library, leaves, objects
 
 # Leaves with a state of their own.
 _COPIED = (*PLAIN, set, bytearray, np.ndarray, torch.Generator, random.Random, np.random.Generator)
+_CACHE = functools._lru_cache_wrapper
 MOST_LEAVES = 100_000  # of the variables around a function; what has more is not copied
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """What outlives a call: a global, a variable of a closure, a default, an attribute of a class.
+    """What outlives a call: a global, a variable of a closure, a default, an attribute.
 
-    The holder is the namespace, the cell, the function or the class.
+    The holder is a namespace, a cell, the function that has the default, or a class.
     """
 
     name: str
@@ -119,13 +120,22 @@ class Surroundings:
             self.arguments.names,
         )
         before = [variable.value for variable in self.variables]
+        caches = [it for it in (self.function, *before) if isinstance(it, _CACHE)]
         try:
+            _clear(caches)
             for variable, value in zip(self.variables, before, strict=True):
                 variable.set(_copy(value, memo))
             yield Surroundings(_copy(self.function, memo), arguments, self.variables)
         finally:
+            _clear(caches)
             for variable, value in zip(self.variables, before, strict=True):
                 variable.set(value)
+
+
+def _clear(caches: Sequence[functools._lru_cache_wrapper[Any]]) -> None:
+    """Forget results, which can be tensors that a run wrote."""
+    for cache in caches:
+        cache.cache_clear()
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
@@ -208,6 +218,9 @@ def _variables_of(owner: types.FunctionType | type) -> Iterator[Variable]:
         return
     for name in _defaults(owner):
         yield Variable(name, owner)
+    for name in owner.__dict__:
+        if name != "__wrapped__":
+            yield Variable(name, owner.__dict__)
     for name in _names(owner.__code__):
         if name in owner.__globals__:
             yield Variable(name, owner.__globals__)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
+from aliasproof.checking import check_target, prepare
+from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.printing import source
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import clone_inputs, input_tensors
@@ -20,191 +20,11 @@ from aliasproof.targets.inductor_fx import as_dynamo_does
 from aliasproof.targets.registry import target
 from aliasproof.user_code.call_arguments import CallArguments
 from aliasproof.user_code.comparable import Comparable
+from tests.aliasproof.user_functions import GIVEN, WRONG, optimizer_step, state
 
+# Dynamo makes an instance of the class.
+pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 FORMS_OF_COMPILE = ("dynamo", "aot-eager", "inductor-fx")
-
-
-def swap(x: Tensor, y: Tensor) -> Tensor:
-    old = y.clone()
-    y.add_(1)
-    x.copy_(old)
-    return y + 0
-
-
-def slices(target: Tensor, source: Tensor) -> None:
-    target[0:, :] = source[0:, :]
-    source.add_(1)
-
-
-def keywords(x: Tensor, *rest: Tensor, scale: float = 1.0, **more: Tensor) -> dict[str, object]:
-    total = more["b"] * scale
-    for other in rest:
-        total = total + other
-    more["a"].add_(total)
-    return {"total": total + x, "size": x.shape[0]}
-
-
-def tree(batch: dict[str, Any]) -> list[object]:
-    y, more = batch["pair"]
-    batch["sum"] = y + batch["x"]
-    y.mul_(2)
-    return [batch["sum"], (more["k"] - y,)]
-
-
-class Moments(NamedTuple):
-    mean: Tensor
-    square: Tensor
-
-
-@dataclass
-class State:
-    step: int
-    moments: dict[str, Tensor]
-    more: Moments
-
-
-def optimizer_step(state: State, gradients: dict[str, Tensor]) -> Tensor:
-    state.step += 1
-    for name, gradient in reversed(gradients.items()):
-        state.moments[name].mul_(0.9).add_(gradient)
-        state.more.square.mul_(0.5).add_(gradient)
-    state.moments["new"] = state.moments["w"] * state.step
-    return state.moments["w"] * 2
-
-
-def state() -> tuple[State, dict[str, Tensor]]:
-    moments = {"w": torch.zeros(3), "b": torch.zeros(3)}
-    gradients = {"w": torch.arange(3.0), "b": torch.ones(3)}
-    return State(0, moments, Moments(torch.ones(3), torch.ones(3))), gradients
-
-
-class Average:
-    count = 0
-    shared = torch.zeros(3)
-
-    def __init__(self) -> None:
-        self.mean = torch.zeros(3)
-
-    def update(self, x: Tensor, decay: float = 0.9) -> Tensor:
-        self.count += 1
-        Average.shared.add_(x)
-        self.mean.mul_(decay).add_(x, alpha=1 - decay)
-        return self.mean / self.count + Average.shared
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.update(x, 0.5)
-
-
-class Delayed(nn.Module):
-    previous: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("previous", torch.zeros(3))
-        self.weight = nn.Parameter(torch.ones(3))
-        self.calls = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        old = x.clone()
-        x.add_(1)
-        self.previous.copy_(old)
-        self.last = x * 2
-        return x * self.weight
-
-
-def closure() -> Callable[[Tensor], tuple[Tensor, int]]:
-    total, calls = torch.zeros(3), 0
-
-    def step(x: Tensor) -> tuple[Tensor, int]:
-        nonlocal calls
-        calls += 1
-        y = x * 2
-        total.mul_(0.5).add_(y)
-        return total.clone(), calls
-
-    return step
-
-
-SEEN = torch.zeros(3)
-WEIGHT = nn.Parameter(torch.arange(3.0))
-CALLS = 0
-
-
-def uses_globals(x: Tensor) -> Tensor:
-    global CALLS  # noqa: PLW0603
-    CALLS += 1
-    y = x + CALLS
-    SEEN.add_(y)
-    return SEEN * y
-
-
-def updates_a_parameter(x: Tensor) -> Tensor:
-    with torch.no_grad():
-        WEIGHT.sub_(x, alpha=0.1)
-    return (WEIGHT * x).sum()
-
-
-def defaults(x: Tensor, calls: list[int] = [], total: Tensor = torch.zeros(3)) -> Tensor:  # noqa: B006, B008
-    calls.append(1)
-    return total.add_(x) * len(calls)
-
-
-def two_graphs(x: Tensor, y: Tensor) -> Tensor:
-    z = y * 2
-    if z.sum().item() > 3:
-        z = z + x
-    x.add_(z)
-    return z
-
-
-def hidden() -> Callable[[Tensor], Tensor]:
-    tensors = {"a": torch.zeros(3)}
-    get = functools.lru_cache(tensors.__getitem__)
-    return lambda x: get("a").add_(x) * 2
-
-
-def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Dropout(0.5))
-
-
-def x3() -> Tensor:
-    return torch.arange(3.0)
-
-
-def rows() -> Tensor:
-    return torch.arange(12.0).reshape(4, 3)
-
-
-GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]]] = {
-    "swap": (lambda: swap, lambda: (torch.zeros(3), x3())),
-    "slices": (lambda: slices, lambda: (torch.zeros(4, 3), rows())),
-    "shared memory": (lambda: swap, lambda: tuple(rows().view(-1).unfold(0, 6, 3)[:2])),
-    "one tensor twice": (lambda: swap, lambda: (x3(),) * 2),
-    "keywords": (
-        lambda: keywords,
-        lambda: ((x3(), x3()), {"scale": 2.0, "b": torch.ones(3), "a": torch.zeros(3)}),
-    ),
-    "tree": (
-        lambda: tree,
-        lambda: ({"x": x3(), "pair": (torch.ones(3), {"k": torch.zeros(3)})},),
-    ),
-    "dataclass": (lambda: optimizer_step, state),
-    "method": (lambda: Average().update, lambda: ((x3(),), {"decay": 0.5})),
-    "callable": (Average, x3),
-    "partial": (lambda: functools.partial(swap, torch.zeros(3)), x3),
-    "closure": (closure, x3),
-    "globals": (lambda: uses_globals, x3),
-    "parameter": (lambda: updates_a_parameter, x3),
-    "defaults": (lambda: defaults, x3),
-    "hidden": (hidden, x3),
-    "two graphs": (lambda: two_graphs, lambda: (x3(), torch.ones(3))),
-    "module": (Delayed, x3),
-    "module's method": (lambda: Delayed().forward, x3),
-    "training": (lambda: network().train(), rows),
-    "evaluation": (lambda: network().eval(), rows),
-    "leaf": (lambda: lambda x: (x * 2).sin(), lambda: x3().requires_grad_()),
-}
 
 
 def bare_graphs(function: Callable[..., Any], given: object) -> list[str]:
@@ -308,3 +128,27 @@ def test_drawn_programs_are_compiled_as_dynamo_captures_them(seed: int) -> None:
             assert (names, calls(graph.graph)) == expected, source(program)
             same += 1
     assert same > 50
+
+
+# --- each run starts from the same world ----------------------------------------------------------
+
+ORDER = ("aot", "dynamo", "aot-eager", "inductor-fx")
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_verdicts_do_not_depend_on_the_order_of_targets(kind: str) -> None:
+    make_function, make_inputs = GIVEN[kind]
+    prepared = prepare(make_function(), make_inputs())
+    assert prepared.eager.unjudged is None
+    verdicts = []
+    for order in (ORDER, ORDER[::-1]):
+        reports = {name: check_target(prepared, target(name)).reports for name in order}
+        verdicts.append(
+            {
+                name: {oracle: report.verdict for oracle, report in of_target.items()}
+                for name, of_target in reports.items()
+            }
+        )
+    assert verdicts[0] == verdicts[1]
+    violated = {name for name in ORDER if Verdict.VIOLATED in verdicts[0][name].values()}
+    assert violated == WRONG.get(kind, set())
