@@ -220,7 +220,12 @@ def compiled(program, inputs):
 
 # What Dynamo does with later calls, Inductor does not do by itself.
 SECOND_CALLS_BY_DYNAMO = tuple(map(variants.by_dynamo, variants.SECOND_CALLS))
-VARIANTS = (variants.SYMBOLIC, *variants.GRADS, variants.GUARDED_CAPTURED, variants.BUFFERS)
+VARIANTS = (
+    variants.SYMBOLIC,
+    *variants.GRADS,
+    variants.GUARDED_CAPTURED,
+    variants.GUARDED_BUFFERS,
+)
 TARGET = Target(
     name="inductor-fx",
     summary="all joint and post-grad passes of Inductor, the graph run in eager",

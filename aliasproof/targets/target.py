@@ -51,6 +51,9 @@ class CallsUser(Protocol):
     ) -> UserRun:
         """Run what the compiler makes of the user's function."""
 
+    def __call__(self, *passed: torch.Tensor) -> object:
+        """Run the user's function."""
+
 
 @dataclass(frozen=True, slots=True)
 class Build:

@@ -84,6 +84,17 @@ def test_each_form_of_compile_gets_them(name: str, graphs: list[str]) -> None:
     assert graphs == bare_graphs(optimizer_step, given)
 
 
+@pytest.mark.parametrize("variant", ["captured", "buffers", "freezing", "grad", "half-grad"])
+def test_variants_compile_the_function_itself(variant: str, graphs: list[str]) -> None:
+    make_function, make_inputs = GIVEN["evaluation"]
+    prepared = prepare(make_function(), make_inputs())
+    result = check_target(prepared, target(f"inductor-fx:{variant}"))
+    assert result.reports["values"].verdict is Verdict.HOLDS
+    assert not result.violated
+    assert graphs
+    assert all("weight" in text for text in graphs)  # the name that the module gives it
+
+
 # --- drawn programs, which *inductor-fx* compiles without Dynamo ----------------------------------
 
 

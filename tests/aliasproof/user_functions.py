@@ -257,11 +257,11 @@ class Static:
         return x * Static.calls
 
 
-def train_step() -> Callable[[Tensor], Tensor]:
+def train_step() -> Callable[[Tensor], Any]:
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
-    def step(x: Tensor) -> Tensor:
+    def step(x: Tensor) -> Any:
         optimizer.zero_grad()
         loss = model(x).square().sum()
         loss.backward()
