@@ -121,6 +121,9 @@ class Leaves:
             with recording, self._replacing(replaced, compiled=compiler is not None):
                 returned = function(*copied.arguments.args, **copied.arguments.kwargs)
             after = dict(copied.leaves())
+        for index, leaf in parameters.items():
+            if _is_elsewhere(leaf, passed[index]):  # the function assigned `.data`, or called `t_`
+                passed[index].data = leaf.data
         # A captured tensor can be returned without passing through any call.
         left = [
             (path and f"output '{path}'", replaced.get(id(leaf), leaf))
@@ -184,6 +187,16 @@ def _changed(
         one, other = before.get(path, _GONE), after.get(path, _GONE)
         if not _same(one, other):
             yield f"'{path}' afterwards", other
+
+
+def _is_elsewhere(leaf: torch.Tensor, passed: torch.Tensor) -> bool:
+    """Whether a leaf does not have the memory and the layout of its tensor any more."""
+    if type(passed) is not torch.Tensor or torch._is_functional_tensor(passed):
+        return False  # a tracer
+    return leaf.data_ptr() != passed.data_ptr() or (leaf.shape, leaf.stride()) != (
+        passed.shape,
+        passed.stride(),
+    )
 
 
 def _same(one: object, other: object) -> bool:

@@ -302,6 +302,12 @@ def mapped(x: Tensor, y: Tensor) -> Any:
     return torch.vmap(lambda row: row * y)(x)
 
 
+def assigns_data(x: Tensor, weight: nn.Parameter) -> Tensor:
+    y = weight * x
+    weight.data = weight.data + x
+    return y
+
+
 def removes(items: dict[str, Tensor]) -> Tensor:
     items["c"] = items.pop("a") + items["b"]
     return items["c"] * 2
@@ -370,6 +376,7 @@ GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]
     "lazy": (Lazy, x3),
     "own derivative": (lambda: own_derivative, lambda: x3().requires_grad_()),
     "vmap": (lambda: mapped, lambda: (rows(), x3())),
+    "data": (lambda: assigns_data, lambda: (x3(), nn.Parameter(torch.ones(3)))),
     "removed key": (lambda: removes, lambda: ({"a": x3(), "b": torch.ones(3)},)),
     "exchanged": (lambda: exchanges, lambda: ([x3(), torch.ones(3)],)),
     "metadata": (lambda: changes_metadata, x3),
@@ -378,3 +385,4 @@ GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]
 # What torch 2.13 gets wrong. A new copy into an input reads what was written since
 # (`copy_of_written_input` in `aliasproof.corpus.known`); `0 + x` is x itself (`zero_plus_input`).
 WRONG = {kind: {"inductor-fx"} for kind in ("swap", "slices", "module", "module's method", "lazy")}
+WRONG["data"] = {"aot"}  # without Dynamo, AOTAutograd loses what is assigned to `.data`
