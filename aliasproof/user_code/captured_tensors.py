@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -51,11 +50,6 @@ class Replacing(TorchFunctionMode):
         result = func(*args, **kwargs)
         self.note_result(result)
         return result
-
-
-def grad_mode(*, gradients: bool) -> AbstractContextManager[object]:
-    """Whether autograd records what runs within."""
-    return torch.enable_grad() if gradients else torch.no_grad()
 
 
 def with_gradients(
@@ -131,7 +125,7 @@ def search(surroundings: Surroundings, *, gradients: bool) -> Found:
     # in only one of two. `first` keeps its tensors alive: no identity is used again.
     again = _run(surroundings, gradients=gradients)
     hidden = {key: tensor for key, tensor in again.hidden.items() if key in first.hidden}
-    return Found(first.used, hidden, first.error, first.left_gradients)
+    return replace(first, hidden=hidden)
 
 
 def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
@@ -147,7 +141,7 @@ def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
     try:
         with (
             surroundings.copy_with(dict(zip(originals, copies, strict=True))) as copied,
-            grad_mode(gradients=gradients),
+            torch.enable_grad(),
             Replacing(work.replacement, work.note_result),
         ):
             work.note_returned(copied.call())

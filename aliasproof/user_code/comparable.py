@@ -9,11 +9,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.programs.errors import UserError
+from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.target import Function, UserRun
 from aliasproof.user_code.call_arguments import CallArguments
 from aliasproof.user_code.captured_tensors import (
@@ -84,8 +87,7 @@ class Leaves:
 
     def __call__(self, *passed: torch.Tensor) -> list[object]:
         parameters = with_gradients(self._originals, passed) if self.gradients else {}
-        recording = torch.enable_grad() if self.gradients else nullcontext()
-        return self._run(passed, parameters, recording).outputs
+        return self._run(passed, parameters).outputs
 
     def run_compiled(
         self, passed: Sequence[torch.Tensor], compiler: Callable[[Function], Function]
@@ -94,10 +96,9 @@ class Leaves:
 
         The compiler sees nothing of what is done before and after the call.
         """
-        # Conditions such as those of the variant *grad* say themselves which of them require some.
-        recorded = self.recorded and not any(tensor.requires_grad for tensor in passed)
+        recorded = self.recorded and not _any_requires_grad(passed)
         parameters = as_the_user_has(self._originals, passed, gradients=recorded)
-        return self._run(passed, parameters, torch.enable_grad(), compiler)
+        return self._run(passed, parameters, compiler)
 
     @property
     def _originals(self) -> list[torch.Tensor]:
@@ -107,9 +108,11 @@ class Leaves:
         self,
         passed: Sequence[torch.Tensor],
         parameters: Mapping[int, torch.Tensor],
-        recording: AbstractContextManager[object],
         compiler: Callable[[Function], Function] | None = None,
     ) -> UserRun:
+        # Where inputs require gradients, conditions such as those of *grad* say what is recorded.
+        given = _any_requires_grad(passed)
+        recording = nullcontext() if given else torch.enable_grad()
         used = [parameters.get(index, tensor) for index, tensor in enumerate(passed)]
         for index, named in enumerate(self.tensors):
             if named.gradient_of is not None:
@@ -135,8 +138,7 @@ class Leaves:
         # The caller passed these tensors, not the leaves of autograd.
         back = {id(leaf): passed[index] for index, leaf in parameters.items()}
         # Autograd ran inside, so that it is no part of what is compared.
-        detached = not any(tensor.requires_grad for tensor in passed)
-        outputs = [self._comparable(back.get(id(leaf), leaf), detached) for _, leaf in left]
+        outputs = [self._comparable(back.get(id(leaf), leaf), not given) for _, leaf in left]
         return UserRun(used, [leaf for _, leaf in left], outputs)
 
     def _gradients_left(
@@ -177,6 +179,10 @@ class Leaves:
         # Equal text for both runs: the leaf is not compared, and the note says so.
         self.opaque.add(kind)
         return f"<{kind}>"
+
+
+def _any_requires_grad(tensors: Sequence[torch.Tensor]) -> bool:
+    return any(tensor.requires_grad for tensor in tensors)
 
 
 def _changed(
@@ -243,12 +249,16 @@ class Comparable:
         if gradients:
             captured += _given_gradients([*explicit, *captured])
         tensors = (*explicit, *captured)
+        leaves = Leaves(surroundings, tensors, gradients, recorded, len(captured))
+        # Eager runs without gradients then, and must do the same.
+        if recorded and not gradients and _calls(leaves) != _calls(replace(leaves, gradients=True)):
+            leaves.recorded = recorded = False
         return cls(
-            Leaves(surroundings, tensors, gradients, recorded, len(captured)),
+            leaves,
             tuple(named.tensor for named in tensors),
             tuple(named.name for named in tensors),
             len(explicit),
-            tuple(_notes(surroundings, explicit, gradients, recorded)),
+            tuple(_notes(surroundings, tensors, gradients, recorded)),
         )
 
     @property
@@ -314,6 +324,36 @@ def _usage(surroundings: Surroundings) -> tuple[Found, bool, bool]:
     return plain, False, recorded.error is None
 
 
+class _Calls(TorchDispatchMode):
+    """The operators that run, except for those that only autograd calls."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[object] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if func is not torch.ops.aten.detach.default:
+            self.called.append(func)
+        return func(*args, **kwargs or {})
+
+
+def _calls(function: Leaves) -> list[object]:
+    """The operators that a run of the function calls, on copies of the user's tensors."""
+    copies = clone_inputs([named.tensor for named in function.tensors])
+    calls, eager = _Calls(), torch.compiler.set_stance("force_eager")
+    try:
+        with eager, torch.random.fork_rng(devices=()), torch.no_grad(), calls:
+            function(*copies)
+    # Some functions raise only under a dispatch mode; the run that is observed reports it.
+    except Exception as error:  # noqa: BLE001 - see above
+        calls.called.append(type(error))
+    return calls.called
+
+
 def _given_gradients(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
     """The gradients that the tensors have before the run: `backward` adds to them."""
     return [
@@ -324,9 +364,13 @@ def _given_gradients(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
 
 
 def _notes(
-    surroundings: Surroundings, explicit: Sequence[NamedTensor], gradients: bool, recorded: bool
+    surroundings: Surroundings, tensors: Sequence[NamedTensor], gradients: bool, recorded: bool
 ) -> Iterator[str]:
-    requiring = [named for named in explicit if named.tensor.requires_grad]
+    arguments = {id(tensor) for tensor in surroundings.arguments.tensors().values()}
+    requiring = [named for named in tensors if named.tensor.requires_grad]
+    # Who checks a module need not be told of its parameters.
+    if recorded:
+        requiring = [named for named in requiring if id(named.tensor) in arguments]
     if gradients:
         yield "the function runs autograd, so gradients are compared as outputs"
     elif requiring:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
-from aliasproof.checking import check_target, prepare
+from aliasproof.checking import check, check_target, prepare
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.printing import source
 from aliasproof.programs.program import Program
@@ -20,7 +20,15 @@ from aliasproof.targets.inductor_fx import as_dynamo_does
 from aliasproof.targets.registry import target
 from aliasproof.user_code.call_arguments import CallArguments
 from aliasproof.user_code.comparable import Comparable
-from tests.aliasproof.user_functions import GIVEN, WRONG, optimizer_step, state
+from tests.aliasproof.user_functions import (
+    GIVEN,
+    WRONG,
+    encoder,
+    network,
+    optimizer_step,
+    rows,
+    state,
+)
 
 # Dynamo makes an instance of the class.
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
@@ -82,6 +90,17 @@ def test_the_graphs_are_those_of_the_function_alone(kind: str, graphs: list[str]
 def test_each_form_of_compile_gets_them(name: str, graphs: list[str]) -> None:
     run(name, Comparable.of(optimizer_step, given := state()))
     assert graphs == bare_graphs(optimizer_step, given)
+
+
+def test_training_is_compiled_where_eager_does_the_same_without_gradients() -> None:
+    assert Comparable.of(network().train(), rows()).function.recorded
+    # It takes a fast path in inference, as eager does; so it is compiled without gradients.
+    inputs = torch.arange(24.0).view(2, 3, 4)
+    comparable = Comparable.of(encoder(), inputs)
+    assert not comparable.function.recorded
+    assert "inputs that require gradients are detached" in comparable.notes[0]
+    found = check(encoder(), inputs, ["aot-eager"])
+    assert not found.violated
 
 
 @pytest.mark.parametrize("variant", ["captured", "buffers", "freezing", "grad", "half-grad"])

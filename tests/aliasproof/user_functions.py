@@ -323,6 +323,10 @@ def changes_metadata(x: Tensor) -> Tensor:
     return x * 2
 
 
+def encoder() -> nn.Module:
+    return nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+
+
 def x3() -> Tensor:
     return torch.arange(3.0)
 
