@@ -140,7 +140,13 @@ def _clear(caches: Sequence[functools._lru_cache_wrapper[Any]]) -> None:
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
     try:
-        return copy.deepcopy(value, memo)
+        made = copy.deepcopy(value, memo)
+        if isinstance(value, torch.optim.Optimizer):
+            # `__getstate__` leaves some attributes out, such as the parameters of LBFGS.
+            for name, item in vars(value).items():
+                if name not in vars(made) and not callable(item):
+                    setattr(made, name, copy.deepcopy(item, memo))
+        return made
     # An object of a user's class may refuse to be copied in any way. Then all runs share it; if
     # they change it, two eager runs differ, and nothing is judged.
     except Exception:  # noqa: BLE001 - see above

@@ -83,7 +83,7 @@ def test_the_graphs_are_those_of_the_function_alone(kind: str, graphs: list[str]
     assert left == kept
     torch.testing.assert_close(tensors, others)
     assert graphs == bare_graphs(make_function(), make_inputs())
-    assert graphs
+    assert bool(graphs) == (kind != "lbfgs")  # Dynamo leaves such a step to Python
 
 
 @pytest.mark.parametrize("name", FORMS_OF_COMPILE)

@@ -271,6 +271,19 @@ def train_step() -> Callable[[Tensor], Any]:
     return step
 
 
+def lbfgs_step() -> Callable[[Tensor], Any]:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.LBFGS([weight], max_iter=2)
+
+    def loss_of(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (weight - x).square().sum()
+        loss.backward()
+        return loss
+
+    return lambda x: optimizer.step(functools.partial(loss_of, x))
+
+
 class Lazy(nn.Module):
     """It makes a state in its first call."""
 
@@ -381,6 +394,7 @@ GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]
     "own derivative": (lambda: own_derivative, lambda: x3().requires_grad_()),
     "vmap": (lambda: mapped, lambda: (rows(), x3())),
     "data": (lambda: assigns_data, lambda: (x3(), nn.Parameter(torch.ones(3)))),
+    "lbfgs": (lbfgs_step, x3),
     "removed key": (lambda: removes, lambda: ({"a": x3(), "b": torch.ones(3)},)),
     "exchanged": (lambda: exchanges, lambda: ([x3(), torch.ones(3)],)),
     "metadata": (lambda: changes_metadata, x3),
