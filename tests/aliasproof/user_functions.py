@@ -159,7 +159,6 @@ def network() -> nn.Module:
 
 COUNTS: collections.Counter[str] = collections.Counter()
 RECENT: collections.deque[Tensor] = collections.deque(maxlen=2)
-BY_KEY: dict[str, list[Tensor]] = collections.defaultdict(list)
 NAMES: set[str] = set()
 NUMBERS = np.zeros(3, dtype=np.float32)
 GENERATOR = torch.Generator().manual_seed(3)
@@ -174,11 +173,6 @@ def counts(x: Tensor) -> Tensor:
 def keeps_recent(x: Tensor) -> Tensor:
     RECENT.append(x * 2)
     return x + len(RECENT)
-
-
-def keeps_by_key(x: Tensor) -> Tensor:
-    BY_KEY["x"].append(x.sum())
-    return x + len(BY_KEY["x"])
 
 
 def keeps_names(x: Tensor) -> Tensor:
@@ -378,7 +372,6 @@ GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]
     "leaf": (lambda: lambda x: (x * 2).sin(), lambda: x3().requires_grad_()),
     "counter": (lambda: counts, x3),
     "deque": (lambda: keeps_recent, x3),
-    "dict of lists": (lambda: keeps_by_key, x3),
     "set": (lambda: keeps_names, x3),
     "array": (lambda: keeps_numbers, x3),
     "generator": (lambda: draws, x3),
