@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.programs.devices import CPU, SUPPORTED, on_device
 from aliasproof.programs.errors import UserError, shown
+from aliasproof.programs.instruction_rules import call_schema, fits
 from aliasproof.programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from aliasproof.programs.schemas import facts
 from aliasproof.programs.storage_values import texts_of
@@ -272,8 +273,9 @@ class _Recorder(TorchDispatchMode):
         taken = _overload_for(op, given)
         for argument in taken._schema.arguments:
             # Python passes a number for a tensor. No overload takes it, so it becomes a tensor.
-            value = given.get(argument.name)
-            if _takes_tensor(argument) and isinstance(value, (bool, int, float)):
+            value: Any = given.get(argument.name)
+            number = _takes_tensor(argument) and isinstance(value, (bool, int, float))
+            if number and not fits(value, call_schema(str(taken)).by_name[argument.name]):
                 given[argument.name] = self._as_tensor(value)
         said = {name: self._argument(value, op, name) for name, value in given.items()}
         positional = tuple(said[name] for name in parameters[: len(args)])
@@ -315,12 +317,17 @@ def _takes_tensor(argument: Any) -> bool:
 
 
 def _overload_for(op: OpOverload, given: Mapping[str, Any]) -> OpOverload:
-    """The overload that takes numbers where Python passed numbers for tensors, if there is one."""
+    """The overload that takes numbers where Python passed numbers for tensors, if it must be one.
+
+    A program can call some overloads as Python did, and targets get these calls so.
+    """
     numbers = {
         argument.name
         for argument in op._schema.arguments
         if _takes_tensor(argument) and isinstance(given.get(argument.name), (bool, int, float))
     }
+    if all(fits(given[name], call_schema(str(op)).by_name[name]) for name in numbers):
+        return op
     names = [argument.name for argument in op._schema.arguments]
     for overload in op.overloadpacket.overloads() if numbers else ():
         other: OpOverload = getattr(op.overloadpacket, overload)

@@ -15,7 +15,7 @@ import torch
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.errors import Rejected
 from aliasproof.targets.captured import half
-from aliasproof.targets.target import Build, Function, PlainBuild
+from aliasproof.targets.target import Build, CallsUser, Function, PlainBuild
 from aliasproof.targets.tracing import untraced
 
 
@@ -54,6 +54,14 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
         return result
 
     return Build(run, stages, "the compiled module has the buffers of one run")
+
+
+def build_by_dynamo(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """The same, but a user's own function is compiled as it is, with the buffers that it has."""
+    if not isinstance(function, CallsUser):
+        return build(plain, function, inputs)
+    own_inputs(function, inputs)
+    return plain(function, inputs)
 
 
 def recipe(plain: str) -> str:

@@ -15,7 +15,7 @@ from aliasproof.oracles.contract import Precondition, Refusal
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.trace import Trace
-from aliasproof.targets.target import Build, Function, PlainBuild
+from aliasproof.targets.target import Build, CallsUser, Function, PlainBuild
 from aliasproof.targets.tracing import untraced
 
 
@@ -70,6 +70,15 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
         return compiled.function(*tensors[:own])
 
     return Build(run, stages, "the graph closes over the tensors of one run")
+
+
+def build_by_dynamo(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """The same, but a user's own function is compiled as it is, with all that it captures."""
+    if not isinstance(function, CallsUser):
+        return build(plain, function, inputs)
+    if not getattr(function, "captured", 0):
+        raise Rejected("the function captures no tensor")
+    return plain(function, inputs)
 
 
 def recipe(plain: str) -> str:

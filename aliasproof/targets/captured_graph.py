@@ -7,38 +7,52 @@ found among the inputs, and the function's outputs among those of the graph, by 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from aliasproof.targets.target import Function
+from aliasproof.targets.target import CallsUser, Function, UserRun
 
 Compiler = Callable[..., Any]
 
 
 class CapturedGraph:
-    """A function compiled by `torch.compile` with a backend; it compiles in the first call."""
+    """A function compiled by `torch.compile` with a backend; it compiles in the first call.
+
+    Of a user, the user's own function is compiled, and called with the user's own arguments.
+    """
 
     def __init__(self, function: Any, backend: Compiler, **options: Any) -> None:
-        self._backend = backend
+        self._function, self._backend = function, backend
         self._calls: list[tuple[Function, Sequence[object], object]] = []
         self._replay: Function | str = "the function was never called"
         self._whole = False
-        self._compiled = torch.compile(function, backend=self._recorded, **options)
+        # One object: Dynamo compares the backends of two calls by identity.
+        self._compiler = functools.partial(torch.compile, backend=self._recorded, **options)
+        self._compiled = None if isinstance(function, CallsUser) else self._compiler(function)
 
     def __call__(self, *inputs: torch.Tensor) -> object:
         """Run the compiled function."""
         self._calls.clear()
         before = _frames_and_breaks()
-        result: object = self._compiled(*inputs)
+        result, run = self._run(inputs)
         compiled = tuple(now - then for now, then in zip(_frames_and_breaks(), before, strict=True))
         # One frame, all of it. A later call compiles nothing, and says nothing new.
         self._whole = self._whole if compiled == (0, 0) else compiled == (1, 0)
-        self._replay = self._replay_of(inputs, result)
+        self._replay = self._replay_of(run)
         self._calls.clear()  # what they keep alive is not needed any more
         return result
+
+    def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[object, UserRun]:
+        if self._compiled is None:
+            run = self._function.run_compiled(inputs, self._compiler)
+            return run.outputs, run
+        result = self._compiled(*inputs)
+        leaves = pytree.tree_leaves(result)
+        return result, UserRun(inputs, leaves, leaves)
 
     def replay(self) -> Function | str:
         """The last call as a function without Dynamo; or why there is none."""
@@ -54,13 +68,16 @@ class CapturedGraph:
 
         return run
 
-    def _replay_of(self, inputs: Sequence[torch.Tensor], result: object) -> Function | str:
+    def _replay_of(self, run: UserRun) -> Function | str:
         if len(self._calls) != 1 or not self._whole:
             return "Dynamo runs a part of the function in Python, outside of a graph"
         call, args, outputs = self._calls[0]
-        taken = [_position(arg, inputs) for arg in args]
-        made = [*pytree.tree_leaves(outputs), *inputs]
-        returned = [_position(leaf, made) for leaf in pytree.tree_leaves(result)]
+        taken = [_position(arg, run.used) for arg in args]
+        made = [*pytree.tree_leaves(outputs), *run.used]
+        returned = [
+            _position(leaf if isinstance(output, torch.Tensor) else output, made)
+            for leaf, output in zip(run.left, run.outputs, strict=True)
+        ]
         if None in taken:
             return "the graph of Dynamo reads a tensor that is no input"
         if None in returned:

@@ -8,20 +8,20 @@ does so only without gradients.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from aliasproof.oracles.contract import Precondition
-from aliasproof.programs.errors import Rejected
+from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.programs.program import Program
 from aliasproof.programs.trace import Trace
 from aliasproof.targets.buffers import WithBuffers
 from aliasproof.targets.captured import half
-from aliasproof.targets.target import Build, Function, PlainBuild
+from aliasproof.targets.target import Build, CallsUser, Function, PlainBuild, UserRun
 
 SETTING = {"freezing": True}
 
@@ -65,6 +65,8 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
     """Compile in the run, since only the run has the tensors that become buffers."""
     if getattr(function, "captured", None) == len(inputs) or not inputs:
         raise Rejected("no input can become a buffer")
+    if isinstance(function, CallsUser):
+        return _build_user(plain, function, inputs)
     own = len(inputs) - half(inputs)
     stages: list[Any] = []
 
@@ -84,6 +86,35 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
             return compiled.function(*tensors[:own])
 
     return Build(run, stages, "the graph has constants of one run")
+
+
+class _WithoutGradients:
+    """A user's function, which is called without gradients."""
+
+    def __init__(self, function: CallsUser) -> None:
+        self.function = function
+
+    def run_compiled(
+        self, passed: Sequence[torch.Tensor], compiler: Callable[[Function], Function]
+    ) -> UserRun:
+        """Run what the compiler makes of the user's function."""
+        return self.function.run_compiled(passed, lambda own: torch.no_grad()(compiler(own)))
+
+    def __call__(self, *passed: torch.Tensor) -> object:
+        raise InternalError("only a compiler of Python code freezes a user's function")
+
+
+def _build_user(plain: PlainBuild, function: CallsUser, inputs: Sequence[torch.Tensor]) -> Build:
+    """Compile a user's own function, with the parameters and buffers that it has."""
+    compiled = plain(_WithoutGradients(function), inputs)
+
+    def run(*tensors: torch.Tensor) -> object:
+        from torch._inductor import config  # noqa: PLC0415 - as above
+
+        with config.patch(SETTING):
+            return compiled.function(*tensors)
+
+    return Build(run, compiled.stages, "the graph has constants of one run")
 
 
 def recipe(plain: str) -> str:

@@ -7,6 +7,7 @@ So this target needs no C++ compiler, and shows what the passes do wrong without
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -118,20 +119,42 @@ def compiled(
 def _by_first_use(
     program: Program, backend: Callable[..., Function], inputs: Sequence[torch.Tensor]
 ) -> Function:
-    """The program, compiled with the inputs that it uses, in the order in which it does.
+    """The program, compiled as the graph that Dynamo makes of it.
 
-    Dynamo passes them so. The order of the writes to inputs follows from it, and which inputs are
-    merged.
+    The order of the writes to inputs follows from the order of its inputs, and which are merged.
     """
-    used = [name for call in program.instructions for name in call.refs]
-    used += program.outputs
+    passed, graph = as_dynamo_does(program)
+    run_graph: Callable[..., Any] = backend(graph, [inputs[index] for index in passed])
     names = [view.name for view in program.inputs]
-    passed = [index for index, name in enumerate(names) if name in used]
-    order = sorted(passed, key=lambda index: used.index(names[index]))
-    ordered = replace(program, inputs=tuple(program.inputs[index] for index in order))
-    graph = fx.GraphModule(torch.nn.Module(), as_graph(ordered))
-    run_graph = backend(graph, [inputs[index] for index in order])
-    return lambda *given: run_graph(*(given[index] for index in order))
+    made = list(dict.fromkeys(name for name in program.outputs if name not in names))
+
+    def run(*given: torch.Tensor) -> list[torch.Tensor]:
+        outputs = dict(zip(made, run_graph(*(given[index] for index in passed)), strict=True))
+        outputs |= dict(zip(names, given, strict=True))
+        return [outputs[name] for name in program.outputs]
+
+    return run
+
+
+def as_dynamo_does(program: Program) -> tuple[Sequence[int], fx.GraphModule]:
+    """The graph that Dynamo captures of a program, and which of the inputs it takes.
+
+    It takes an input where it is first used, and returns what it made, each value once.
+    """
+    names = [view.name for view in program.inputs]
+    used = dict.fromkeys(name for call in program.instructions for name in call.refs)
+    passed = [names.index(name) for name in used if name in names]
+    graph = as_graph(
+        replace(
+            program,
+            inputs=tuple(program.inputs[index] for index in passed),
+            outputs=tuple(dict.fromkeys(name for name in program.outputs if name not in names)),
+        )
+    )
+    for node in graph.find_nodes(op="call_function", target=operator.getitem):
+        if not node.users:
+            graph.erase_node(node)
+    return passed, fx.GraphModule(torch.nn.Module(), graph)
 
 
 def passes_only(
@@ -197,7 +220,12 @@ def compiled(program, inputs):
 
 # What Dynamo does with later calls, Inductor does not do by itself.
 SECOND_CALLS_BY_DYNAMO = tuple(map(variants.by_dynamo, variants.SECOND_CALLS))
-VARIANTS = (variants.SYMBOLIC, *variants.GRADS, variants.GUARDED_CAPTURED, variants.BUFFERS)
+VARIANTS = (
+    variants.SYMBOLIC,
+    *variants.GRADS,
+    variants.GUARDED_CAPTURED,
+    variants.GUARDED_BUFFERS,
+)
 TARGET = Target(
     name="inductor-fx",
     summary="all joint and post-grad passes of Inductor, the graph run in eager",

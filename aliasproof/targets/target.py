@@ -11,7 +11,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 
@@ -26,6 +26,33 @@ MakeInputs: TypeAlias = Callable[[], Sequence[torch.Tensor]]
 Conditions: TypeAlias = Callable[
     [Function, MakeInputs, MakeInputs | None], tuple[Function, MakeInputs]
 ]
+
+
+class UserRun(NamedTuple):
+    """A run of a user's function: the tensors that it used in place of those that were passed.
+
+    `left` is what it left behind, and `outputs` the same in a form that can be compared.
+    """
+
+    used: Sequence[torch.Tensor]
+    left: Sequence[object]
+    outputs: list[object]
+
+
+@runtime_checkable
+class CallsUser(Protocol):
+    """A function of tensors around a user's function, which takes other arguments.
+
+    It also gives what a compiler of Python code must get: the user's own function and arguments.
+    """
+
+    def run_compiled(
+        self, passed: Sequence[torch.Tensor], compiler: Callable[[Function], Function]
+    ) -> UserRun:
+        """Run what the compiler makes of the user's function."""
+
+    def __call__(self, *passed: torch.Tensor) -> object:
+        """Run the user's function."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from aliasproof.oracles.contract import Promise, Waiver
-from aliasproof.targets import aot, aot_eager, dynamo, variants
+from aliasproof.targets import aot, aot_eager, captured, dynamo, variants
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.user_names import CodeName, folder_of, load
@@ -27,8 +27,8 @@ BACKEND_VARIANTS = tuple(
     replace(variant, layer=aot_eager.TARGET)
     for variant in (
         variants.SYMBOLIC,
-        variants.CAPTURED,
-        variants.BUFFERS,
+        replace(variants.CAPTURED, build=captured.build_by_dynamo),
+        variants.GUARDED_BUFFERS,
         *variants.SECOND_CALLS,
         *variants.CONTROL_FLOW,
     )

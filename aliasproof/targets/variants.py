@@ -134,8 +134,9 @@ WITHOUT_LOOP = tuple(
 
 # For targets with Dynamo: its guards choose what runs for the inputs at hand, and it makes inputs
 # of what a function captures.
-GUARDED_CAPTURED = replace(CAPTURED, clauses=NOTHING)
-GUARDED = (*GRADS, GUARDED_CAPTURED, BUFFERS, *SECOND_CALLS)
+GUARDED_CAPTURED = replace(CAPTURED, clauses=NOTHING, build=captured.build_by_dynamo)
+GUARDED_BUFFERS = replace(BUFFERS, build=buffers.build_by_dynamo)
+GUARDED = (*GRADS, GUARDED_CAPTURED, GUARDED_BUFFERS, *SECOND_CALLS)
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {

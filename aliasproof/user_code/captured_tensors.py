@@ -8,9 +8,9 @@ place.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from aliasproof.programs.values import clone_inputs
 from aliasproof.user_code.call_arguments import not_comparable
 from aliasproof.user_code.object_graph import leaves
-from aliasproof.user_code.surroundings import Surroundings, default_names
+from aliasproof.user_code.surroundings import Surroundings
 
 UNNAMED = "unnamed"
 
@@ -52,11 +52,6 @@ class Replacing(TorchFunctionMode):
         return result
 
 
-def grad_mode(*, gradients: bool) -> AbstractContextManager[object]:
-    """Whether autograd records what runs within."""
-    return torch.enable_grad() if gradients else torch.no_grad()
-
-
 def with_gradients(
     originals: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
 ) -> dict[int, torch.Tensor]:
@@ -70,6 +65,37 @@ def with_gradients(
         for index, original in enumerate(originals)
         if original.requires_grad
     }
+
+
+def as_the_user_has(
+    originals: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], *, gradients: bool
+) -> dict[int, torch.Tensor]:
+    """What a compiler must see in place of tensors, by position: parameters, leaves of autograd.
+
+    They share the memory of their tensors, and require gradients if the originals do, with
+    `gradients`. Tensors of autograd stay as they are.
+    """
+    made = {} if not gradients else with_gradients(originals, tensors)
+    for index, (original, tensor) in enumerate(zip(originals, tensors, strict=True)):
+        if tensor.requires_grad:
+            made.pop(index, None)
+        elif isinstance(original, torch.nn.Parameter):
+            requires = gradients and original.requires_grad
+            made[index] = torch.nn.Parameter(tensor.detach(), requires)
+    return made
+
+
+@contextlib.contextmanager
+def lent(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
+    """Within this context, the first of each two tensors has the memory of the second."""
+    kept = [tensor.data for tensor, _ in pairs]
+    for tensor, other in pairs:
+        tensor.data = other
+    try:
+        yield
+    finally:
+        for (tensor, other), own in zip(pairs, kept, strict=True):
+            other.data, tensor.data = tensor.data, own
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +125,7 @@ def search(surroundings: Surroundings, *, gradients: bool) -> Found:
     # in only one of two. `first` keeps its tensors alive: no identity is used again.
     again = _run(surroundings, gradients=gradients)
     hidden = {key: tensor for key, tensor in again.hidden.items() if key in first.hidden}
-    return Found(first.used, hidden, first.error, first.left_gradients)
+    return replace(first, hidden=hidden)
 
 
 def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
@@ -115,7 +141,7 @@ def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
     try:
         with (
             surroundings.copy_with(dict(zip(originals, copies, strict=True))) as copied,
-            grad_mode(gradients=gradients),
+            torch.enable_grad(),
             Replacing(work.replacement, work.note_result),
         ):
             work.note_returned(copied.call())
@@ -187,12 +213,3 @@ class _Search:
         for _, leaf in leaves(returned):
             if id(leaf) in self.copies:
                 self.used.add(self.copies[id(leaf)])
-
-
-def hidden_names(
-    surroundings: Surroundings, hidden: Mapping[int, torch.Tensor]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Each hidden tensor with the parameter whose default it is, or as 'unnamed'."""
-    names = {id(value): name for name, value in default_names(surroundings.function)}
-    for key, tensor in hidden.items():
-        yield names.get(key, UNNAMED), tensor

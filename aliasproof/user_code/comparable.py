@@ -7,21 +7,25 @@ exchanged, a buffer or a global that it assigned, a gradient. All that is return
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.programs.errors import UserError
-from aliasproof.targets.target import Function
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets.target import Function, UserRun
 from aliasproof.user_code.call_arguments import CallArguments
 from aliasproof.user_code.captured_tensors import (
     UNNAMED,
     Found,
     Replacing,
+    as_the_user_has,
     comparable_tensors,
-    hidden_names,
+    lent,
     search,
     with_gradients,
 )
@@ -44,11 +48,15 @@ _GONE = "<removed>"
 
 @dataclass(frozen=True, slots=True)
 class NamedTensor:
-    """A tensor of the user with its name. `gradient_of` is the index of the tensor that has it."""
+    """A tensor of the user with its name. `gradient_of` is the index of the tensor that has it.
+
+    A `hidden` one is in nothing that can be copied: only calls of torch's API show it.
+    """
 
     name: str
     tensor: torch.Tensor
     gradient_of: int | None = None
+    hidden: bool = False
 
 
 @dataclass(slots=True)
@@ -56,16 +64,16 @@ class Leaves:
     """A function of tensors that runs a user's function and returns the leaves of what it leaves.
 
     `tensors` are the tensors of the user that the arguments replace, in their order. If
-    `gradients`, autograd runs within. If `hidden`, some tensors are found only at each call of
-    torch's API. The last `captured` tensors are no arguments of the function. `output_names` are
-    the names of what the last run returned, and `opaque` collects the types of leaves that cannot
-    be compared; such a leaf becomes the name of its type.
+    `gradients`, autograd runs within; if `recorded`, it runs within what is compiled, since it does
+    where the user calls the function. The last `captured` tensors are no arguments of the function.
+    `output_names` are the names of what the last run returned, and `opaque` collects the types of
+    leaves that cannot be compared; such a leaf becomes the name of its type.
     """
 
     surroundings: Surroundings
     tensors: tuple[NamedTensor, ...]
     gradients: bool = False
-    hidden: bool = False
+    recorded: bool = False
     captured: int = 0
     output_names: tuple[str, ...] = ()
     opaque: set[str] = field(default_factory=set)
@@ -78,41 +86,65 @@ class Leaves:
         return frozenset(i for i, named in rest if not named.tensor.requires_grad)
 
     def __call__(self, *passed: torch.Tensor) -> list[object]:
-        originals = [named.tensor for named in self.tensors]
-        parameters = with_gradients(originals, passed) if self.gradients else {}
+        parameters = with_gradients(self._originals, passed) if self.gradients else {}
+        return self._run(passed, parameters).outputs
+
+    def run_compiled(
+        self, passed: Sequence[torch.Tensor], compiler: Callable[[Function], Function]
+    ) -> UserRun:
+        """Run what a compiler makes of the user's own function, with the user's own arguments.
+
+        The compiler sees nothing of what is done before and after the call.
+        """
+        recorded = self.recorded and not _any_requires_grad(passed)
+        parameters = as_the_user_has(self._originals, passed, gradients=recorded)
+        return self._run(passed, parameters, compiler)
+
+    @property
+    def _originals(self) -> list[torch.Tensor]:
+        return [named.tensor for named in self.tensors]
+
+    def _run(
+        self,
+        passed: Sequence[torch.Tensor],
+        parameters: Mapping[int, torch.Tensor],
+        compiler: Callable[[Function], Function] | None = None,
+    ) -> UserRun:
+        # Where inputs require gradients, conditions such as those of *grad* say what is recorded.
+        given = _any_requires_grad(passed)
+        recording = nullcontext() if given else torch.enable_grad()
         used = [parameters.get(index, tensor) for index, tensor in enumerate(passed)]
         for index, named in enumerate(self.tensors):
             if named.gradient_of is not None:
                 used[named.gradient_of].grad = passed[index]
-        replacements = {
-            id(original): tensor for original, tensor in zip(originals, used, strict=True)
-        }
-        left = list(self._leaves_after(replacements, parameters, passed))
-        # The caller passed these tensors, not the leaves.
-        back = {id(leaf): passed[index] for index, leaf in parameters.items()}
-        self.output_names = tuple(name for name, _ in left)
-        return [self._comparable(leaf, back) for _, leaf in left]
-
-    def _leaves_after(
-        self,
-        replacements: Mapping[int, torch.Tensor],
-        parameters: Mapping[int, torch.Tensor],
-        passed: Sequence[torch.Tensor],
-    ) -> Iterator[tuple[str, object]]:
-        """Run the function. What it returns, what it changed around it, and the gradients."""
-        with self.surroundings.copy_with(replacements) as copied:
-            before = dict(copied.leaves())
-            recording = torch.enable_grad() if self.gradients else nullcontext()
-            with recording, self._replacing(replacements):
-                returned = copied.call()
-            for path, leaf in leaves(returned):
-                # A captured tensor can be returned without passing through any call.
-                yield path and f"output '{path}'", replacements.get(id(leaf), leaf)
+        replaced = {id(one): other for one, other in zip(self._originals, used, strict=True)}
+        with self.surroundings.copy_with(replaced) as copied:
+            function = copied.function if compiler is None else compiler(copied.function)
+            before = dict(copied.leaves())  # afterwards, since a compiler marks a module
+            with recording, self._replacing(replaced, compiled=compiler is not None):
+                returned = function(*copied.arguments.args, **copied.arguments.kwargs)
             after = dict(copied.leaves())
-        for path in dict.fromkeys((*before, *after)):
-            one, other = before.get(path, _GONE), after.get(path, _GONE)
-            if not _same(one, other):
-                yield f"'{path}' afterwards", other
+        for index, leaf in parameters.items():
+            if _is_elsewhere(leaf, passed[index]):  # the function assigned `.data`, or called `t_`
+                passed[index].data = leaf.data
+        # A captured tensor can be returned without passing through any call.
+        left = [
+            (path and f"output '{path}'", replaced.get(id(leaf), leaf))
+            for path, leaf in leaves(returned)
+        ]
+        left += _changed(before, after)
+        left += self._gradients_left(parameters, passed)
+        self.output_names = tuple(name for name, _ in left)
+        # The caller passed these tensors, not the leaves of autograd.
+        back = {id(leaf): passed[index] for index, leaf in parameters.items()}
+        # Autograd ran inside, so that it is no part of what is compared.
+        outputs = [self._comparable(back.get(id(leaf), leaf), not given) for _, leaf in left]
+        return UserRun(used, [leaf for _, leaf in left], outputs)
+
+    def _gradients_left(
+        self, parameters: Mapping[int, torch.Tensor], passed: Sequence[torch.Tensor]
+    ) -> Iterator[tuple[str, object]]:
+        """The gradients that the run left in leaves, without those that were given."""
         given = {
             tensor.gradient_of: passed[index]
             for index, tensor in enumerate(self.tensors)
@@ -123,20 +155,22 @@ class Leaves:
                 yield f"gradient of '{self.tensors[index].name}'", leaf.grad
 
     def _replacing(
-        self, replacements: Mapping[int, torch.Tensor]
+        self, replaced: Mapping[int, torch.Tensor], *, compiled: bool
     ) -> AbstractContextManager[object]:
+        """Replace the tensors that are found only at each call of torch's API."""
         # Only where needed: such a mode keeps some parts of torch from working.
-        if not self.hidden:
+        hidden = [named.tensor for named in self.tensors if named.hidden]
+        if not hidden:
             return nullcontext()
-        return Replacing(lambda tensor: replacements.get(id(tensor), tensor))
+        if compiled:  # a compiler would see the mode
+            return lent([(tensor, replaced[id(tensor)]) for tensor in hidden])
+        return Replacing(lambda tensor: replaced.get(id(tensor), tensor))
 
-    def _comparable(self, leaf: object, back: Mapping[int, torch.Tensor]) -> object:
+    def _comparable(self, leaf: object, detached: bool) -> object:
         if isinstance(leaf, torch.Tensor):
-            leaf = back.get(id(leaf), leaf)
             if not _has_storage(leaf):
                 return self._mark(f"tensor of layout {leaf.layout} on {leaf.device.type}")
-            # Autograd ran inside, so that it is no part of what is compared.
-            return leaf.detach() if self.gradients and leaf.requires_grad else leaf
+            return leaf.detach() if detached and leaf.requires_grad else leaf
         if isinstance(leaf, PLAIN):
             return leaf
         return str(leaf) if isinstance(leaf, _NAMED) else self._mark(type(leaf).__name__)
@@ -145,6 +179,30 @@ class Leaves:
         # Equal text for both runs: the leaf is not compared, and the note says so.
         self.opaque.add(kind)
         return f"<{kind}>"
+
+
+def _any_requires_grad(tensors: Sequence[torch.Tensor]) -> bool:
+    return any(tensor.requires_grad for tensor in tensors)
+
+
+def _changed(
+    before: Mapping[str, object], after: Mapping[str, object]
+) -> Iterator[tuple[str, object]]:
+    """What the function exchanged, added or removed, as it is after the run."""
+    for path in dict.fromkeys((*before, *after)):
+        one, other = before.get(path, _GONE), after.get(path, _GONE)
+        if not _same(one, other):
+            yield f"'{path}' afterwards", other
+
+
+def _is_elsewhere(leaf: torch.Tensor, passed: torch.Tensor) -> bool:
+    """Whether a leaf does not have the memory and the layout of its tensor any more."""
+    if type(passed) is not torch.Tensor or torch._is_functional_tensor(passed):
+        return False  # a tracer
+    return leaf.data_ptr() != passed.data_ptr() or (leaf.shape, leaf.stride()) != (
+        passed.shape,
+        passed.stride(),
+    )
 
 
 def _same(one: object, other: object) -> bool:
@@ -179,7 +237,7 @@ class Comparable:
     def of(cls, function: Function, given: object) -> Comparable:
         """Find the tensors that a function uses. `given` is in a form of `CallArguments`."""
         surroundings = Surroundings.of(function, CallArguments.of(given))
-        usage, gradients = _usage(surroundings)
+        usage, gradients, recorded = _usage(surroundings)
         arguments = {id(tensor) for tensor in surroundings.arguments.tensors().values()}
         explicit, captured = [], []
         for key, (name, tensor) in comparable_tensors(surroundings).items():
@@ -187,18 +245,20 @@ class Comparable:
                 explicit.append(NamedTensor(name, tensor))
             elif key in usage.used:
                 captured.append(NamedTensor(name, tensor))
-        captured += [
-            NamedTensor(name, tensor) for name, tensor in hidden_names(surroundings, usage.hidden)
-        ]
+        captured += [NamedTensor(UNNAMED, tensor, hidden=True) for tensor in usage.hidden.values()]
         if gradients:
             captured += _given_gradients([*explicit, *captured])
         tensors = (*explicit, *captured)
+        leaves = Leaves(surroundings, tensors, gradients, recorded, len(captured))
+        # Eager runs without gradients then, and must do the same.
+        if recorded and not gradients and _calls(leaves) != _calls(replace(leaves, gradients=True)):
+            leaves.recorded = recorded = False
         return cls(
-            Leaves(surroundings, tensors, gradients, bool(usage.hidden), len(captured)),
+            leaves,
             tuple(named.tensor for named in tensors),
             tuple(named.name for named in tensors),
             len(explicit),
-            tuple(_notes(surroundings, explicit, gradients=gradients)),
+            tuple(_notes(surroundings, tensors, gradients, recorded)),
         )
 
     @property
@@ -251,17 +311,47 @@ def _text(constant: tuple[str, object]) -> tuple[str, str]:
     return path, repr(leaf) if isinstance(leaf, PLAIN) else type(leaf).__name__
 
 
-def _usage(surroundings: Surroundings) -> tuple[Found, bool]:
-    """What the function uses, and whether it runs autograd inside."""
+def _usage(surroundings: Surroundings) -> tuple[Found, bool, bool]:
+    """What the function uses, whether it runs autograd inside, and whether autograd records it."""
     plain = search(surroundings, gradients=False)
     requires = any(tensor.requires_grad for _, tensor in surroundings.tensors().values())
     if plain.error is None and not requires:
-        return plain, False
+        return plain, False, False
     # A function that calls `backward` raises without gradients, or leaves none.
     recorded = search(surroundings, gradients=True)
     if recorded.error is None and (plain.error is not None or recorded.left_gradients):
-        return recorded, True
-    return plain, False
+        return recorded, True, True
+    return plain, False, recorded.error is None
+
+
+class _Calls(TorchDispatchMode):
+    """The operators that run, except for those that only autograd calls."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[object] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if func is not torch.ops.aten.detach.default:
+            self.called.append(func)
+        return func(*args, **kwargs or {})
+
+
+def _calls(function: Leaves) -> list[object]:
+    """The operators that a run of the function calls, on copies of the user's tensors."""
+    copies = clone_inputs([named.tensor for named in function.tensors])
+    calls, eager = _Calls(), torch.compiler.set_stance("force_eager")
+    try:
+        with eager, torch.random.fork_rng(devices=()), torch.no_grad(), calls:
+            function(*copies)
+    # Some functions raise only under a dispatch mode; the run that is observed reports it.
+    except Exception as error:  # noqa: BLE001 - see above
+        calls.called.append(type(error))
+    return calls.called
 
 
 def _given_gradients(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
@@ -274,15 +364,20 @@ def _given_gradients(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
 
 
 def _notes(
-    surroundings: Surroundings, explicit: Sequence[NamedTensor], *, gradients: bool
+    surroundings: Surroundings, tensors: Sequence[NamedTensor], gradients: bool, recorded: bool
 ) -> Iterator[str]:
-    requiring = [named for named in explicit if named.tensor.requires_grad]
+    arguments = {id(tensor) for tensor in surroundings.arguments.tensors().values()}
+    requiring = [named for named in tensors if named.tensor.requires_grad]
+    # Who checks a module need not be told of its parameters.
+    if recorded:
+        requiring = [named for named in requiring if id(named.tensor) in arguments]
     if gradients:
         yield "the function runs autograd, so gradients are compared as outputs"
     elif requiring:
+        done = "" if recorded else "inputs that require gradients are detached, and "
         yield (
-            "inputs that require gradients are detached: only inference is compared; the variant"
-            " 'grad' of a target compares the backward pass (aot:grad)"
+            f"{done}the backward pass is not compared; the variant 'grad' of a target compares it"
+            " (aot:grad)"
         )
     if any(not named.tensor.is_leaf for named in requiring):
         yield "inputs that are results of autograd are taken as leaves"

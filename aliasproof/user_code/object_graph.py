@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,13 @@ def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
     """
     # It keeps the visited objects alive, so that no identity is used twice.
     return _leaves(value, path, {})
+
+
+def objects(value: object, most: int) -> list[object]:
+    """The first leaves of a value, at most so many, and the objects on the paths to them."""
+    visited: dict[int, object] = {}
+    first = [leaf for _, leaf in itertools.islice(_leaves(value, "", visited), most)]
+    return [*visited.values(), *first]
 
 
 def _leaves(value: object, path: str, visited: dict[int, object]) -> Iterator[tuple[str, object]]:

@@ -8,38 +8,52 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
+import functools
+import random
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from aliasproof.targets.target import Function
 from aliasproof.user_code.call_arguments import CallArguments
-from aliasproof.user_code.object_graph import PLAIN, is_library, leaves
+from aliasproof.user_code.object_graph import PLAIN, is_library, leaves, objects
 
+# Leaves with a state of their own.
+_COPIED = (*PLAIN, set, bytearray, np.ndarray, torch.Generator, random.Random, np.random.Generator)
+_CACHE = functools._lru_cache_wrapper
 MOST_LEAVES = 100_000  # of the variables around a function; what has more is not copied
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A global or a variable of a closure."""
+    """What outlives a call: a global, a variable of a closure, a default, an attribute.
+
+    The holder is a namespace, a cell, the function that has the default, or a class.
+    """
 
     name: str
-    holder: dict[str, Any] | types.CellType
+    holder: dict[str, Any] | types.CellType | types.FunctionType | type
 
     @property
     def value(self) -> Any:
         if isinstance(self.holder, types.CellType):
             return self.holder.cell_contents
-        return self.holder[self.name]
+        if isinstance(self.holder, types.FunctionType):
+            return _defaults(self.holder)[self.name]
+        return (vars(self.holder) if isinstance(self.holder, type) else self.holder)[self.name]
 
     def set(self, value: object) -> None:
         if isinstance(self.holder, types.CellType):
             self.holder.cell_contents = value
+        elif isinstance(self.holder, types.FunctionType):
+            _set_default(self.holder, self.name, value)
+        elif isinstance(self.holder, type):
+            setattr(self.holder, self.name, value)
         else:
             self.holder[self.name] = value
 
@@ -95,9 +109,9 @@ class Surroundings:
 
         The variables have their copies within this context alone.
         """
-        # Leaves stay what they are: a lock, a generator or an operator has no meaningful copy.
+        # Other leaves stay what they are: a lock or an operator has no meaningful copy.
         memo: dict[int, Any] = {
-            id(leaf): leaf for _, leaf in self.leaves() if not isinstance(leaf, PLAIN)
+            id(leaf): leaf for _, leaf in self.leaves() if not isinstance(leaf, _COPIED)
         }
         memo |= replacements
         arguments = CallArguments(
@@ -106,18 +120,33 @@ class Surroundings:
             self.arguments.names,
         )
         before = [variable.value for variable in self.variables]
+        caches = [it for it in (self.function, *before) if isinstance(it, _CACHE)]
         try:
+            _clear(caches)
             for variable, value in zip(self.variables, before, strict=True):
                 variable.set(_copy(value, memo))
             yield Surroundings(_copy(self.function, memo), arguments, self.variables)
         finally:
+            _clear(caches)
             for variable, value in zip(self.variables, before, strict=True):
                 variable.set(value)
 
 
+def _clear(caches: Sequence[functools._lru_cache_wrapper[Any]]) -> None:
+    """Forget results, which can be tensors that a run wrote."""
+    for cache in caches:
+        cache.cache_clear()
+
+
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
     try:
-        return copy.deepcopy(value, memo)
+        made = copy.deepcopy(value, memo)
+        if isinstance(value, torch.optim.Optimizer):
+            # `__getstate__` leaves some attributes out, such as the parameters of LBFGS.
+            for name, item in vars(value).items():
+                if name not in vars(made) and not callable(item):
+                    setattr(made, name, copy.deepcopy(item, memo))
+        return made
     # An object of a user's class may refuse to be copied in any way. Then all runs share it; if
     # they change it, two eager runs differ, and nothing is judged.
     except Exception:  # noqa: BLE001 - see above
@@ -132,53 +161,96 @@ def _is_small(variable: Variable) -> bool:
 
 
 def _variables(function: Function, arguments: CallArguments) -> Iterator[Variable]:
-    """The variables of a function, and of the functions and modules that these refer to."""
+    """The variables of a function, and of the functions, modules and classes that it refers to."""
     seen: set[tuple[int, str]] = set()
-    visited: set[types.FunctionType] = set()
-    waiting = [
-        *_functions(function),
-        *(callee for _, value in arguments.by_name() for callee in _functions(value)),
-    ]
+    visited: set[types.FunctionType | type] = set()
+    waiting = [*_owners(function), *_owners([value for _, value in arguments.by_name()])]
     while waiting:
-        code = waiting.pop(0)
-        if code in visited:
+        owner = waiting.pop(0)
+        if owner in visited:
             continue
-        visited.add(code)
-        for variable in _variables_of(code):
+        visited.add(owner)
+        for variable in _variables_of(owner):
+            value = variable.value
             if (key := (id(variable.holder), variable.name)) in seen:
                 continue
             seen.add(key)
-            waiting += _functions(variable.value)
-            if not isinstance(variable.value, (type, types.ModuleType, types.FunctionType)):
+            waiting += _owners(value)
+            if not isinstance(value, (type, types.ModuleType, types.FunctionType)):
                 yield variable
 
 
-def _functions(value: object) -> list[types.FunctionType]:
-    """The Python functions that a call of this value runs, as far as they are plain to see."""
-    wrapped = getattr(value, "__wrapped__", None)
-    inner_functions = [] if wrapped is None else _functions(wrapped)
-    if isinstance(value, types.FunctionType):
-        return [value, *inner_functions]
-    if isinstance(value, types.MethodType):
-        return [*_functions(value.__func__), *_functions(value.__self__), *inner_functions]
-    if isinstance(value, torch.nn.Module):
-        forwards = {type(module).forward: None for module in value.modules()}
-        return [forward for forward in forwards if isinstance(forward, types.FunctionType)]
-    inner = getattr(value, "func", None)  # of functools.partial
-    return [*_functions(inner), *inner_functions] if callable(inner) else inner_functions
+def _owners(value: object) -> Iterator[types.FunctionType | type]:
+    """The functions and classes of the user that use of this value runs, as far as is plain to see.
+
+    All methods of a class are among them; of a module, only the one named `forward`.
+    """
+    for part in objects(value, MOST_LEAVES):
+        if isinstance(part, types.FunctionType):
+            yield part
+        elif isinstance(part, types.MethodType):
+            yield from _owners(part.__func__)
+        kind = part if isinstance(part, type) else type(part)
+        for own in _user_classes(kind):
+            yield own
+            names = ["forward"] if issubclass(own, torch.nn.Module) else list(vars(own))
+            methods = (vars(own).get(name) for name in names)
+            yield from (it for it in methods if isinstance(it, types.FunctionType))
+        if isinstance(part, functools.partial):
+            yield from _owners(part.func)
+        inner = getattr(part, "__wrapped__", None)
+        if inner is not None:
+            yield from _owners(inner)
 
 
-def _variables_of(function: types.FunctionType) -> Iterator[Variable]:
-    cells = function.__closure__ or ()
-    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+def _user_classes(kind: type) -> list[type]:
+    return [own for own in kind.__mro__ if not is_library(own.__module__)]
+
+
+def _variables_of(owner: types.FunctionType | type) -> Iterator[Variable]:
+    if isinstance(owner, type):
+        for name, value in vars(owner).items():
+            # Other attributes are code, or belong to the machinery of the class.
+            if not name.startswith("__") and isinstance(value, _STATE):
+                yield Variable(name, owner)
+        return
+    cells = owner.__closure__ or ()
+    for name, cell in zip(owner.__code__.co_freevars, cells, strict=True):
         with contextlib.suppress(ValueError):  # the cell is empty
             _ = cell.cell_contents
             yield Variable(name, cell)
-    # The globals of torch are not the user's.
-    if not is_library(str(function.__globals__.get("__name__", ""))):
-        for name in _names(function.__code__):
-            if name in function.__globals__:
-                yield Variable(name, function.__globals__)
+    # The globals and defaults of torch are not the user's.
+    if is_library(str(owner.__globals__.get("__name__", ""))):
+        return
+    for name in _defaults(owner):
+        yield Variable(name, owner)
+    for name in owner.__dict__:
+        if name != "__wrapped__":
+            yield Variable(name, owner.__dict__)
+    for name in _names(owner.__code__):
+        if name in owner.__globals__:
+            yield Variable(name, owner.__globals__)
+
+
+# The values of a class that a method may change.
+_STATE = (bool, int, float, complex, type(None), list, dict, torch.Tensor)
+
+
+def _defaults(function: types.FunctionType) -> dict[str, Any]:
+    """The defaults of a function's parameters, by name."""
+    code, values = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    positional = names[len(names) - len(values) :]
+    return dict(zip(positional, values, strict=True)) | (function.__kwdefaults__ or {})
+
+
+def _set_default(function: types.FunctionType, name: str, value: object) -> None:
+    keywords = function.__kwdefaults__ or {}
+    if name in keywords:
+        keywords[name] = value
+        return
+    values = {own: old for own, old in _defaults(function).items() if own not in keywords}
+    function.__defaults__ = tuple({**values, name: value}.values())
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -187,10 +259,3 @@ def _names(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
-
-
-def default_names(function: Function) -> Iterator[tuple[str, object]]:
-    """The defaults of a function's parameters, by the parameter."""
-    with contextlib.suppress(TypeError, ValueError):  # some builtins have no signature
-        for name, parameter in inspect.signature(function).parameters.items():
-            yield name, parameter.default

@@ -65,6 +65,35 @@ def test_a_function_is_reduced_by_a_target(call, mine: Path) -> None:
     assert "def inputs():" in again.out
 
 
+DROPS_ONES = """
+import torch
+
+def program(x, y):
+    return torch.relu(x * y) + 1, y - x
+
+def inputs():
+    return torch.arange(4.), torch.arange(4.)
+
+def drop_ones(module):
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor):
+        if node.args[1] == 1:
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    module.recompile()
+    return module
+"""
+
+
+def test_a_pass_of_the_user_gets_the_calls_that_it_gets_of_the_function(call, tmp_path) -> None:
+    (tmp_path / "pass.py").write_text(DROPS_ONES)
+    name = f"{tmp_path}/pass.py:drop_ones"
+    done = call("minimize", tmp_path / "pass.py", "-t", name, "-o", "small.json", "--workers", 1)
+    assert done.code == 0, done.err
+    assert [each.op for each in loads(Path("small.json").read_text()).instructions] == [
+        "aten.add.Tensor"
+    ]
+
+
 @pytest.mark.parametrize("kind", ["latent", "suspicion"])
 def test_what_only_graphs_show_is_found_by_its_name(
     call, program: Callable[..., Program], tmp_path: Path, kind: str

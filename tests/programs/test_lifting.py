@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
@@ -170,3 +171,19 @@ def test_what_a_program_cannot_say_is_refused_by_name(function: Function, name: 
 def test_an_input_that_is_too_large_is_refused() -> None:
     with pytest.raises(UserError, match="storages"):
         lift_program(lambda x: x[0] + 1, [torch.zeros(2**25)])
+
+
+def test_calls_are_recorded_as_a_target_gets_them() -> None:
+    """With the overload and the number that a graph of `make_fx` has."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return ((x + 1).mul_(2) / 4 - 0.5) // 3
+
+    (x,) = two_views()[:1]
+    graph = make_fx(function)(x.clone()).graph
+    calls = [str(node.target) for node in graph.nodes if node.op == "call_function"]
+    program = lift_program(function, [x]).program
+    assert [instruction.op.removeprefix("aten.") for instruction in program.instructions] == [
+        call.removeprefix("aten.") for call in calls
+    ]
+    assert [instruction.args[1] for instruction in program.instructions] == [1, 2, 4, 0.5, 3]

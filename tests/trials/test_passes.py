@@ -382,7 +382,8 @@ def sharing() -> Program:
     from aliasproof.programs.parsing import parse_source
     from aliasproof.programs.program import Input, Storage
 
-    source = "def program(x0, x1):\n    aten.mul_.Scalar(x1, 3)\n    return (x0,)\n"
+    lines = ("aten.mul_.Scalar(x1, 3)", "v0 = aten.neg.default(x0)", "return (v0,)")
+    source = "".join(("def program(x0, x1):\n", *(f"    {line}\n" for line in lines)))
     views = [Input(f"x{i}", 0, torch.float32, (3,), (1,), i) for i in range(2)]
     return parse_source(source, [Storage(torch.float32, 4)], views)
 

@@ -1,0 +1,184 @@
+"""What is judged is what runs: targets compile what a bare `torch.compile` compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+
+from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
+from aliasproof.checking import check, check_target, prepare
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.printing import source
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.targets.captured_graph import CapturedGraph
+from aliasproof.targets.inductor_fx import as_dynamo_does
+from aliasproof.targets.registry import target
+from aliasproof.user_code.call_arguments import CallArguments
+from aliasproof.user_code.comparable import Comparable
+from tests.aliasproof.user_functions import (
+    GIVEN,
+    WRONG,
+    encoder,
+    network,
+    optimizer_step,
+    rows,
+    state,
+)
+
+# Dynamo makes an instance of the class.
+pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+FORMS_OF_COMPILE = ("dynamo", "aot-eager", "inductor-fx")
+
+
+def bare_graphs(function: Callable[..., Any], given: object) -> list[str]:
+    """The text of each graph that a backend gets from `torch.compile`, and nothing around it."""
+    graphs: list[str] = []
+
+    def backend(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
+        graphs.append(graph.code)
+        return graph.forward
+
+    arguments = CallArguments.of(given)
+    torch._dynamo.reset()
+    torch.compile(function, backend=backend)(*arguments.args, **arguments.kwargs)
+    return graphs
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The text of each graph that the backend of a target gets, as it comes."""
+    texts: list[str] = []
+    compile_graph = CapturedGraph._recorded
+
+    def recorded(self: CapturedGraph, graph: fx.GraphModule, inputs: Sequence[object]) -> Any:
+        texts.append(graph.code)
+        return compile_graph(self, graph, inputs)
+
+    monkeypatch.setattr(CapturedGraph, "_recorded", recorded)
+    return texts
+
+
+def run(name: str, comparable: Comparable) -> tuple[Sequence[object], Sequence[Tensor]]:
+    """All that a target leaves behind, in the grad mode of an observed run, and the tensors."""
+    torch.manual_seed(0)
+    inputs = clone_inputs(comparable.inputs)
+    with torch.no_grad():
+        built = target(name).build(comparable.function, clone_inputs(comparable.inputs))
+        outputs: Any = built.function(*inputs)
+    names = comparable.function.output_names
+    kept = [output for output in outputs if not isinstance(output, Tensor)]
+    return [*names, *kept], [*(x for x in outputs if isinstance(x, Tensor)), *inputs]
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_the_graphs_are_those_of_the_function_alone(kind: str, graphs: list[str]) -> None:
+    make_function, make_inputs = GIVEN[kind]
+    comparable = Comparable.of(make_function(), make_inputs())
+    (left, tensors), (kept, others) = (run(name, comparable) for name in ("dynamo", "identity"))
+    assert left == kept
+    torch.testing.assert_close(tensors, others)
+    assert graphs == bare_graphs(make_function(), make_inputs())
+    assert bool(graphs) == (kind != "lbfgs")  # Dynamo leaves such a step to Python
+
+
+@pytest.mark.parametrize("name", FORMS_OF_COMPILE)
+def test_each_form_of_compile_gets_them(name: str, graphs: list[str]) -> None:
+    run(name, Comparable.of(optimizer_step, given := state()))
+    assert graphs == bare_graphs(optimizer_step, given)
+
+
+def test_training_is_compiled_where_eager_does_the_same_without_gradients() -> None:
+    assert Comparable.of(network().train(), rows()).function.recorded
+    # It takes a fast path in inference, as eager does; so it is compiled without gradients.
+    inputs = torch.arange(24.0).view(2, 3, 4)
+    comparable = Comparable.of(encoder(), inputs)
+    assert not comparable.function.recorded
+    assert "inputs that require gradients are detached" in comparable.notes[0]
+    found = check(encoder(), inputs, ["aot-eager"])
+    assert not found.violated
+
+
+@pytest.mark.parametrize("variant", ["captured", "buffers", "freezing", "grad", "half-grad"])
+def test_variants_compile_the_function_itself(variant: str, graphs: list[str]) -> None:
+    make_function, make_inputs = GIVEN["evaluation"]
+    prepared = prepare(make_function(), make_inputs())
+    result = check_target(prepared, target(f"inductor-fx:{variant}"))
+    assert result.reports["values"].verdict is Verdict.HOLDS
+    assert not result.violated
+    assert graphs
+    assert all("weight" in text for text in graphs)  # the name that the module gives it
+
+
+# --- drawn programs, which *inductor-fx* compiles without Dynamo ----------------------------------
+
+
+def calls(graph: fx.Graph) -> list[str]:
+    """The graph as text, with nodes named by their positions."""
+    names = {node: str(index) for index, node in enumerate(graph.nodes)}
+    return [
+        f"{node.op} {'' if node.op in ('placeholder', 'output') else node.target}"
+        f" {'' if node.op == 'placeholder' else fx.map_arg((node.args, node.kwargs), names.get)}"
+        for node in graph.nodes
+    ]
+
+
+def captured(program: Program) -> tuple[list[str], list[str]] | None:
+    """The inputs and the calls of the one graph that Dynamo captures; None if there is no such."""
+    found: list[fx.Graph] = []
+
+    def backend(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
+        found.append(graph.graph)
+        return graph.forward
+
+    namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
+    exec(source(program), namespace)
+    torch._dynamo.reset()
+    compiled = torch.compile(namespace["program"], backend=backend, fullgraph=True)
+    try:
+        compiled(*input_tensors(program))
+    except Exception:  # noqa: BLE001 - such as what it cannot trace, or what eager raises
+        return None
+    names = [str(node.target) for graph in found for node in graph.find_nodes(op="placeholder")]
+    return [name.strip("L_") for name in names], [line for graph in found for line in calls(graph)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_drawn_programs_are_compiled_as_dynamo_captures_them(seed: int) -> None:
+    same = 0
+    for program in DrawnPrograms().draw(seed, 60):
+        expected = captured(program)
+        if expected is not None and expected[1]:
+            passed, graph = as_dynamo_does(program)
+            names = [program.inputs[index].name for index in passed]
+            assert (names, calls(graph.graph)) == expected, source(program)
+            same += 1
+    assert same > 50
+
+
+# --- each run starts from the same world ----------------------------------------------------------
+
+ORDER = ("aot", "dynamo", "aot-eager", "inductor-fx")
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_verdicts_do_not_depend_on_the_order_of_targets(kind: str) -> None:
+    make_function, make_inputs = GIVEN[kind]
+    prepared = prepare(make_function(), make_inputs())
+    assert prepared.eager.unjudged is None
+    verdicts = []
+    for order in (ORDER, ORDER[::-1]):
+        reports = {name: check_target(prepared, target(name)).reports for name in order}
+        verdicts.append(
+            {
+                name: {oracle: report.verdict for oracle, report in of_target.items()}
+                for name, of_target in reports.items()
+            }
+        )
+    assert verdicts[0] == verdicts[1]
+    violated = {name for name in ORDER if Verdict.VIOLATED in verdicts[0][name].values()}
+    assert violated == WRONG.get(kind, set())

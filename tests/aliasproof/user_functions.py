@@ -1,0 +1,399 @@
+"""Functions and modules as people write them, with their inputs and all kinds of state."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+def swap(x: Tensor, y: Tensor) -> Tensor:
+    old = y.clone()
+    y.add_(1)
+    x.copy_(old)
+    return y + 0
+
+
+def slices(target: Tensor, source: Tensor) -> None:
+    target[0:, :] = source[0:, :]
+    source.add_(1)
+
+
+def keywords(x: Tensor, *rest: Tensor, scale: float = 1.0, **more: Tensor) -> dict[str, object]:
+    total = more["b"] * scale
+    for other in rest:
+        total = total + other
+    more["a"].add_(total)
+    return {"total": total + x, "size": x.shape[0]}
+
+
+def tree(batch: dict[str, Any]) -> list[object]:
+    y, more = batch["pair"]
+    batch["sum"] = y + batch["x"]
+    y.mul_(2)
+    return [batch["sum"], (more["k"] - y,)]
+
+
+class Moments(NamedTuple):
+    mean: Tensor
+    square: Tensor
+
+
+@dataclass
+class State:
+    step: int
+    moments: dict[str, Tensor]
+    more: Moments
+
+
+def optimizer_step(state: State, gradients: dict[str, Tensor]) -> Tensor:
+    state.step += 1
+    for name, gradient in reversed(gradients.items()):
+        state.moments[name].mul_(0.9).add_(gradient)
+        state.more.square.mul_(0.5).add_(gradient)
+    state.moments["new"] = state.moments["w"] * state.step
+    return state.moments["w"] * 2
+
+
+def state() -> tuple[State, dict[str, Tensor]]:
+    moments = {"w": torch.zeros(3), "b": torch.zeros(3)}
+    gradients = {"w": torch.arange(3.0), "b": torch.ones(3)}
+    return State(0, moments, Moments(torch.ones(3), torch.ones(3))), gradients
+
+
+class Average:
+    count = 0
+    shared = torch.zeros(3)
+
+    def __init__(self) -> None:
+        self.mean = torch.zeros(3)
+
+    def update(self, x: Tensor, decay: float = 0.9) -> Tensor:
+        self.count += 1
+        Average.shared.add_(x)
+        self.mean.mul_(decay).add_(x, alpha=1 - decay)
+        return self.mean / self.count + Average.shared
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.update(x, 0.5)
+
+
+class Delayed(nn.Module):
+    previous: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("previous", torch.zeros(3))
+        self.weight = nn.Parameter(torch.ones(3))
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        old = x.clone()
+        x.add_(1)
+        self.previous.copy_(old)
+        self.last = x * 2
+        return x * self.weight
+
+
+def closure() -> Callable[[Tensor], tuple[Tensor, int]]:
+    total, calls = torch.zeros(3), 0
+
+    def step(x: Tensor) -> tuple[Tensor, int]:
+        nonlocal calls
+        calls += 1
+        y = x * 2
+        total.mul_(0.5).add_(y)
+        return total.clone(), calls
+
+    return step
+
+
+SEEN = torch.zeros(3)
+WEIGHT = nn.Parameter(torch.arange(3.0))
+CALLS = 0
+
+
+def uses_globals(x: Tensor) -> Tensor:
+    global CALLS  # noqa: PLW0603
+    CALLS += 1
+    y = x + CALLS
+    SEEN.add_(y)
+    return SEEN * y
+
+
+def updates_a_parameter(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        WEIGHT.sub_(x, alpha=0.1)
+    return (WEIGHT * x).sum()
+
+
+def defaults(x: Tensor, calls: list[int] = [], total: Tensor = torch.zeros(3)) -> Tensor:  # noqa: B006, B008
+    calls.append(1)
+    return total.add_(x) * len(calls)
+
+
+def two_graphs(x: Tensor, y: Tensor) -> Tensor:
+    z = y * 2
+    if z.sum().item() > 3:
+        z = z + x
+    x.add_(z)
+    return z
+
+
+def hidden() -> Callable[[Tensor], Tensor]:
+    tensors = {"a": torch.zeros(3)}
+    get = functools.lru_cache(tensors.__getitem__)
+    return lambda x: get("a").add_(x) * 2
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Dropout(0.5))
+
+
+COUNTS: collections.Counter[str] = collections.Counter()
+RECENT: collections.deque[Tensor] = collections.deque(maxlen=2)
+NAMES: set[str] = set()
+NUMBERS = np.zeros(3, dtype=np.float32)
+GENERATOR = torch.Generator().manual_seed(3)
+CONFIG = {"scale": 1.0, "inner": {"calls": 0}}
+
+
+def counts(x: Tensor) -> Tensor:
+    COUNTS["calls"] += 1
+    return x * COUNTS["calls"]
+
+
+def keeps_recent(x: Tensor) -> Tensor:
+    RECENT.append(x * 2)
+    return x + len(RECENT)
+
+
+def keeps_names(x: Tensor) -> Tensor:
+    NAMES.add(f"name {len(NAMES)}")
+    return x + len(NAMES)
+
+
+def keeps_numbers(x: Tensor) -> Tensor:
+    y = x + torch.from_numpy(NUMBERS.copy())
+    NUMBERS[0] += 1
+    return y
+
+
+def draws(x: Tensor) -> Tensor:
+    return x + torch.rand(3, generator=GENERATOR)
+
+
+def configured(x: Tensor) -> Tensor:
+    CONFIG["inner"]["calls"] += 1  # type: ignore[index]
+    CONFIG["scale"] *= 2.0  # type: ignore[operator]
+    return x * CONFIG["scale"]  # type: ignore[operator]
+
+
+@functools.lru_cache(maxsize=4)
+def table(size: int) -> Any:
+    return torch.arange(float(size))
+
+
+def cached_table(x: Tensor) -> Any:
+    return table(3).add_(x) * 2
+
+
+def calls_itself(x: Tensor) -> Any:
+    calls_itself.calls += 1  # type: ignore[attr-defined]
+    return x * calls_itself.calls  # type: ignore[attr-defined]
+
+
+calls_itself.calls = 0  # type: ignore[attr-defined]
+
+
+class Node:
+    """It refers to itself."""
+
+    def __init__(self) -> None:
+        self.total, self.calls, self.itself = torch.zeros(3), 0, self
+
+    def add(self, x: Tensor) -> Tensor:
+        self.itself.calls += 1
+        self.itself.total.add_(x)
+        return self.total * self.calls
+
+
+class Slotted:
+    __slots__ = ("calls", "total")
+
+    def __init__(self) -> None:
+        self.total, self.calls = torch.zeros(3), 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.total += x
+        return self.total + self.calls
+
+
+class Static:
+    calls = 0
+
+    @classmethod
+    def named(cls, x: Tensor) -> Tensor:
+        cls.calls += 1
+        return x * cls.calls
+
+    @staticmethod
+    def static(x: Tensor) -> Tensor:
+        Static.calls += 1
+        return x * Static.calls
+
+
+def train_step() -> Callable[[Tensor], Any]:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x: Tensor) -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def lbfgs_step() -> Callable[[Tensor], Any]:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.LBFGS([weight], max_iter=2)
+
+    def loss_of(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (weight - x).square().sum()
+        loss.backward()
+        return loss
+
+    return lambda x: optimizer.step(functools.partial(loss_of, x))
+
+
+class Lazy(nn.Module):
+    """It makes a state in its first call."""
+
+    total: Tensor
+
+    def forward(self, x: Tensor) -> Any:
+        if not hasattr(self, "total"):
+            self.total = torch.zeros_like(x)
+        self.total += x
+        return self.total * 2
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * 2
+
+
+def own_derivative(x: Tensor) -> Any:
+    return Doubled.apply(x) + 1
+
+
+def mapped(x: Tensor, y: Tensor) -> Any:
+    y.add_(1)
+    return torch.vmap(lambda row: row * y)(x)
+
+
+def assigns_data(x: Tensor, weight: nn.Parameter) -> Tensor:
+    y = weight * x
+    weight.data = weight.data + x
+    return y
+
+
+def removes(items: dict[str, Tensor]) -> Tensor:
+    items["c"] = items.pop("a") + items["b"]
+    return items["c"] * 2
+
+
+def exchanges(pair: list[Tensor]) -> None:
+    pair[0], pair[1] = pair[1] * 2, pair[0]
+    pair.append(pair[0] + 1)
+
+
+def changes_metadata(x: Tensor) -> Tensor:
+    x.unsqueeze_(0)
+    return x * 2
+
+
+def encoder() -> nn.Module:
+    return nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+
+
+def x3() -> Tensor:
+    return torch.arange(3.0)
+
+
+def rows() -> Tensor:
+    return torch.arange(12.0).reshape(4, 3)
+
+
+GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]]] = {
+    "swap": (lambda: swap, lambda: (torch.zeros(3), x3())),
+    "slices": (lambda: slices, lambda: (torch.zeros(4, 3), rows())),
+    "shared memory": (lambda: swap, lambda: tuple(rows().view(-1).unfold(0, 6, 3)[:2])),
+    "one tensor twice": (lambda: swap, lambda: (x3(),) * 2),
+    "keywords": (
+        lambda: keywords,
+        lambda: ((x3(), x3()), {"scale": 2.0, "b": torch.ones(3), "a": torch.zeros(3)}),
+    ),
+    "tree": (
+        lambda: tree,
+        lambda: ({"x": x3(), "pair": (torch.ones(3), {"k": torch.zeros(3)})},),
+    ),
+    "dataclass": (lambda: optimizer_step, state),
+    "method": (lambda: Average().update, lambda: ((x3(),), {"decay": 0.5})),
+    "callable": (Average, x3),
+    "partial": (lambda: functools.partial(swap, torch.zeros(3)), x3),
+    "closure": (closure, x3),
+    "globals": (lambda: uses_globals, x3),
+    "parameter": (lambda: updates_a_parameter, x3),
+    "defaults": (lambda: defaults, x3),
+    "hidden": (hidden, x3),
+    "two graphs": (lambda: two_graphs, lambda: (x3(), torch.ones(3))),
+    "module": (Delayed, x3),
+    "module's method": (lambda: Delayed().forward, x3),
+    "training": (lambda: network().train(), rows),
+    "evaluation": (lambda: network().eval(), rows),
+    "leaf": (lambda: lambda x: (x * 2).sin(), lambda: x3().requires_grad_()),
+    "counter": (lambda: counts, x3),
+    "deque": (lambda: keeps_recent, x3),
+    "set": (lambda: keeps_names, x3),
+    "array": (lambda: keeps_numbers, x3),
+    "generator": (lambda: draws, x3),
+    "configuration": (lambda: configured, x3),
+    "cached result": (lambda: cached_table, x3),
+    "attribute of a function": (lambda: calls_itself, x3),
+    "cycle": (lambda: Node().add, x3),
+    "slots": (Slotted, x3),
+    "class method": (lambda: Static.named, x3),
+    "static method": (lambda: Static.static, x3),
+    "training step": (train_step, rows),
+    "lazy": (Lazy, x3),
+    "own derivative": (lambda: own_derivative, lambda: x3().requires_grad_()),
+    "vmap": (lambda: mapped, lambda: (rows(), x3())),
+    "data": (lambda: assigns_data, lambda: (x3(), nn.Parameter(torch.ones(3)))),
+    "lbfgs": (lbfgs_step, x3),
+    "removed key": (lambda: removes, lambda: ({"a": x3(), "b": torch.ones(3)},)),
+    "exchanged": (lambda: exchanges, lambda: ([x3(), torch.ones(3)],)),
+    "metadata": (lambda: changes_metadata, x3),
+}
+
+# What torch 2.13 gets wrong. A new copy into an input reads what was written since
+# (`copy_of_written_input` in `aliasproof.corpus.known`); `0 + x` is x itself (`zero_plus_input`).
+WRONG = {kind: {"inductor-fx"} for kind in ("swap", "slices", "module", "module's method", "lazy")}
+WRONG["data"] = {"aot"}  # without Dynamo, AOTAutograd loses what is assigned to `.data`
