@@ -23,7 +23,7 @@ def manual_descent(x: Tensor, labels: Tensor) -> Tensor:
         for parameter in (WEIGHT, BIAS):
             assert parameter.grad is not None
             parameter -= 0.1 * parameter.grad
-            parameter.grad = None
+            parameter.grad.zero_()
     return loss.detach()
 
 
