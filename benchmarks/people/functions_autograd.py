@@ -22,7 +22,7 @@ def manual_descent(x: Tensor, labels: Tensor) -> Tensor:
     with torch.no_grad():
         for parameter in (WEIGHT, BIAS):
             assert parameter.grad is not None
-            parameter -= 0.1 * parameter.grad
+            parameter.sub_(parameter.grad, alpha=0.1)
             parameter.grad.zero_()
     return loss.detach()
 

@@ -110,6 +110,8 @@ def tiny_llama_inputs() -> tuple[object, ...]:
 class RoutedExperts(nn.Module):
     """Mixture of experts: each expert adds its part into the rows that chose it."""
 
+    load: Tensor
+
     def __init__(self, width: int, experts: int, top: int) -> None:
         super().__init__()
         self.router = nn.Linear(width, experts, bias=False)

@@ -205,6 +205,8 @@ def gated_cell_inputs() -> Tensor:
 class BoundedEmbedding(nn.Module):
     """`max_norm` makes the lookup write the weight."""
 
+    seen: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(10, 4, padding_idx=0, max_norm=1.0)
@@ -275,6 +277,8 @@ def low_rank_linear_inputs() -> tuple[tuple[Tensor], dict[str, bool]]:
 
 class Teacher(nn.Module):
     """A student and the moving average of its weights, as for self-distillation."""
+
+    center: Tensor
 
     def __init__(self) -> None:
         super().__init__()

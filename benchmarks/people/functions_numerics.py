@@ -136,7 +136,11 @@ def k_means_step(points: Tensor, centers: Tensor, counts: Tensor) -> Tensor:
 
 def k_means_step_inputs() -> tuple[Tensor, Tensor, Tensor]:
     points = torch.randn(6, 2)
-    return points, torch.cat([points[:2] + 0.1, torch.full((1, 2), 50.0)]), torch.tensor([2.0, 1, 0])
+    return (
+        points,
+        torch.cat([points[:2] + 0.1, torch.full((1, 2), 50.0)]),
+        torch.tensor([2.0, 1, 0]),
+    )
 
 
 def block_matrix(blocks: list[Tensor], coupling: Tensor) -> Tensor:

@@ -99,18 +99,17 @@ def mamba_logits_inputs() -> Tensor:
     return torch.tensor([[1, 4, 9]])
 
 
-t5 = transformers.T5ForConditionalGeneration(
-    transformers.T5Config(
-        vocab_size=32,
-        d_model=16,
-        d_kv=8,
-        d_ff=24,
-        num_layers=1,
-        num_heads=2,
-        decoder_start_token_id=0,
-        use_cache=False,
-    )
-).eval()
+T5_SIZES: dict[str, Any] = {
+    "vocab_size": 32,
+    "d_model": 16,
+    "d_kv": 8,
+    "d_ff": 24,
+    "num_layers": 1,
+    "num_heads": 2,
+    "decoder_start_token_id": 0,
+    "use_cache": False,
+}
+t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5_SIZES)).eval()
 
 
 def t5_loss(ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,17 +121,16 @@ def t5_loss_inputs() -> tuple[Tensor, Tensor]:
     return torch.tensor([[1, 4, 9, 2]]), torch.tensor([[7, 3, 1]])
 
 
-vit = transformers.ViTForImageClassification(
-    transformers.ViTConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=24,
-        image_size=8,
-        patch_size=4,
-        num_labels=3,
-    )
-).eval()
+VIT_SIZES: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "image_size": 8,
+    "patch_size": 4,
+    "num_labels": 3,
+}
+vit = transformers.ViTForImageClassification(transformers.ViTConfig(**VIT_SIZES)).eval()
 
 
 def classify_in_place(images: Tensor, counts: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ def forward_kinematics_inputs() -> tuple[Tensor, Tensor, Tensor]:
 
 members = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)) for _ in range(3)]
 shared_form = copy.deepcopy(members[0]).to("meta")
-ensemble_params, ensemble_buffers = stack_module_state(members)  # type: ignore[arg-type]
+ensemble_params, ensemble_buffers = stack_module_state(members)
 
 
 def ensemble_mean(x: Tensor, spread: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def curvature_along(x: Tensor, direction: Tensor, damping: float) -> tuple[Tenso
     def energy(x: Tensor) -> Tensor:
         return (x[1:] - x[:-1].square()).square().sum() + (1 - x).square().sum()
 
-    slope, product = jvp(grad(energy), (x,), (direction,))
+    slope, product, *_ = jvp(grad(energy), (x,), (direction,))
     step = (direction @ slope) / (direction @ product + damping)
     x.sub_(direction, alpha=0.1)
     return product, step

@@ -18,7 +18,8 @@ from aliasproof.trials.worker import quiet_torch
 from benchmarks.people import plain_run
 from benchmarks.people.people_functions import names, path_of, world
 from benchmarks.people.plain_run import GivenGraph, compiled_run, differences, eager_run
-from benchmarks.people.planted_passes import KINDS, RIGHT_PASSES, PlantedPass, sites
+from benchmarks.people.planted_kinds import KINDS
+from benchmarks.people.planted_passes import RIGHT_PASSES, PlantedPass, sites
 
 
 @dataclass(frozen=True, slots=True)

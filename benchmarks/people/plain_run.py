@@ -58,7 +58,7 @@ def compiled_run(name: str, planted: Pass | None, graphs: list[GivenGraph] | Non
                 given.inputs = copies(args)
             return changed(*args)
 
-        return make_boxed_func(run)  # type: ignore[no-any-return]
+        return make_boxed_func(run)
 
     backend = aot_autograd(
         fw_compiler=compiler,
@@ -108,9 +108,9 @@ def _run(
 
 def _call_forms(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The forms of docs/check.md that occur here."""
-    if type(inputs) is tuple and len(inputs) == 2 and type(inputs[0]) is tuple:
-        if type(inputs[1]) is dict:
-            return inputs
+    pair = type(inputs) is tuple and len(inputs) == 2
+    if pair and type(inputs[0]) is tuple and type(inputs[1]) is dict:
+        return inputs
     return (inputs, {}) if type(inputs) is tuple else ((inputs,), {})
 
 
@@ -124,8 +124,7 @@ def _found(place: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
     if isinstance(value, bool | int | float | str | None):
         yield place, value
         return
-    unwanted = (type, torch.dtype, torch.device)
-    if id(value) in seen or isinstance(value, unwanted) or isinstance(value, _CODE):
+    if id(value) in seen or isinstance(value, _CODE):
         return
     seen.add(id(value))
     if isinstance(value, dict):
@@ -148,6 +147,9 @@ def _found(place: str, value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
 # What importing and compiling leave.
 _NOT_LEFT = ("annotations", "_is_torch_compile")
 _CODE = (
+    type,
+    torch.dtype,
+    torch.device,
     types.ModuleType,
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -158,9 +160,7 @@ _CODE = (
 
 def differences(one: Left, other: Left) -> list[str]:
     """The places where two runs differ by more than the tolerance of `torch.testing`."""
-    return [
-        place for place in {**one, **other} if not _same(one.get(place), other.get(place))
-    ]
+    return [place for place in {**one, **other} if not _same(one.get(place), other.get(place))]
 
 
 def _same(one: Any, other: Any) -> bool:
