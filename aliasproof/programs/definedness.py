@@ -308,7 +308,8 @@ class Watch(TorchDispatchMode):
         if reshapes:
             self.trace.reshaped |= {tensor.untyped_storage().data_ptr() for tensor in call.written}
         self._factor = rounds_again(call.arguments) or rounds_a_number(call)
-        self.trace.rounding.before(call.op, call.read(), factor=self._factor)
+        before = self.trace.rounding.before
+        before(call.op, call.read(), factor=self._factor, arguments=call.arguments)
         self.trace.fused.before(call)
 
     def _note_memory(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
