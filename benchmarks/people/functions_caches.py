@@ -153,11 +153,11 @@ def confusion_matrix_inputs() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def swap_buffers(front: Tensor, back: Tensor, gain: Tensor) -> Tensor:
-    """A double buffer: compute into the back, then exchange the contents of both."""
+    """A double buffer: compute into the back, then exchange; what was in front fades."""
     torch.mul(front, gain, out=back)
     kept = front.clone()
     front.copy_(back)
-    back.copy_(kept)
+    back.copy_(kept.mul_(0.5))
     return front - back
 
 
