@@ -22,6 +22,7 @@ from benchmarks import (
     ablation,
     models,
     pass_cost,
+    people,
     reproducers,
     scenario_yield,
     sharing,
@@ -37,7 +38,8 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "pass_cost": pass_cost.measure,
 }
 # These run only if they are named: a search takes its seconds, the sweep hours, the shared memory
-# of many programs minutes, a look at reproducers needs runs, and the models need an extra.
+# of many programs and the functions of people minutes, a look at reproducers needs runs, and the
+# models need an extra.
 NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "scenario_yield": lambda options: scenario_yield.measure(options.seconds or SECONDS),
     "ablation": lambda options: ablation.measure(options.seconds or SECONDS),
@@ -46,6 +48,7 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     ),
     "models": lambda options: models.measure(options.only),
     "sharing": lambda options: sharing.measure(options.only),
+    "people": lambda options: people.measure(options.only),
     "reproducers": lambda options: reproducers.measure(options.only),
 }
 NAMES = (*BENCHMARKS, *NAMED_ALONE)
@@ -106,8 +109,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=(),
         help="for sweep: these operators and modules; for models: these models and optimizers;"
-        " for sharing: these programs; by their names in the output. For reproducers: folders of"
-        " runs",
+        " for sharing: these programs; for people: these functions; by their names in the output."
+        " For reproducers: folders of runs",
     )
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"

@@ -119,6 +119,8 @@ def of_storage(storage: torch.UntypedStorage) -> Array:
 
 def of_constant(tensor: torch.Tensor) -> Array:
     """The hashes of a tensor whose data come from no input: its sizes, then the bytes."""
+    if tensor._is_zerotensor():  # what forward mode takes for no tangent has no memory
+        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
     # Lazy bits are resolved: the hash is that of the value, not of its storage.
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     # A copy, since torch does not resize a storage that numpy shares.

@@ -23,7 +23,7 @@ from aliasproof.programs.eager_call import EagerCall, tensors_in
 from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
 from aliasproof.programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
 from aliasproof.programs.higher_order import eager_steps
-from aliasproof.programs.indexed_stores import stores_twice
+from aliasproof.programs.indexed_stores import replaced_elements, stores_twice
 from aliasproof.programs.regions import Region, covers, overlap, overlaps_itself
 from aliasproof.programs.rounded_numbers import rounds_a_number
 from aliasproof.programs.rounding_tables import moves, rounds_again
@@ -296,7 +296,9 @@ class Watch(TorchDispatchMode):
         # Such a schema says that it writes its argument, but the op reads no contents.
         if torch.Tag.inplace_view in call.op.tags:
             return
-        if any(map(self._uninitialised.shown_by, call.read())):
+        # A store by index replaces elements, and reads none.
+        stored = replaced_elements(call.op.overloadpacket, call.arguments) is not None
+        if any(map(self._uninitialised.shown_by, call.only_read if stored else call.read())):
             raise Undefined(f"{call.op} reads memory that was never written")
 
     def _note_operands(self, call: EagerCall) -> None:
@@ -309,7 +311,8 @@ class Watch(TorchDispatchMode):
         if reshapes:
             self.trace.reshaped |= {tensor.untyped_storage().data_ptr() for tensor in call.written}
         self._factor = rounds_again(call.arguments) or rounds_a_number(call)
-        self.trace.rounding.before(call.op, call.read(), factor=self._factor)
+        before = self.trace.rounding.before
+        before(call.op, call.read(), factor=self._factor, arguments=call.arguments)
         self.trace.fused.before(call)
 
     def _note_memory(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
@@ -320,8 +323,9 @@ class Watch(TorchDispatchMode):
             if resized.nbytes() > self._before_resize:
                 self._uninitialised.note_resize(resized, self._before_resize)
             return
-        for tensor in call.written:
-            self._uninitialised.note_write(tensor)
+        for tensor in call.written if self._uninitialised else ():
+            elements = replaced_elements(call.op.overloadpacket, call.arguments)
+            self._uninitialised.note_write(tensor, elements)
         if call.op.overloadpacket.__name__ in ALLOCATES:
             for tensor in returned:
                 self._uninitialised.note_allocation(tensor)

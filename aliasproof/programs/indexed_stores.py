@@ -1,6 +1,6 @@
-"""Stores by index: a call that stores two values at one position of its destination.
+"""Stores by index: which elements a call replaces, and whether it stores two values at one.
 
-Which of them stays depends on the kernel, so the call is undefined in eager.
+Which of two values stays depends on the kernel, so such a call is undefined in eager.
 """
 
 from __future__ import annotations
@@ -77,4 +77,43 @@ INDEXED_STORES: dict[object, PositionsRule] = {
     aten.index_copy_: _index_copy_positions,
     aten.put: _put_positions,
     aten.put_: _put_positions,
+}
+
+
+# Stores True at each element of a mask of the destination's shape that a call replaces.
+StoredElements: TypeAlias = Callable[[torch.Tensor, dict[str, Any]], object]
+
+
+def replaced_elements(packet: object, arguments: dict[str, Any]) -> torch.Tensor | None:
+    """A mask of the elements that a call in place replaces; it leaves the others as they are.
+
+    None for a call that reads its destination, and for one that is no store by index.
+    """
+    store = _STORES_IN_PLACE.get(packet)
+    # A sum, or a product, reads what is there.
+    if store is None or arguments.get("accumulate") or arguments.get("reduce") is not None:
+        return None
+    mask = torch.zeros_like(arguments["self"], dtype=torch.bool)
+    store(mask, arguments)
+    return mask
+
+
+def _put_true(mask: torch.Tensor, arguments: dict[str, Any]) -> None:
+    mask.put_(arguments["index"], torch.ones_like(arguments["index"], dtype=torch.bool))
+
+
+def _index_put_true(mask: torch.Tensor, arguments: dict[str, Any]) -> None:
+    aten.index_put_.default(
+        mask, arguments["indices"], torch.ones((), dtype=torch.bool, device=mask.device)
+    )
+
+
+_STORES_IN_PLACE: dict[object, StoredElements] = {
+    aten.index_put_: _index_put_true,
+    aten._index_put_impl_: _index_put_true,
+    aten.scatter_: lambda mask, given: mask.scatter_(given["dim"], given["index"], True),
+    aten.index_copy_: lambda mask, given: mask.index_fill_(given["dim"], given["index"], True),
+    aten.index_fill_: lambda mask, given: mask.index_fill_(given["dim"], given["index"], True),
+    aten.masked_fill_: lambda mask, given: mask.masked_fill_(given["mask"], True),
+    aten.put_: _put_true,
 }

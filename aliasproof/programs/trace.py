@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch._ops import OpOverload
 
 from aliasproof.programs.fused_rounding import FusedRounding
-from aliasproof.programs.narrow_dtypes import readable
+from aliasproof.programs.jumps import (
+    NO_ARGUMENTS,
+    STEPS,
+    Arguments,
+    any_is,
+    huge_counts,
+    near_jump,
+    nearness,
+)
 from aliasproof.programs.regions import Region
 from aliasproof.programs.rounding_tables import (
     ADDS_IN_ANY_ORDER,
@@ -29,9 +37,6 @@ from aliasproof.programs.rounding_tables import (
 )
 from aliasproof.programs.schemas import Kind, facts
 from aliasproof.programs.storage_set import StorageSet
-
-PART = 1 << 20  # elements that are looked at at once
-NEAR = 1.6e-2  # the relative tolerance of bfloat16 in `torch.testing.assert_close`
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +102,18 @@ class Rounding:
     # Of operands that a call under way is about to overwrite: their data must be seen before.
     _magnified: bool = False
 
-    def before(self, op: OpOverload, read: Sequence[torch.Tensor], *, factor: bool) -> None:
-        """Look at the operands of a call that is about to run."""
+    def before(
+        self,
+        op: OpOverload,
+        read: Sequence[torch.Tensor],
+        *,
+        factor: bool,
+        arguments: Arguments = NO_ARGUMENTS,
+    ) -> None:
+        """Look at the operands, and the other arguments, of a call that is about to run."""
         if facts(op).kind is not Kind.VIEW:
-            self._magnified = self._magnifies(rounding_name(op), read, factor=factor)
+            name = rounding_name(op)
+            self._magnified = self._magnifies(name, read, arguments, factor=factor)
 
     def note(
         self,
@@ -118,22 +131,22 @@ class Rounding:
         if facts(op).kind is Kind.VIEW:
             self._note_view(op, read, made)
             return
-        starts = factor or not rounds_alike(op, [*read, *made])
+        name = rounding_name(op)
+        steps = name in STEPS and not self._magnified  # then all kernels are on one side
+        starts = not steps and (factor or not rounds_alike(op, [*read, *made]))
         if starts:
             self.first = self.first or str(op)
         # What is computed from inexact data is inexact as well, in their dtypes.
         dtypes = {dtype for dtype, kept in self.inexact_as.items() if kept.any(read)}
-        inexact, bits = starts or self.inexact.any(read), self._magnified or self.bits.any(read)
-        # A conversion to integers jumps as `trunc` does.
-        if self.inexact.any(read) and any(map(_is_whole_dtype, made)) and self._near_jump(read):
-            bits = True
+        inexact = starts or (self.inexact.any(read) and not steps)
+        bits = self._magnified or self.bits.any(read)
+        if inexact and any(map(_is_whole_dtype, made)):
+            bits = bits or self._near_jump("trunc" if name in MOVES else name, read)
         computed = factor or not moves(op, [*read, *made])
-        signs = rounding_name(op) in ANY_ZERO or self.zero_signs.any(read)
+        signs = name in ANY_ZERO or self.zero_signs.any(read)
         for tensor in made:
             if inexact:
-                self.inexact.add(tensor)
-                for dtype in {*dtypes, tensor.dtype}:
-                    self.inexact_as.setdefault(dtype, StorageSet()).add(tensor)
+                self._note_inexact(tensor, {*dtypes, tensor.dtype})
             if bits:
                 self.bits.add(tensor)
             if computed or self.computed.any(read):
@@ -142,6 +155,11 @@ class Rounding:
             if signs or (computed and tensor.is_complex()):
                 self.zero_signs.add(tensor)
         self._note_bits(made)
+
+    def _note_inexact(self, tensor: torch.Tensor, dtypes: set[torch.dtype]) -> None:
+        self.inexact.add(tensor)
+        for dtype in dtypes:
+            self.inexact_as.setdefault(dtype, StorageSet()).add(tensor)
 
     def tolerance(self, tensor: torch.Tensor) -> Tolerance:
         """What correct kernels may do differently in a tensor that the run left."""
@@ -170,14 +188,16 @@ class Rounding:
             # Only what is there now counts; what is written later is looked at when it is.
             as_bits = tensor in self.mixed and (
                 tensor in self.inexact
-                or (tensor in self.computed and _any(tensor, torch.isnan))
-                or (tensor in self.zero_signs and _any(tensor, _is_zero))
+                or (tensor in self.computed and any_is(tensor, torch.isnan))
+                or (tensor in self.zero_signs and any_is(tensor, _is_zero))
             )
             as_parts = tensor in self.split and tensor in self.computed
-            if as_bits or (as_parts and _any(tensor, _is_not_finite)):
+            if as_bits or (as_parts and any_is(tensor, _is_not_finite)):
                 self.bits.add(tensor)
 
-    def _magnifies(self, name: str, read: Sequence[torch.Tensor], *, factor: bool) -> bool:
+    def _magnifies(
+        self, name: str, read: Sequence[torch.Tensor], arguments: Arguments, *, factor: bool
+    ) -> bool:
         """True if a small difference between correct kernels becomes a large one here.
 
         1e20 + 1 - 1e20 is 0 or 1, by the order. A rounding error times 1e20 is no small one. A
@@ -190,41 +210,38 @@ class Rounding:
         complex_ = any(tensor.is_complex() for tensor in read)
         orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
         inexact = self.inexact.any(read)
-        if (orders or (inexact and name not in MOVES)) and any(map(_huge, read)):
+        if (orders or (inexact and name not in MOVES)) and huge_counts(name, read):
             return True
         if name in OVERFLOWS_EARLY and any(map(_near_overflow_of_exp, read)):
             return True
         if name not in MOVES and any(
-            tensor.is_complex() and tensor in self.computed and _any(tensor, _is_not_finite)
+            tensor.is_complex() and tensor in self.computed and any_is(tensor, _is_not_finite)
             for tensor in read
         ):
             return True
         # A number that is rounded first can be on the other side. The factor of `round` is a power
         # of ten, and all kernels of eager divide by it.
-        number = factor and name != "round"
-        if name in JUMPS and (number or (inexact and self._near_jump(read))):
+        if name in JUMPS and factor and name != "round":
+            return True
+        if name in JUMPS and inexact and self._near_jump(name, read, arguments):
             return True
         skips = name in MAY_SKIP_ZEROS | MAY_DROP_NAN or (complex_ and name in READS_ZERO_SIGN)
         if skips or (inexact and name in MULTIPLIES):
-            return any(_any(tensor, _is_not_finite) for tensor in read)
+            return any(any_is(tensor, _is_not_finite) for tensor in read)
         return name in READS_ZERO_SIGN and any(
-            _any(tensor, _is_zero)
+            any_is(tensor, _is_zero)
             for tensor in read
             if tensor in self.zero_signs or tensor in self.inexact
         )
 
-    def _near_jump(self, read: Sequence[torch.Tensor]) -> bool:
-        """True if an inexact operand is near a whole number, or two operands are nearly equal."""
-        numbers = [tensor for tensor in read if tensor.is_floating_point() or tensor.is_complex()]
-        if any(_any(number, _is_nearly_whole) for number in numbers if number in self.inexact):
-            return True
-        if len(numbers) != 2:
-            return False
-        one, other = map(readable, numbers)
-        try:
-            return _any(one - other, _is_nearly_zero)
-        except RuntimeError:  # they do not broadcast, so which elements meet is unknown
-            return True
+    def _near_jump(
+        self, name: str, read: Sequence[torch.Tensor], arguments: Arguments = NO_ARGUMENTS
+    ) -> bool:
+        """Whether correct kernels may be on two sides of a jump of the op."""
+        inexact = [tensor for tensor in read if tensor in self.inexact]
+        dtypes = [dtype for dtype, kept in self.inexact_as.items() if kept.any(inexact)]
+        near = max(map(nearness, dtypes), default=0.0)
+        return near_jump(name, inexact, read, arguments, near)
 
 
 @dataclass(slots=True)
@@ -335,29 +352,6 @@ class StridedChains:
 # --- what is in the data --------------------------------------------------------------------------
 
 
-def _any(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Whether one of the numbers, or of the parts of complex ones, passes a test."""
-    if tensor.numel() > PART:  # a mask of a large tensor takes as much memory again
-        dim = max(range(tensor.dim()), key=lambda dim: tensor.shape[dim])
-        length = max(1, PART * tensor.shape[dim] // tensor.numel())
-        return any(_any(part, test) for part in tensor.split(length, dim))
-    tensor = readable(tensor)
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    if not tensor.is_floating_point() or not tensor.numel() or tensor.is_meta:
-        return False
-    return bool(test(tensor).any())
-
-
-def _is_nearly_whole(tensor: torch.Tensor) -> torch.Tensor:
-    # As far as the tolerance of the narrowest dtype goes.
-    return (tensor - tensor.round()).abs() <= NEAR * tensor.abs().clamp(min=1)
-
-
-def _is_nearly_zero(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.abs() <= NEAR
-
-
 def _is_whole_dtype(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex())
 
@@ -382,14 +376,6 @@ def _near_overflow_of_exp(tensor: torch.Tensor) -> bool:
         return False
     first = math.log(torch.finfo(tensor.dtype).max)
     # A little more than log(2) beyond it, since the bounds are rounded, too.
-    return _any(tensor, lambda values: (values.abs() > first - 0.1) & (values.abs() < first + 0.8))
-
-
-def _huge(tensor: torch.Tensor) -> bool:
-    """Whether a finite number is so large that sums in another order differ by more than 1."""
-    if not (tensor.is_floating_point() or tensor.is_complex()):
-        return False
-    kind = torch.finfo(tensor.dtype)
-    # Narrow dtypes round small integers already, which their tolerance covers.
-    limit = min(max(1 / kind.eps, 2.0**20), kind.max / 4)
-    return _any(tensor, lambda values: (values.abs() > limit) & values.isfinite())
+    return any_is(
+        tensor, lambda values: (values.abs() > first - 0.1) & (values.abs() < first + 0.8)
+    )

@@ -64,13 +64,15 @@ class UninitialisedMemory:
             self._storages[storage._cdata] = UninitialisedStorage(storage, nbytes_before)
         self._storages[storage._cdata].extend()
 
-    def note_write(self, tensor: torch.Tensor) -> None:
-        """All elements of the tensor were written."""
+    def note_write(self, tensor: torch.Tensor, elements: torch.Tensor | None = None) -> None:
+        """All elements of the tensor were written, or those where a mask of `elements` is true."""
         state = self._storages.get(tensor.untyped_storage()._cdata)
         if state is None:
             return
+        if elements is not None:
+            state.bytes_of(tensor)[elements.numpy(force=True)] = False
         # Most are written as a whole. Without an entry, the storage can be freed.
-        if tensor.is_contiguous() and tensor.nbytes == state.storage.nbytes():
+        elif tensor.is_contiguous() and tensor.nbytes == state.storage.nbytes():
             del self._storages[state.storage._cdata]
         else:
             state.bytes_of(tensor)[...] = False

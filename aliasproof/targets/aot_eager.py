@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import fx
 
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import aot, dynamo
@@ -19,19 +19,23 @@ from aliasproof.targets.variants import CONTROL_FLOW, DECOMPOSE, GUARDED, SYMBOL
 CONTRACT = replace(aot.CONTRACT, refusals=(*aot.CONTRACT.refusals, MIXED_BASES))
 
 
-def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
-    """Compile by Dynamo and AOTAutograd in the first call."""
+def build(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+    *,
+    further: aot.Pass | None = None,
+) -> Build:
+    """Compile by Dynamo and AOTAutograd in the first call. `further` is as in `aot.build`."""
     # Imported here: it takes a second, and other targets do not need it.
     from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
 
     stages: list[Stage] = []
 
-    def recorded(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
-        stage = Stage("inference graph", graph, functional=True, whole=False)
-        return aot.record_stage(stages, stage)
-
     backend: Any = aot_autograd(
-        fw_compiler=recorded,
+        fw_compiler=functools.partial(aot.compile_graph, stages, further, "forward graph"),
+        bw_compiler=functools.partial(aot.compile_graph, stages, further, "backward graph"),
+        inference_compiler=functools.partial(aot.compile_graph, stages, further, "inference graph"),
         decompositions=tracing.table,
         keep_inference_input_mutations=True,
     )

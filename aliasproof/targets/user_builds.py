@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from aliasproof.oracles.contract import Promise, Waiver
+from aliasproof.programs.execution import ProgramFunction
 from aliasproof.targets import aot, aot_eager, captured, dynamo, variants
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
@@ -77,10 +78,11 @@ def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> Target:
     return Target(
         name=code.name,
         summary=f"AOTAutograd's graphs through your pass {code.source}, run in eager",
-        contract=replace(aot.CONTRACT, waivers=(*aot.CONTRACT.waivers, OTHER_ARITHMETIC)),
-        build=functools.partial(aot.build, keep_input_mutations=True, further=user_pass),
+        contract=replace(aot_eager.CONTRACT, waivers=(*aot.CONTRACT.waivers, OTHER_ARITHMETIC)),
+        build=functools.partial(_build_pass, user_pass),
         recipe=recipe(PLAIN),
         after=aot.AOT,
+        layer=aot_eager.TARGET,
         traced_recipe=recipe,
         variants=PASS_VARIANTS,
         yours=f"{YOUR_PASS} `{user_pass.__name__}`",
@@ -102,6 +104,21 @@ def _of_backend(backend: UserBackend, code: CodeName, imported: Import) -> Targe
         variants=BACKEND_VARIANTS,
         yours=f"{YOUR_BACKEND} `{backend.__name__}`",
     )
+
+
+def _build_pass(
+    user_pass: UserPass,
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+) -> Build:
+    """The graphs of AOTAutograd through a pass: those that `torch.compile` makes of a function.
+
+    A program is ATen calls, of which Dynamo makes no others.
+    """
+    if isinstance(function, ProgramFunction):
+        return aot.build(function, inputs, tracing, keep_input_mutations=True, further=user_pass)
+    return aot_eager.build(function, inputs, tracing, further=user_pass)
 
 
 def _build_backend(

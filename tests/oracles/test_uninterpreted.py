@@ -13,6 +13,7 @@ from torch._higher_order_ops.cond import cond_op
 
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.equivalence import judge, run_uninterpreted
+from aliasproof.oracles.value_hashes import of_constant
 from aliasproof.oracles.verdict import Report, Verdict
 from aliasproof.programs.trace import Trace
 from aliasproof.programs.values import clone_inputs
@@ -343,3 +344,9 @@ def test_data_that_only_the_target_reads_are_mentioned() -> None:
     found = report(lambda x: x + 1, lambda x: x + 1 if x.sum().item() > 0 else x, X)
     assert found.verdict is Verdict.HOLDS
     assert "for these inputs only" in found.reason
+
+
+def test_a_tangent_without_memory_is_a_constant_of_zeros() -> None:
+    # Its address is null, and so reading it ends the process.
+    none = torch._efficientzerotensor((2, 3))
+    assert (of_constant(none) == of_constant(torch.zeros(2, 3))).all()

@@ -1,0 +1,305 @@
+"""Modules of torch, in inference and in training mode, with buffers that they write."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+torch.manual_seed(0)
+
+
+class ResidualMlp(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.gelu(self.up(self.norm(x)))
+        hidden.mul_(0.5)
+        return self.down(hidden).add_(x)
+
+
+residual_mlp = ResidualMlp(8)
+
+
+def residual_mlp_inputs() -> Tensor:
+    return torch.randn(4, 8)
+
+
+class ConvBlock(nn.Module):
+    """In training mode, so that the running statistics are written."""
+
+    def __init__(self, inner: int, outer: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inner, outer, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(outer)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.norm(self.conv(x)))
+
+
+conv_block = ConvBlock(3, 4).train()
+
+
+def conv_block_inputs() -> Tensor:
+    return torch.randn(2, 3, 6, 6)
+
+
+class SpectralLinear(nn.Module):
+    """A linear layer whose weight is divided by its largest singular value."""
+
+    u: Tensor
+
+    def __init__(self, inner: int, outer: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outer, inner))
+        self.register_buffer("u", F.normalize(torch.randn(outer), dim=0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            v = F.normalize(self.weight.t() @ self.u, dim=0)
+            self.u.copy_(F.normalize(self.weight @ v, dim=0))
+        sigma = self.u @ self.weight @ v
+        return x @ (self.weight / sigma).t()
+
+
+spectral_linear = SpectralLinear(5, 3)
+
+
+def spectral_linear_inputs() -> Tensor:
+    return torch.randn(4, 5)
+
+
+class CausalAttention(nn.Module):
+    mask: Tensor
+
+    def __init__(self, width: int, heads: int, length: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        mask = torch.ones(length, length, dtype=torch.bool).triu_(1)
+        self.register_buffer("mask", mask, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        q, k, v = (
+            part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for part in (q, k, v)
+        )
+        scores = q @ k.transpose(-2, -1)
+        scores /= (width // self.heads) ** 0.5
+        scores.masked_fill_(self.mask[:length, :length], float("-inf"))
+        mixed = scores.softmax(-1) @ v
+        return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+
+
+causal_attention = CausalAttention(8, 2, 16)
+
+
+def causal_attention_inputs() -> Tensor:
+    return torch.randn(2, 5, 8)
+
+
+class ObservationNormalizer(nn.Module):
+    """Running mean and variance of observations, as for reinforcement learning."""
+
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("variance", torch.ones(width))
+        self.register_buffer("count", torch.tensor(1e-4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.update(x)
+        return (x - self.mean).div_((self.variance + 1e-8).sqrt()).clamp_(-5, 5)
+
+    def update(self, x: Tensor) -> None:
+        variance, mean = torch.var_mean(x, dim=0, correction=0)
+        delta = mean - self.mean
+        total = self.count + x.shape[0]
+        moments = self.variance * self.count + variance * x.shape[0]
+        moments += delta.square() * self.count * x.shape[0] / total
+        self.mean += delta * x.shape[0] / total
+        self.variance.copy_(moments / total)
+        self.count.copy_(total)
+
+
+observation_normalizer = ObservationNormalizer(3)
+
+
+def observation_normalizer_inputs() -> Tensor:
+    return 2 * torch.randn(6, 3) + 1
+
+
+class VectorQuantizer(nn.Module):
+    """The nearest codes, and their moving averages (van den Oord et al., 2017)."""
+
+    codes: Tensor
+    sizes: Tensor
+    sums: Tensor
+
+    def __init__(self, count: int, width: int, decay: float = 0.9) -> None:
+        super().__init__()
+        self.decay = decay
+        codes = torch.randn(count, width)
+        self.register_buffer("codes", codes)
+        self.register_buffer("sizes", torch.ones(count))
+        self.register_buffer("sums", codes.clone())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = torch.cdist(x, self.codes).argmin(dim=1)
+        quantized = self.codes[chosen]
+        if self.training:
+            used = torch.zeros_like(self.sizes).index_add_(0, chosen, x.new_ones(x.shape[0]))
+            added = torch.zeros_like(self.sums).index_add_(0, chosen, x)
+            self.sizes.mul_(self.decay).add_(used, alpha=1 - self.decay)
+            self.sums.mul_(self.decay).add_(added, alpha=1 - self.decay)
+            self.codes.copy_(self.sums / self.sizes.clamp(min=1e-5).unsqueeze(1))
+        return quantized, chosen
+
+
+vector_quantizer = VectorQuantizer(5, 3)
+
+
+def vector_quantizer_inputs() -> Tensor:
+    return torch.randn(8, 3)
+
+
+class GatedCell(nn.Module):
+    """A recurrent cell that is stepped over a sequence, with the states in one tensor."""
+
+    def __init__(self, inner: int, hidden: int) -> None:
+        super().__init__()
+        self.gates = nn.Linear(inner + hidden, 4 * hidden)
+        self.hidden = hidden
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        states = x.new_zeros(x.shape[0] + 1, x.shape[1], self.hidden)
+        cell = x.new_zeros(x.shape[1], self.hidden)
+        for time, step in enumerate(x):
+            joined = torch.cat([step, states[time]], dim=-1)
+            i, f, g, o = self.gates(joined).chunk(4, dim=-1)
+            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            states[time + 1] = torch.sigmoid(o) * torch.tanh(cell)
+        return states[1:], cell
+
+
+gated_cell = GatedCell(3, 4)
+
+
+def gated_cell_inputs() -> Tensor:
+    return torch.randn(3, 2, 3)
+
+
+class BoundedEmbedding(nn.Module):
+    """`max_norm` makes the lookup write the weight."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(10, 4, padding_idx=0, max_norm=1.0)
+        self.register_buffer("seen", torch.zeros(10, dtype=torch.long))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        self.seen.index_put_((ids.flatten(),), torch.ones_like(ids.flatten()), accumulate=True)
+        return self.words(ids).mean(dim=1)
+
+
+bounded_embedding = BoundedEmbedding()
+
+
+def bounded_embedding_inputs() -> Tensor:
+    return torch.tensor([[1, 2, 0], [3, 2, 9]])
+
+
+class ChannelShuffle(nn.Module):
+    """A unit of ShuffleNet: half of the channels pass, and then all are interleaved."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        half = channels // 2
+        self.depthwise = nn.Conv2d(half, half, 3, padding=1, groups=half)
+        self.pointwise = nn.Conv2d(half, half, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept, changed = x.chunk(2, dim=1)
+        changed = F.relu_(self.pointwise(self.depthwise(changed)))
+        joined = torch.cat([kept, changed], dim=1)
+        batch, channels, height, width = joined.shape
+        grouped = joined.view(batch, 2, channels // 2, height, width)
+        return grouped.transpose(1, 2).reshape(batch, channels, height, width)
+
+
+channel_shuffle = ChannelShuffle(4).eval()
+
+
+def channel_shuffle_inputs() -> Tensor:
+    return torch.randn(1, 4, 5, 5)
+
+
+class LowRankLinear(nn.Module):
+    """An adapter beside a frozen weight; `merge` adds it to the weight in place."""
+
+    def __init__(self, inner: int, outer: int, rank: int = 2) -> None:
+        super().__init__()
+        self.base = nn.Linear(inner, outer).requires_grad_(False)
+        self.a = nn.Parameter(torch.randn(rank, inner))
+        self.b = nn.Parameter(torch.randn(outer, rank))
+        self.scale = 0.5
+
+    def forward(self, x: Tensor, merge: bool = False) -> Tensor:
+        before = self.base(x) + (x @ self.a.t() @ self.b.t()) * self.scale
+        if not merge:
+            return before
+        with torch.no_grad():
+            self.base.weight += self.b @ self.a * self.scale
+        return before - self.base(x)
+
+
+low_rank_linear = LowRankLinear(4, 3)
+
+
+def low_rank_linear_inputs() -> tuple[tuple[Tensor], dict[str, bool]]:
+    return (torch.randn(2, 4),), {"merge": True}
+
+
+class Teacher(nn.Module):
+    """A student and the moving average of its weights, as for self-distillation."""
+
+    center: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+        self.teacher = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+        self.teacher.requires_grad_(False)
+        self.register_buffer("center", torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            pairs = zip(self.teacher.parameters(), self.student.parameters(), strict=True)
+            for old, new in pairs:
+                old.mul_(0.99).add_(new, alpha=0.01)
+            target = self.teacher(x)
+            wanted = ((target - self.center) / 0.04).softmax(-1)
+            self.center = self.center * 0.9 + target.mean(0) * 0.1
+        return -(wanted * self.student(x).log_softmax(-1)).sum(-1).mean()
+
+
+teacher = Teacher()
+
+
+def teacher_inputs() -> Tensor:
+    return torch.randn(5, 4)

@@ -1,0 +1,216 @@
+"""Numerical code: grids, matrices, images, graphs, written through views."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def heat_step(u: Tensor, rate: float, steps: int = 2) -> Tensor:
+    """Diffusion on a grid. All cells read the old grid, and the borders are insulated."""
+    for _ in range(steps):
+        inner = u[1:-1, 1:-1]
+        change = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * inner
+        inner += rate * change
+        u[0], u[-1] = u[1], u[-2]
+        u[:, 0], u[:, -1] = u[:, 1], u[:, -2]
+    return u.sum()
+
+
+def heat_step_inputs() -> tuple[Tensor, float]:
+    return torch.rand(5, 5), 0.1
+
+
+def game_of_life(board: Tensor) -> Tensor:
+    neighbours = torch.zeros_like(board, dtype=torch.int32)
+    for down in (-1, 0, 1):
+        for right in (-1, 0, 1):
+            if (down, right) != (0, 0):
+                neighbours += board.roll((down, right), dims=(0, 1))
+    alive = (neighbours == 3) | (board.bool() & (neighbours == 2))
+    board.copy_(alive)
+    return neighbours
+
+
+def game_of_life_inputs() -> Tensor:
+    board = torch.zeros(5, 5, dtype=torch.uint8)
+    board[1:4, 2] = 1
+    return board
+
+
+def red_black_sweep(x: Tensor, b: Tensor) -> Tensor:
+    """Gauss-Seidel: the second half of the cells reads what the first half wrote."""
+    for start in (1, 2):
+        left, right = x[start - 1 : -2 : 2], x[start + 1 :: 2]
+        x[start:-1:2] = (b[start:-1:2] + left + right) / 2
+    return (b[1:-1] - (2 * x[1:-1] - x[:-2] - x[2:])).norm()
+
+
+def red_black_sweep_inputs() -> tuple[Tensor, Tensor]:
+    return torch.zeros(7), torch.rand(7)
+
+
+def lu_in_place(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Gaussian elimination without pivots: both factors in one matrix."""
+    for k in range(a.shape[0] - 1):
+        a[k + 1 :, k] /= a[k, k].clone()
+        a[k + 1 :, k + 1 :] -= torch.outer(a[k + 1 :, k], a[k, k + 1 :])
+    lower = a.tril(-1)
+    lower.fill_diagonal_(1.0)
+    return lower @ a.triu(), a.diagonal().prod()
+
+
+def lu_in_place_inputs() -> Tensor:
+    return torch.rand(3, 3) + 3 * torch.eye(3)
+
+
+def gram_schmidt(vectors: Tensor) -> Tensor:
+    """Rows become orthonormal, one after another, in place."""
+    for i in range(vectors.shape[0]):
+        for j in range(i):
+            vectors[i] -= (vectors[i] @ vectors[j]) * vectors[j]
+        vectors[i] /= vectors[i].norm()
+    return vectors @ vectors.t()
+
+
+def gram_schmidt_inputs() -> Tensor:
+    return torch.rand(3, 4) + torch.eye(3, 4)
+
+
+def normalize_images(batch: Tensor, mean: list[float], std: list[float]) -> Tensor:
+    """Channel by channel, through a view of other order, and then padded."""
+    channels = batch.permute(1, 0, 2, 3)
+    for channel, center, spread in zip(channels, mean, std, strict=True):
+        channel.sub_(center).div_(spread)
+    return F.pad(batch, (1, 0, 0, 1), value=-1.0)
+
+
+def normalize_images_inputs() -> tuple[Tensor, list[float], list[float]]:
+    return torch.rand(2, 3, 3, 3), [0.5, 0.4, 0.3], [0.2, 0.3, 0.25]
+
+
+def clip_boxes(boxes: Tensor, height: float, width: float, least: float) -> tuple[Tensor, Tensor]:
+    """Corners of boxes are cut to the image, through strided views and in place."""
+    boxes[:, 0::2].clamp_(0, width)
+    boxes[:, 1::2].clamp_(0, height)
+    left, top, right, bottom = boxes.unbind(dim=1)
+    kept = (right - left >= least) & (bottom - top >= least)
+    centers = torch.stack([(left + right) / 2, (top + bottom) / 2], dim=1)
+    boxes[:, 2:] -= boxes[:, :2].clone()
+    return centers, kept
+
+
+def clip_boxes_inputs() -> tuple[Tensor, float, float, float]:
+    boxes = torch.tensor([[-1.0, 2.0, 5.0, 9.0], [3.0, 3.0, 3.2, 4.0], [1.0, -2.0, 20.0, 3.0]])
+    return boxes, 6.0, 8.0, 0.5
+
+
+def message_passing(nodes: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
+    """A layer of a graph network: messages are added up at their destinations."""
+    source, destination = edges
+    degree = torch.zeros(nodes.shape[0]).scatter_add_(0, destination, torch.ones(edges.shape[1]))
+    messages = nodes[source] * weights.unsqueeze(1)
+    messages /= degree[destination].sqrt().unsqueeze(1)
+    gathered = torch.zeros_like(nodes).index_add_(0, destination, messages)
+    nodes += gathered.relu_()
+    return degree
+
+
+def message_passing_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    edges = torch.tensor([[0, 1, 2, 2, 3], [1, 2, 0, 3, 2]])
+    return torch.randn(4, 3), edges, torch.rand(5)
+
+
+def k_means_step(points: Tensor, centers: Tensor, counts: Tensor) -> Tensor:
+    """Mini-batch k-means. A center without points stays where it is."""
+    nearest = torch.cdist(points, centers).argmin(dim=1)
+    added = torch.bincount(nearest, minlength=centers.shape[0]).to(counts.dtype)
+    sums = torch.zeros_like(centers).index_add_(0, nearest, points)
+    counts += added
+    rate = (added / counts.clamp(min=1)).unsqueeze(1)
+    means = sums / added.clamp(min=1).unsqueeze(1)
+    centers.mul_(1 - rate).add_(means * rate)
+    return nearest
+
+
+def k_means_step_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    points = torch.randn(6, 2)
+    return (
+        points,
+        torch.cat([points[:2] + 0.1, torch.full((1, 2), 50.0)]),
+        torch.tensor([2.0, 1, 0]),
+    )
+
+
+def block_matrix(blocks: list[Tensor], coupling: Tensor) -> Tensor:
+    """Blocks on the diagonal, couplings beside it, and then symmetric."""
+    size = sum(block.shape[0] for block in blocks)
+    out = torch.zeros(size, size)
+    at = 0
+    for block in blocks:
+        end = at + block.shape[0]
+        out[at:end, at:end] = block
+        at = end
+    out.diagonal(1).add_(coupling)
+    upper = out.triu(1)
+    out.tril_()
+    out += upper.t()
+    return out + out.t()
+
+
+def block_matrix_inputs() -> tuple[list[Tensor], Tensor]:
+    return [torch.randn(2, 2), torch.randn(3, 3)], torch.randn(4)
+
+
+def moving_average(signal: Tensor, width: int, out: Tensor) -> Tensor:
+    """Windows of a signal as a strided view, into a tensor that is given."""
+    windows = signal.unfold(0, width, 1)
+    torch.mean(windows, dim=1, out=out)
+    signal[width // 2 : width // 2 + out.shape[0]] -= out
+    return windows.amax(dim=1)
+
+
+def moving_average_inputs() -> tuple[Tensor, int, Tensor]:
+    return torch.randn(8), 3, torch.zeros(6)
+
+
+def fold_patches(images: Tensor, weight: Tensor) -> Tensor:
+    """A convolution by patches: unfold, multiply, fold."""
+    patches = F.unfold(images, kernel_size=2, stride=2)
+    patches = torch.tanh(weight @ patches)
+    patches[:, 0] = 0
+    return F.fold(patches, output_size=images.shape[-2:], kernel_size=2, stride=2)
+
+
+def fold_patches_inputs() -> tuple[Tensor, Tensor]:
+    return torch.randn(2, 1, 4, 4), torch.randn(4, 4)
+
+
+def cumulative_returns(prices: Tensor, peaks: Tensor) -> dict[str, Tensor]:
+    """Returns, the worst drop from a peak, and ranks; the peaks are written."""
+    returns = prices[1:] / prices[:-1] - 1
+    torch.cummax(prices, dim=0, out=(peaks, torch.empty_like(peaks, dtype=torch.long)))
+    drop = (prices / peaks - 1).amin(dim=0)
+    ranks = prices[-1].argsort().argsort()
+    prices.log_().sub_(prices[0].clone())
+    return {"returns": returns, "drop": drop, "ranks": ranks}
+
+
+def cumulative_returns_inputs() -> tuple[Tensor, Tensor]:
+    return torch.rand(5, 3) + 1, torch.zeros(5, 3)
+
+
+def rasterize(canvas: Tensor, depth: Tensor, points: Tensor, colors: Tensor) -> Tensor:
+    """Draw points with a depth test, one after another, at indices that are data."""
+    for point, color in zip(points, colors, strict=True):
+        row, column = point[0].long(), point[1].long()
+        nearer = point[2] < depth[row, column]
+        canvas[row, column] = torch.where(nearer, color, canvas[row, column])
+        depth[row, column] = torch.minimum(depth[row, column], point[2])
+    return canvas.sum(dim=-1)
+
+
+def rasterize_inputs() -> tuple[Tensor, ...]:
+    points = torch.tensor([[0.0, 1.0, 5.0], [2.0, 2.0, 1.0], [0.0, 1.0, 3.0]])
+    return torch.zeros(3, 3, 2), torch.full((3, 3), 9.0), points, torch.rand(3, 2)

@@ -1,0 +1,216 @@
+"""Steps of optimizers: by hand, of `torch.optim`, and what people do with gradients around them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+torch.manual_seed(0)
+
+
+def momentum_step(params: list[Tensor], grads: list[Tensor], velocities: list[Tensor]) -> None:
+    """SGD with Nesterov momentum and weight decay."""
+    for param, grad, velocity in zip(params, grads, velocities, strict=True):
+        grad = grad.add(param, alpha=1e-2)
+        velocity.mul_(0.9).add_(grad)
+        param.add_(grad.add(velocity, alpha=0.9), alpha=-0.1)
+
+
+def momentum_step_inputs() -> tuple[list[Tensor], ...]:
+    return tuple([torch.randn(3, 2), torch.randn(4)] for _ in range(3))
+
+
+def foreach_adam(
+    params: list[Tensor],
+    grads: list[Tensor],
+    averages: list[Tensor],
+    squares: list[Tensor],
+    step: Tensor,
+) -> Tensor:
+    step += 1
+    torch._foreach_lerp_(averages, grads, 0.1)
+    torch._foreach_mul_(squares, 0.999)
+    torch._foreach_addcmul_(squares, grads, grads, value=0.001)
+    roots = torch._foreach_sqrt(squares)
+    torch._foreach_add_(roots, 1e-8)
+    size = -0.01 * (1 - 0.999**step).sqrt() / (1 - 0.9**step)
+    updates = torch._foreach_div(averages, roots)
+    torch._foreach_mul_(updates, size)
+    torch._foreach_add_(params, updates)
+    return step.clone()
+
+
+def foreach_adam_inputs() -> tuple[object, ...]:
+    shapes = ((3, 4), (5,))
+    lists = [[torch.rand(shape) for shape in shapes] for _ in range(4)]
+    return (*lists, torch.tensor(3.0))
+
+
+def lion_step(param: Tensor, grad: Tensor, average: Tensor) -> Tensor:
+    """Lion (Chen et al., 2023): the update reads the average before it is moved."""
+    update = average.mul(0.9).add_(grad, alpha=0.1).sign_()
+    param.mul_(1 - 1e-3)
+    param.add_(update, alpha=-1e-2)
+    average.lerp_(grad, 0.01)
+    return update
+
+
+def lion_step_inputs() -> tuple[Tensor, ...]:
+    return torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)
+
+
+def centered_rmsprop(state: dict[str, Tensor], param: Tensor, grad: Tensor) -> Tensor:
+    square, mean = state["square_avg"], state["grad_avg"]
+    square.mul_(0.99).addcmul_(grad, grad, value=0.01)
+    mean.lerp_(grad, 0.01)
+    root = square.addcmul(mean, mean, value=-1).sqrt_().add_(1e-8)
+    state["momentum"].mul_(0.9).addcdiv_(grad, root)
+    return param.add_(state["momentum"], alpha=-0.01)
+
+
+def centered_rmsprop_inputs() -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    state = {
+        "square_avg": torch.rand(5) + 1,
+        "grad_avg": torch.rand(5) / 2,
+        "momentum": torch.zeros(5),
+    }
+    return state, torch.randn(5), torch.randn(5)
+
+
+def clip_gradients(grads: list[Tensor], most: float) -> Tensor:
+    """Scale all gradients in place so that their common norm is at most `most`."""
+    total = torch.stack([grad.norm() for grad in grads]).norm()
+    factor = (most / (total + 1e-6)).clamp_(max=1.0)
+    for grad in grads:
+        grad.mul_(factor)
+    return total
+
+
+def clip_gradients_inputs() -> tuple[list[Tensor], float]:
+    return [torch.randn(4, 3), torch.randn(3), torch.randn(2, 2)], 1.0
+
+
+def sparse_adagrad(table: Tensor, sums: Tensor, rows: Tensor, grads: Tensor) -> Tensor:
+    """Rows of an embedding table, of which some occur twice."""
+    unique, inverse = torch.tensor([0, 2, 3]), torch.bucketize(rows, torch.tensor([0, 2, 3]))
+    summed = torch.zeros(3, grads.shape[1]).index_add_(0, inverse, grads)
+    sums.index_add_(0, unique, summed.pow(2).mean(dim=1))
+    step = 0.1 / (sums[unique].sqrt() + 1e-10)
+    table.index_add_(0, unique, summed * step.unsqueeze(1), alpha=-1)
+    return table.norm(dim=1)
+
+
+def sparse_adagrad_inputs() -> tuple[Tensor, ...]:
+    return torch.randn(5, 3), torch.rand(5), torch.tensor([2, 0, 2, 3]), torch.randn(4, 3)
+
+
+def unscale_and_skip(
+    params: list[Tensor], grads: list[Tensor], scale: Tensor, growth: Tensor
+) -> Tensor:
+    """A gradient scaler: unscale, skip the step if a gradient is not finite, move the scale."""
+    found = torch.zeros(())
+    for grad in grads:
+        found = torch.maximum(found, (~grad.isfinite()).any().float())
+        grad.div_(scale)
+    for param, grad in zip(params, grads, strict=True):
+        param.copy_(torch.where(found.bool(), param, param - 0.1 * grad))
+    growth.add_(1).mul_(1 - found)
+    grown = growth >= 3
+    scale.mul_(torch.where(found.bool(), 0.5, torch.where(grown, 2.0, 1.0)))
+    growth.masked_fill_(grown, 0)
+    return found
+
+
+def unscale_and_skip_inputs() -> tuple[object, ...]:
+    params, grads = [torch.randn(3), torch.randn(2)], [torch.randn(3) * 8, torch.randn(2) * 8]
+    return params, grads, torch.tensor(8.0), torch.tensor(2.0)
+
+
+def accumulate_microbatches(total: list[Tensor], parts: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Gradients of microbatches are summed into the first ones, then averaged."""
+    for part in parts:
+        for into, grad in zip(total, part, strict=True):
+            into += grad
+    for into in total:
+        into /= len(parts) + 1
+    return torch.cat([into.flatten() for into in total]).norm()
+
+
+def accumulate_microbatches_inputs() -> tuple[object, ...]:
+    def grads() -> list[Tensor]:
+        return [torch.randn(2, 3), torch.randn(3)]
+
+    return grads(), [grads(), grads()]
+
+
+def cosine_schedule(rates: Tensor, step: Tensor, warmup: int, total: int) -> Tensor:
+    """The learning rates of all groups, in place, for a step that is a tensor."""
+    step.add_(1)
+    progress = (step - warmup) / (total - warmup)
+    cosine = 0.5 * (1 + torch.cos(math.pi * progress.clamp(0, 1)))
+    factor = torch.where(step < warmup, step / warmup, cosine)
+    before = rates.clone()
+    rates.copy_(torch.linspace(0.1, 1.0, rates.numel()) * factor)
+    return rates - before
+
+
+def cosine_schedule_inputs() -> tuple[Tensor, Tensor, int, int]:
+    return torch.full((4,), 0.3), torch.tensor(11.0), 5, 50
+
+
+classifier = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 3))
+adamw = torch.optim.AdamW(classifier.parameters(), lr=0.05, weight_decay=0.1)
+
+
+def train_classifier(x: Tensor, labels: Tensor) -> Tensor:
+    adamw.zero_grad()
+    loss = F.cross_entropy(classifier(x), labels, label_smoothing=0.1)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(classifier.parameters(), 0.5)
+    adamw.step()
+    return loss.detach()
+
+
+def train_classifier_inputs() -> tuple[Tensor, Tensor]:
+    return torch.randn(6, 4), torch.tensor([0, 2, 1, 1, 0, 2])
+
+
+regression = nn.Linear(3, 1)
+for _parameter in regression.parameters():
+    _parameter.grad = torch.randn_like(_parameter)
+sgd = torch.optim.SGD(regression.parameters(), lr=0.1, momentum=0.9, nesterov=True, foreach=True)
+sgd.step()  # makes the momentum buffers
+
+
+def sgd_with_schedule(scale: Tensor) -> list[Tensor]:
+    """A step with gradients that are there already, scaled in place before it."""
+    with torch.no_grad():
+        for parameter in regression.parameters():
+            assert parameter.grad is not None
+            parameter.grad.mul_(scale)
+    sgd.step()
+    return [parameter.detach().clone() for parameter in regression.parameters()]
+
+
+def sgd_with_schedule_inputs() -> Tensor:
+    return torch.tensor(0.5)
+
+
+def sharpness_aware(params: list[Tensor], grads: list[Tensor], radius: float) -> list[Tensor]:
+    """Climb to the worst point near by, note its loss, and return to where the step began."""
+    norm = torch.stack([grad.norm() for grad in grads]).norm()
+    kept = [param.clone() for param in params]
+    for param, grad in zip(params, grads, strict=True):
+        param.add_(grad * (radius / (norm + 1e-12)))
+    losses = [param.square().sum() for param in params]
+    for param, old in zip(params, kept, strict=True):
+        param.copy_(old)
+    return [loss - param.square().sum() for loss, param in zip(losses, params, strict=True)]
+
+
+def sharpness_aware_inputs() -> tuple[list[Tensor], list[Tensor], float]:
+    return [torch.randn(3), torch.randn(2, 2)], [torch.randn(3), torch.randn(2, 2)], 0.05

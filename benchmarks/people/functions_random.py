@@ -1,0 +1,120 @@
+"""Random numbers: dropout, sampling, augmentation, Markov chains."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+torch.manual_seed(0)
+
+
+class NoisyEncoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Linear(4, 3)
+        self.spread = nn.Linear(4, 3)
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = self.drop(x)
+        mean, log_variance = self.mean(hidden), self.spread(hidden)
+        noise = torch.randn_like(mean)
+        divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(-1)
+        return noise.mul_((0.5 * log_variance).exp()).add_(mean), divergence
+
+
+noisy_encoder = NoisyEncoder().train()
+
+
+def noisy_encoder_inputs() -> Tensor:
+    return torch.randn(2, 4)
+
+
+def gumbel_sample(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Two samples from one distribution: each has noise of its own."""
+    samples = []
+    for _ in range(2):
+        noise = torch.rand_like(logits).clamp_(1e-6, 1 - 1e-6)
+        noise.log_().neg_().log_().neg_()
+        soft = ((logits + noise) / temperature).softmax(-1)
+        hard = torch.zeros_like(soft).scatter_(-1, soft.argmax(-1, keepdim=True), 1.0)
+        samples.append(hard - soft + soft)
+    return samples[0], samples[1]
+
+
+def gumbel_sample_inputs() -> tuple[Tensor, float]:
+    return torch.randn(3, 4), 0.7
+
+
+def augment_images(images: Tensor, strength: float) -> Tensor:
+    """Flip some, cut a hole into each, add noise: all in place, on the batch that is given."""
+    flip = torch.rand(images.shape[0]) < 0.5
+    images.copy_(torch.where(flip.view(-1, 1, 1, 1), images.flip(-1), images))
+    column = torch.randint(0, images.shape[-1] - 1, (images.shape[0], 1, 1, 1))
+    index = torch.arange(images.shape[-1])
+    images.masked_fill_((index >= column) & (index < column + 2), 0.0)
+    images += torch.randn_like(images) * strength
+    return images.mean(dim=(1, 2, 3))
+
+
+def augment_images_inputs() -> tuple[Tensor, float]:
+    return torch.rand(3, 1, 4, 4), 0.1
+
+
+def metropolis_step(state: Tensor, log_density: Tensor, accepted: Tensor) -> Tensor:
+    """Propose, accept or not, and write what is accepted."""
+    proposal = state + 0.5 * torch.randn_like(state)
+    proposed = -0.5 * proposal.square().sum(-1)
+    accept = torch.rand_like(proposed).log() < proposed - log_density
+    state.copy_(torch.where(accept.unsqueeze(-1), proposal, state))
+    log_density.copy_(torch.where(accept, proposed, log_density))
+    accepted += accept
+    return state.mean(dim=0)
+
+
+def metropolis_step_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    state = torch.randn(5, 2)
+    return state, -0.5 * state.square().sum(-1), torch.zeros(5, dtype=torch.long)
+
+
+def mix_batch(x: Tensor, labels: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """Mixup: the mix of the batch with its shuffled self, in place."""
+    amount = torch.rand(x.shape[0], 1)
+    amount = torch.maximum(amount, 1 - amount)
+    x.lerp_(x[order], 1 - amount)
+    targets = F.one_hot(labels, 3).float()
+    return targets.mul(amount).add_(targets[order] * (1 - amount)), amount
+
+
+def mix_batch_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(4, 3), torch.tensor([0, 1, 2, 1]), torch.tensor([2, 0, 3, 1])
+
+
+def initialize_layer(weight: Tensor, bias: Tensor, gain: float) -> Tensor:
+    """Initializers write what they get; some rows are zero afterwards."""
+    nn.init.normal_(weight, std=gain / weight.shape[1] ** 0.5)
+    nn.init.uniform_(bias, -0.1, 0.1)
+    weight[::2].mul_(torch.empty(weight.shape[1]).bernoulli_(0.5))
+    with torch.no_grad():
+        weight[-1].zero_()
+    return weight @ weight.t()
+
+
+def initialize_layer_inputs() -> tuple[Tensor, Tensor, float]:
+    return torch.zeros(3, 4), torch.zeros(3), 1.5
+
+
+def diffusion_step(x: Tensor, predicted: Tensor, step: int, noise_scale: Tensor) -> Tensor:
+    """A step of denoising, with new noise except in the last one."""
+    betas = torch.linspace(1e-2, 0.2, 10)
+    alphas = (1 - betas).cumprod(0)
+    x.sub_(predicted * (betas[step] / (1 - alphas[step]).sqrt()))
+    x.div_((1 - betas[step]).sqrt())
+    if step > 0:
+        x.add_(torch.randn_like(x) * (betas[step].sqrt() * noise_scale))
+    return x.clamp(-3, 3)
+
+
+def diffusion_step_inputs() -> tuple[Tensor, Tensor, int, Tensor]:
+    return torch.randn(2, 3, 3), torch.randn(2, 3, 3), 4, torch.tensor(0.8)

@@ -1,0 +1,147 @@
+"""`torch.func`: vmap, gradients, Jacobians, and modules as functions."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, jacrev, jvp, stack_module_state, vmap
+
+torch.manual_seed(0)
+
+
+def per_sample_gradients(weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Differential privacy: clip the gradient of each sample, then add them up."""
+
+    def loss(weight: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return (torch.tanh(x @ weight) - y).square().sum()
+
+    grads = vmap(grad(loss), in_dims=(None, 0, 0))(weight, x, y)
+    norms = grads.flatten(1).norm(dim=1)
+    grads *= (0.5 / norms).clamp(max=1.0).view(-1, 1, 1)
+    weight -= 0.1 * grads.sum(dim=0)
+    return norms, weight.sum()
+
+
+def per_sample_gradients_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(3, 2), torch.randn(4, 3), torch.randn(4, 2)
+
+
+def batched_windows(signal: Tensor, starts: Tensor) -> Tensor:
+    """A window of each signal, from another start in each, smoothed in place."""
+
+    def window(row: Tensor, start: Tensor) -> Tensor:
+        part = row.index_select(0, start + torch.arange(4)).clone()
+        part[1:] = part[1:] * 0.5 + part[:-1] * 0.5
+        return part
+
+    return vmap(window)(signal, starts)
+
+
+def batched_windows_inputs() -> tuple[Tensor, Tensor]:
+    return torch.arange(24.0).reshape(3, 8), torch.tensor([0, 2, 4])
+
+
+def loss_with_write(x: Tensor, w: Tensor) -> Tensor:
+    """An intermediate is written inside of a gradient inside of a vmap."""
+
+    def loss(w: Tensor, x: Tensor) -> Tensor:
+        z = x * w
+        z[0] = z[0] * 2
+        return z.sin().sum()
+
+    return vmap(grad(loss), in_dims=(None, 0))(w, x)
+
+
+def loss_with_write_inputs() -> tuple[Tensor, Tensor]:
+    return torch.randn(4, 3), torch.randn(3)
+
+
+def forward_kinematics(angles: Tensor, lengths: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
+    """A robot arm: positions, their Jacobian, and a step of damped least squares."""
+
+    def tip(angles: Tensor) -> Tensor:
+        total = angles.cumsum(0)
+        return torch.stack([(lengths * total.cos()).sum(), (lengths * total.sin()).sum()])
+
+    jacobian = jacrev(tip)(angles)
+    damped = jacobian @ jacobian.t() + 0.1 * torch.eye(2)
+    error = goal - tip(angles)
+    angles += jacobian.t() @ torch.linalg.solve(damped, error)
+    return jacobian, tip(angles)
+
+
+def forward_kinematics_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.tensor([0.3, 0.5, -0.2]), torch.ones(3), torch.tensor([1.5, 1.5])
+
+
+members = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)) for _ in range(3)]
+shared_form = copy.deepcopy(members[0]).to("meta")
+ensemble_params, ensemble_buffers = stack_module_state(members)
+
+
+def ensemble_mean(x: Tensor, spread: Tensor) -> Tensor:
+    """Several models at once, by a vmap over their parameters."""
+
+    def one(params: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
+        return functional_call(shared_form, (params, buffers), (x,))
+
+    outputs = vmap(one)(ensemble_params, ensemble_buffers)
+    spread.copy_(outputs.std(dim=0).squeeze(-1))
+    return outputs.mean(dim=0)
+
+
+def ensemble_mean_inputs() -> tuple[Tensor, Tensor]:
+    return torch.randn(5, 3), torch.zeros(5)
+
+
+def curvature_along(x: Tensor, direction: Tensor, damping: float) -> tuple[Tensor, Tensor]:
+    """A product of Hessian and vector, forward over reverse."""
+
+    def energy(x: Tensor) -> Tensor:
+        return (x[1:] - x[:-1].square()).square().sum() + (1 - x).square().sum()
+
+    slope, product, *_ = jvp(grad(energy), (x,), (direction,))
+    step = (direction @ slope) / (direction @ product + damping)
+    x.sub_(direction, alpha=0.1)
+    return product, step
+
+
+def curvature_along_inputs() -> tuple[Tensor, Tensor, float]:
+    return torch.tensor([0.5, -0.3, 0.8]), torch.tensor([1.0, 0.5, -1.0]), 1e-3
+
+
+learner = nn.Linear(2, 1)
+
+
+def inner_adaptation(x: Tensor, y: Tensor, query: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """MAML: an inner step on parameters that are a dictionary, then the outer loss."""
+    params = {name: value.detach() for name, value in learner.named_parameters()}
+
+    def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return (functional_call(learner, params, (x,)) - y).square().mean()
+
+    slopes = grad(loss)(params, x, y)
+    adapted = {name: params[name] - 0.1 * slopes[name] for name in params}
+    return functional_call(learner, adapted, (query,)), adapted
+
+
+def inner_adaptation_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(4, 2), torch.randn(4, 1), torch.randn(3, 2)
+
+
+def pairwise_kernel(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
+    """Nested vmaps over two sets, written into a matrix that is given."""
+
+    def kernel(a: Tensor, b: Tensor) -> Tensor:
+        return torch.exp(-(a - b).square().sum() / 2)
+
+    out.copy_(vmap(lambda a: vmap(lambda b: kernel(a, b))(y))(x))
+    out.diagonal().add_(1e-3)
+    return torch.linalg.cholesky(out)
+
+
+def pairwise_kernel_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    points = torch.arange(6.0).reshape(3, 2)
+    return points, points.clone(), torch.zeros(3, 3)

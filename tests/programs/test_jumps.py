@@ -1,0 +1,65 @@
+"""Which results correct kernels may have on two sides of a jump, or beside a huge number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from aliasproof.oracles.observation import observe_eager
+
+HIDDEN = torch.finfo(torch.float32).min
+SEVENTH = torch.tensor([1.0, 2.0, 4.0, 7.0])  # of x.exp().log(), which rounds
+
+
+def scaled(x: Tensor) -> Tensor:
+    return x.exp().log()
+
+
+def is_open(function: Callable[[Tensor], object], x: Tensor) -> bool:
+    """Whether any value of the output is one that a correct kernel may have."""
+    observed, trace = observe_eager(function, [x])
+    assert observed.error is None
+    return trace.bits_open(observed.outputs[0])
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: scaled(x).round(), SEVENTH),
+        (lambda x: scaled(x).round().to(torch.int8), SEVENTH),
+        (lambda x: (scaled(x) <= 5).float(), SEVENTH),
+        (lambda x: scaled(x).floor(), SEVENTH + 0.5),
+        (lambda x: scaled(x).argmin(dim=0), SEVENTH),
+        (lambda x: scaled(x).view(2, 2).argmax(dim=1), torch.tensor([1.0, 2.0, 2.0, 4.0])),
+        (lambda x: scaled(x).masked_fill(x < 2, HIDDEN).softmax(0), SEVENTH),
+        (lambda x: (scaled(x) + torch.where(x < 2, HIDDEN, 0.0)).softmax(0), SEVENTH),
+    ],
+    ids=range(8),
+)
+def test_away_from_a_jump_all_kernels_say_the_same(
+    function: Callable[[Tensor], object], x: Tensor
+) -> None:
+    assert not is_open(function, x)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: scaled(x).round(), SEVENTH + 0.5),
+        (lambda x: scaled(x).floor(), SEVENTH),
+        (lambda x: scaled(x).to(torch.int8), SEVENTH),
+        (lambda x: (scaled(x) <= 4).float(), SEVENTH),
+        (lambda x: scaled(x).argmin(dim=0), torch.tensor([2.0, 1.0, 1.0])),
+        (lambda x: scaled(x).sort().indices, torch.tensor([2.0, 1.0, 2.0])),
+        (lambda x: scaled(x).masked_fill(x < 9, HIDDEN).softmax(0), SEVENTH),
+        (lambda x: scaled(x) + 1e20 - 1e20, SEVENTH),
+    ],
+    ids=range(8),
+)
+def test_at_a_jump_they_may_say_another_thing(
+    function: Callable[[Tensor], object], x: Tensor
+) -> None:
+    assert is_open(function, x)
