@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aliasproof.programs.errors import UserError
-from aliasproof.targets.default_targets import CHECKED
+from aliasproof.targets.names import CHECKED
 from benchmarks.people import people_functions
 from benchmarks.people.people_check import (
     GivenAnswer,
