@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
 from aliasproof.reference_pass.eager.out_layouts import out_layouts
 from aliasproof.reference_pass.eager.prims import called_in_eager
+from aliasproof.reference_pass.eager.real_runs import refused_by_fakes
 from aliasproof.reference_pass.exceptions import DataDependent, Refused
 from aliasproof.reference_pass.fake_tensors import has_data_dependent_size
 from aliasproof.reference_pass.nested import on_values, tensors_in
@@ -26,6 +27,7 @@ from aliasproof.reference_pass.operator_forms import (
     copied_view,
     facts,
     unbind,
+    writes,
     writes_outs_alone,
 )
 from aliasproof.reference_pass.regions import known
@@ -70,7 +72,9 @@ def run_call(node: fx.Node, values: Values) -> Any:
         return _view_as(*args)
     # The fake kernel of a prim that eager calls on integers may give them another dtype.
     op = called_in_eager(node)
-    return true_result(op, args, kwargs, fake_result(op, args, kwargs))
+    given = bind(op, args, kwargs) if writes(op) else {}
+    with refused_by_fakes(op, given):
+        return true_result(op, args, kwargs, fake_result(op, args, kwargs))
 
 
 def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
