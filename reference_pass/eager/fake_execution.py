@@ -63,8 +63,9 @@ def run_call(node: fx.Node, values: Values) -> Any:
         # support a stride of zero. The copy of the view is the same tensor.
         fixed = all(isinstance(size, int) for size in (*args[0].shape, *args[0].stride()))
         if not fixed or view is aten.view_as_real.default:
-            shown = view(*args, **kwargs)  # a tensor; several of `unbind`
-            return pytree.tree_map(
+            # `view_copy` copies also what no view shows.
+            shown = (aten.reshape.default if view is aten.view.default else view)(*args, **kwargs)
+            return pytree.tree_map(  # a tensor; several of `unbind`
                 lambda tensor: tensor.clone(memory_format=torch.contiguous_format), shown
             )
     assert callable(node.target)
