@@ -1,0 +1,143 @@
+"""The entries of the tables of `eager/`, and for each a program that needs it.
+
+`needed_entries.jsonl` has one line per entry: a program that is right with it, and the answer
+without it. `search_entries` has found them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload, OpOverloadPacket
+
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.program import Program
+from aliasproof.programs.serialization import from_json, to_json
+from aliasproof.programs.values import input_tensors
+from aliasproof.reference_pass import Refused, eager, pipeline
+from aliasproof.reference_pass.backtracking import Footprint, footprint
+from aliasproof.targets.tracing import untraced
+from tests.reference_pass.scene import seen_at_end
+
+FILE = Path(__file__).with_suffix(".jsonl")
+
+# How a program is compiled: as its graph, or by a trace with symbols.
+Mode: TypeAlias = Literal["alias", "copy", "strict", "symbolic"]
+MODES: dict[Mode, dict[str, Any]] = {
+    "alias": {},
+    "copy": {"views": "copy"},
+    "strict": {"strict": True},
+    "symbolic": {"sizes": "symbolic"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NeededEntry:
+    """An entry of a table, a program, and its answer without the entry.
+
+    That is "wrong", or "raises", or "refused"; or "costs more": more allocations or bytes.
+    """
+
+    table: str
+    entry: str
+    mode: Mode
+    without: str
+    program: Program
+
+    def line(self) -> str:
+        """The entry as a line of the file."""
+        fields = {"table": self.table, "entry": self.entry, "mode": self.mode}
+        return json.dumps(fields | {"without": self.without, "program": to_json(self.program)})
+
+    def answer_without(self) -> str:
+        """The answer of a program that is right with the entry; "right" if it is not needed."""
+        answer, cost = compiled(self.program, self.mode)
+        assert answer == "right"
+        with left_out(self.table, self.entry):
+            without, other = compiled(self.program, self.mode)
+        return "costs more" if without == "right" and cost.saves(other) else without
+
+
+def needed_entries() -> list[NeededEntry]:
+    """All entries of the file."""
+    rows = map(json.loads, FILE.read_text().splitlines())
+    return [NeededEntry(**row | {"program": from_json(row["program"])}) for row in rows]
+
+
+def compiled(program: Program, mode: Mode) -> tuple[str, Footprint]:
+    """The answer of a program that went through all passes, and what its graph allocates."""
+    function = ProgramFunction(program)
+    try:
+        given = function if mode == "symbolic" else untraced(function)
+        made = pipeline(given, *input_tensors(program), **MODES[mode])
+        seen = _seen(made, program)
+    except Refused:
+        return "refused", Footprint(0, 0)
+    except Exception:  # noqa: BLE001 - whatever a kernel, a fake or a trace raises
+        return "raises", Footprint(0, 0)
+    return "right" if seen == _seen(function, program) else "wrong", footprint(made.graph)
+
+
+def _seen(function: Any, program: Program) -> str:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return repr(seen_at_end(function, input_tensors(program)))
+
+
+# --- the tables -----------------------------------------------------------------------------------
+
+
+def tables() -> dict[str, Any]:
+    """The tables by operator, by module and name: sets, and dictionaries."""
+    return {
+        f"{module.__name__.rpartition('.')[2]}.{name}": value
+        for module in _modules()
+        for name, value in vars(module).items()
+        if isinstance(value, (set, dict)) and value and all(map(_is_operator, value))
+    }
+
+
+def _modules() -> list[ModuleType]:
+    names = [found.name for found in pkgutil.iter_modules(eager.__path__)]
+    return [importlib.import_module(f"{eager.__name__}.{name}") for name in names]
+
+
+def _is_operator(entry: object) -> bool:
+    return isinstance(entry, (OpOverload, OpOverloadPacket))
+
+
+@contextlib.contextmanager
+def left_out(table: str, entry: str) -> Iterator[None]:
+    """A context in which a table has no such entry."""
+    value = TABLES[table]
+    before = value.copy()
+    (operator,) = (each for each in value if str(each) == entry)
+    try:
+        value.pop(operator) if isinstance(value, dict) else value.remove(operator)
+        _forget()
+        yield
+    finally:
+        value.clear()
+        value.update(before)
+        _forget()
+
+
+def _forget() -> None:
+    """Clear what functions remember of the tables."""
+    for module in _modules():
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear") and value.__module__ == module.__name__:
+                value.cache_clear()
+
+
+TABLES = tables()
