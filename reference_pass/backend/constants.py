@@ -63,6 +63,7 @@ def _is_one_loop(item: tuple[fx.Node, ...], constant: fx.Node) -> bool:
     if any(value._has_symbolic_sizes_strides for value in values):
         return False
     # A new tensor is dense, and so are others of the same strides.
+    is_real = all(value.is_floating_point() for value in values)  # complex products round otherwise
     layouts = {(value.dtype, value.device.type, value.shape, value.stride()) for value in values}
     alike = len(layouts) == 1 and values[0].device.type == "cpu"
-    return alike and item.count(constant) == 1 and item[0] is not constant
+    return is_real and alike and item.count(constant) == 1 and item[0] is not constant

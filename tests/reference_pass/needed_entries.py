@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload, OpOverloadPacket
 
+from aliasproof import reference_pass
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import from_json, to_json
@@ -45,7 +46,8 @@ MODES: dict[Mode, dict[str, Any]] = {
 class NeededEntry:
     """An entry of a table, a program, and its answer without the entry.
 
-    That is "wrong", or "raises", or "refused"; or "costs more": more allocations or bytes.
+    That is "wrong", "raises" or "refused", or "costs more": more allocations or bytes. With the
+    entry, the program is right; or it is refused, and raises without it.
     """
 
     table: str
@@ -60,9 +62,9 @@ class NeededEntry:
         return json.dumps(fields | {"without": self.without, "program": to_json(self.program)})
 
     def answer_without(self) -> str:
-        """The answer of a program that is right with the entry; "right" if it is not needed."""
+        """The answer without the entry; that with it, if it is not needed."""
         answer, cost = compiled(self.program, self.mode)
-        assert answer == "right"
+        assert answer in ("right", "refused")
         with left_out(self.table, self.entry):
             without, other = compiled(self.program, self.mode)
         return "costs more" if without == "right" and cost.saves(other) else without
@@ -98,18 +100,20 @@ def _seen(function: Any, program: Program) -> str:
 
 
 def tables() -> dict[str, Any]:
-    """The tables by operator, by module and name: sets, and dictionaries."""
+    """The tables of operators by name: sets and dictionaries that a module of `eager` makes."""
+    core = {id(value) for module in _modules(reference_pass) for value in vars(module).values()}
     return {
-        f"{module.__name__.rpartition('.')[2]}.{name}": value
-        for module in _modules()
+        name: value
+        for module in _modules(eager)
         for name, value in vars(module).items()
         if isinstance(value, (set, dict)) and value and all(map(_is_operator, value))
+        if id(value) not in core
     }
 
 
-def _modules() -> list[ModuleType]:
-    names = [found.name for found in pkgutil.iter_modules(eager.__path__)]
-    return [importlib.import_module(f"{eager.__name__}.{name}") for name in names]
+def _modules(package: ModuleType) -> list[ModuleType]:
+    found = [each for each in pkgutil.iter_modules(package.__path__) if not each.ispkg]
+    return [importlib.import_module(f"{package.__name__}.{each.name}") for each in found]
 
 
 def _is_operator(entry: object) -> bool:
@@ -134,7 +138,7 @@ def left_out(table: str, entry: str) -> Iterator[None]:
 
 def _forget() -> None:
     """Clear what functions remember of the tables."""
-    for module in _modules():
+    for module in _modules(eager):
         for value in vars(module).values():
             if hasattr(value, "cache_clear") and value.__module__ == module.__name__:
                 value.cache_clear()
