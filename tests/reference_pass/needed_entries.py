@@ -1,23 +1,26 @@
 """The entries of the tables of `eager/`, and for each a program that needs it.
 
 `needed_entries.jsonl` has one line per entry: a program that is right with it, and the answer
-without it. `search_entries` has found them.
+without it. A search over the samples of `op_db`, in several layouts, has found them: the result of
+the operator is seen in a way that depends on its layout (as another dtype, flattened and written,
+by `as_strided`), or a value with gaps is its operand.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 
 from aliasproof import reference_pass
@@ -28,7 +31,8 @@ from aliasproof.programs.values import input_tensors
 from aliasproof.reference_pass import Refused, eager, pipeline
 from aliasproof.reference_pass.backtracking import Footprint, footprint
 from aliasproof.targets.tracing import untraced
-from tests.reference_pass.scene import seen_at_end
+from tests.reference_pass.scene import Program as Runnable
+from tests.reference_pass.scene import afresh, seen_at_end
 
 FILE = Path(__file__).with_suffix(".jsonl")
 
@@ -63,11 +67,8 @@ class NeededEntry:
 
     def answer_without(self) -> str:
         """The answer without the entry; that with it, if it is not needed."""
-        answer, cost = compiled(self.program, self.mode)
-        assert answer in ("right", "refused")
-        with left_out(self.table, self.entry):
-            without, other = compiled(self.program, self.mode)
-        return "costs more" if without == "right" and cost.saves(other) else without
+        function, inputs = ProgramFunction(self.program), input_tensors(self.program)
+        return answer_without(self.table, self.entry, function, inputs, self.mode)
 
 
 def needed_entries() -> list[NeededEntry]:
@@ -76,29 +77,40 @@ def needed_entries() -> list[NeededEntry]:
     return [NeededEntry(**row | {"program": from_json(row["program"])}) for row in rows]
 
 
-def compiled(program: Program, mode: Mode) -> tuple[str, Footprint]:
+def answer_without(
+    table: str, entry: str, function: Runnable, inputs: Sequence[Tensor], mode: Mode
+) -> str:
+    """The answer of a program without an entry; that with it, if it is not needed."""
+    answer, cost = compiled(function, inputs, mode)
+    assert answer in ("right", "refused")
+    with left_out(table, entry):
+        without, other = compiled(function, inputs, mode)
+    return "costs more" if without == "right" and cost.saves(other) else without
+
+
+def compiled(function: Runnable, inputs: Sequence[Tensor], mode: Mode) -> tuple[str, Footprint]:
     """The answer of a program that went through all passes, and what its graph allocates."""
-    function = ProgramFunction(program)
+    given = function if mode == "symbolic" else untraced(function)
     try:
-        given = function if mode == "symbolic" else untraced(function)
-        made = pipeline(given, *input_tensors(program), **MODES[mode])
-        seen = _seen(made, program)
+        made = pipeline(given, *afresh(tuple(inputs)), **MODES[mode])
+        seen = _seen(made, inputs)
     except Refused:
         return "refused", Footprint(0, 0)
     except Exception:  # noqa: BLE001 - whatever a kernel, a fake or a trace raises
         return "raises", Footprint(0, 0)
-    return "right" if seen == _seen(function, program) else "wrong", footprint(made.graph)
+    return "right" if seen == _seen(function, inputs) else "wrong", footprint(made.graph)
 
 
-def _seen(function: Any, program: Program) -> str:
+def _seen(function: Runnable, inputs: Sequence[Tensor]) -> str:
     torch.manual_seed(0)
     with torch.no_grad():
-        return repr(seen_at_end(function, input_tensors(program)))
+        return repr(seen_at_end(function, afresh(tuple(inputs))))
 
 
 # --- the tables -----------------------------------------------------------------------------------
 
 
+@functools.cache
 def tables() -> dict[str, Any]:
     """The tables of operators by name: sets and dictionaries that a module of `eager` makes."""
     core = {id(value) for module in _modules(reference_pass) for value in vars(module).values()}
@@ -123,7 +135,7 @@ def _is_operator(entry: object) -> bool:
 @contextlib.contextmanager
 def left_out(table: str, entry: str) -> Iterator[None]:
     """A context in which a table has no such entry."""
-    value = TABLES[table]
+    value = tables()[table]
     before = value.copy()
     (operator,) = (each for each in value if str(each) == entry)
     try:
@@ -140,8 +152,6 @@ def _forget() -> None:
     """Clear what functions remember of the tables."""
     for module in _modules(eager):
         for value in vars(module).values():
-            if hasattr(value, "cache_clear") and value.__module__ == module.__name__:
+            if isinstance(value, functools._lru_cache_wrapper):
                 value.cache_clear()
 
-
-TABLES = tables()
