@@ -18,8 +18,7 @@ from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_r
 from aliasproof.reference_pass.eager.out_layouts import out_layouts
 from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.eager.real_runs import refused_by_fakes
-from aliasproof.reference_pass.exceptions import DataDependent, Refused
-from aliasproof.reference_pass.fake_tensors import has_data_dependent_size
+from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.nested import on_values, tensors_in
 from aliasproof.reference_pass.operator_forms import (
     aten,
@@ -36,23 +35,7 @@ from aliasproof.reference_pass.semantics import Values
 
 def run(node: fx.Node, values: Values) -> Any:
     """The value of a call_function node. Raises `DataDependent` where fakes cannot give it."""
-    if node.target in _READS_DATA_UNNOTICED:
-        raise DataDependent(
-            f"{node.target} is data-dependent, and one graph must be right for all data"
-        )
-    if node.target in _CRASHES_ON_UNKNOWN_SIZE:
-        operands = tensors_in([values(operand) for operand in node.all_input_nodes])
-        if any(map(has_data_dependent_size, operands)):
-            raise DataDependent(
-                f"{node.target} asks for the sizes of its operand, and one is data-dependent"
-            )
     return run_out_call(node, values) if writes_outs_alone(node.target) else run_call(node, values)
-
-
-# They read data by a pointer. On fakes that fails with an error that says nothing of data.
-_READS_DATA_UNNOTICED = {aten.tensor_split.tensor_indices_or_sections}
-# Without a known size, torch 2.13 raises an error from C++, or dies of signal 11.
-_CRASHES_ON_UNKNOWN_SIZE = {aten.squeeze_.default, aten.squeeze_.dim, aten.squeeze_.dims}
 
 
 def run_call(node: fx.Node, values: Values) -> Any:

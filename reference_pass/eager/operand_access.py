@@ -83,11 +83,10 @@ _MOVE = {
     *(aten.clone, aten.copy, aten._to_copy, aten.fill, aten.zero, aten.where, aten.masked_fill),
     *(aten.cat, aten.stack, aten.flip, aten.roll, aten.repeat, aten.constant_pad_nd, aten.tril),
     *(aten.triu, aten.index, aten.gather, aten.index_select, aten.embedding, aten.reshape),
-    *(aten.contiguous, aten.flatten, aten.index_put, aten.masked_select, aten.nonzero, aten.take),
+    *(aten.contiguous, aten.flatten, aten.index_put, aten.masked_select, aten.take),
     *(aten._foreach_copy, aten.slice_copy, aten.select_copy, aten.view_copy, aten.expand_copy),
     *(aten.permute_copy, aten.transpose_copy, aten.unfold_copy, aten.diagonal_copy),
-    *(scatter.overloadpacket for scatter in SCATTERS),
-    *(aten.sym_size, aten.sym_numel),
+    *(aten.select_scatter, aten.slice_scatter, aten.diagonal_scatter),
 }
 
 

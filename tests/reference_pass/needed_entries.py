@@ -154,4 +154,3 @@ def _forget() -> None:
         for value in vars(module).values():
             if isinstance(value, functools._lru_cache_wrapper):
                 value.cache_clear()
-
