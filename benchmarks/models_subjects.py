@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -259,6 +260,49 @@ def unet() -> tuple[nn.Module, dict[str, Any]]:
     return UNet(), {"x": torch.randn(2, 3, 32, 32)}
 
 
+def deep_linear() -> tuple[nn.Module, dict[str, Any]]:
+    layers = [[nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.LayerNorm(WIDTH)] for _ in range(40)]
+    return nn.Sequential(*itertools.chain(*layers)), {"input": torch.randn(LENGTH, WIDTH)}
+
+
+def deep_convolutions() -> tuple[nn.Module, dict[str, Any]]:
+    layers = [[nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()] for _ in range(20)]
+    return nn.Sequential(*itertools.chain(*layers)), {"input": torch.randn(2, 8, 16, 16)}
+
+
+# --- windows of one data set, which share memory in another way at each batch ---------------------
+
+
+def windows(compiled: Compile) -> Callable[[], Any]:
+    """A language model's batches: each input, and what follows it, are windows of one source."""
+    source, weight = torch.randn(300, 4), torch.randn(4, 4, requires_grad=True)
+
+    @compiled
+    def loss(data: Tensor, target: Tensor) -> Tensor:
+        result: Tensor = ((data @ weight).reshape(-1) - target).square().mean()
+        return result
+
+    def call() -> Any:
+        return [loss(source[i : i + 8], source[i + 1 : i + 9].reshape(-1)) for i in range(200)]
+
+    return call
+
+
+def table(compiled: Compile) -> Callable[[], Any]:
+    """Batches of rows of a table, whose last column is the target."""
+    rows, weight = torch.randn(800, 11), torch.randn(10, requires_grad=True)
+
+    @compiled
+    def loss(data: Tensor, target: Tensor) -> Tensor:
+        result: Tensor = (data @ weight - target).square().mean()
+        return result
+
+    def call() -> Any:
+        return [loss(batch[:, :10], batch[:, 10]) for batch in rows.split(8)]
+
+    return call
+
+
 # --- optimizers -----------------------------------------------------------------------------------
 
 
@@ -310,8 +354,10 @@ _MODELS = {
     "ResNet": resnet,
     "LSTM": lstm,
     "U-Net": unet,
+    "Linear-ReLU-LayerNorm x 40": deep_linear,
+    "Conv-BatchNorm-ReLU x 20": deep_convolutions,
 }
-WITHOUT_TRANSFORMERS = ("LSTM", "U-Net")
+WITHOUT_TRANSFORMERS = ("LSTM", "U-Net", "Linear-ReLU-LayerNorm x 40", "Conv-BatchNorm-ReLU x 20")
 
 
 def subjects() -> dict[str, Scene]:
@@ -322,6 +368,7 @@ def subjects() -> dict[str, Scene]:
         scenes[f"{name}, training"] = training(build)
         if name == "Llama":
             scenes["Llama, static KV cache"] = decoding
+    scenes |= {"Windows of a source": windows, "Columns of a table": table}
     scenes |= {name: optimizer(kind, options) for name, kind, options in _optimizers()}
     return scenes
 

@@ -293,9 +293,10 @@ class Reinplace(_Pass):
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Put mutation back."""
-        before = str(graph_module.graph)  # a node in place keeps the number of nodes
+        before = [node.target for node in graph_module.graph.nodes]
         reinplace(graph_module, *self.sample_args, conditions=self.conditions)
-        return PassResult(graph_module, str(graph_module.graph) != before)
+        after = [node.target for node in graph_module.graph.nodes]
+        return PassResult(graph_module, after != before)
 
 
 def pipeline(

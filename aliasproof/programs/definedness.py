@@ -145,9 +145,9 @@ RULES: tuple[Callable[[EagerCall], str | None], ...] = (
 # These depend on the order in which a kernel reads and writes.
 _ABOUT_ORDER = (writes_through_itself, reads_what_it_writes, writes_twice)
 _BETWEEN_ARGUMENTS = (reads_what_it_writes, writes_twice)
-# The rules say what is undefined for torch's operators and for ours.
 # Zeros of autograd without memory. In a mode, kernels read it all the same: torch 2.13 crashes.
 _IN_A_MODE: dict[OpOverload, OpOverload] = {aten._efficientzerotensor.default: aten.zeros.default}
+# The rules say what is undefined for torch's operators and for ours.
 _DEFINED_BY_RULES = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor", NAMESPACE)
 
 _READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
@@ -290,11 +290,9 @@ class Watch(TorchDispatchMode):
         self.trace.unspecified = self.trace.unspecified or how
 
     def _refuse_uninitialised(self, call: EagerCall) -> None:
-        # A view shows memory without reading it.
-        if not self._uninitialised or call.facts.kind is Kind.VIEW:
-            return
-        # Such a schema says that it writes its argument, but the op reads no contents.
-        if torch.Tag.inplace_view in call.op.tags:
+        # Memory is shown without being read, also where metadata alone are written.
+        is_view = call.facts.kind is Kind.VIEW or torch.Tag.inplace_view in call.op.tags
+        if is_view or not self._uninitialised:
             return
         # A store by index replaces elements, and reads none.
         stored = replaced_elements(call.op.overloadpacket, call.arguments) is not None
@@ -311,8 +309,7 @@ class Watch(TorchDispatchMode):
         if reshapes:
             self.trace.reshaped |= {tensor.untyped_storage().data_ptr() for tensor in call.written}
         self._factor = rounds_again(call.arguments) or rounds_a_number(call)
-        before = self.trace.rounding.before
-        before(call.op, call.read(), factor=self._factor, arguments=call.arguments)
+        self.trace.rounding.before(call, factor=self._factor)
         self.trace.fused.before(call)
 
     def _note_memory(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:

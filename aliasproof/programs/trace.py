@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch._ops import OpOverload
 
+from aliasproof.programs.eager_call import EagerCall
 from aliasproof.programs.fused_rounding import FusedRounding
 from aliasproof.programs.jumps import (
     NO_ARGUMENTS,
@@ -102,18 +103,11 @@ class Rounding:
     # Of operands that a call under way is about to overwrite: their data must be seen before.
     _magnified: bool = False
 
-    def before(
-        self,
-        op: OpOverload,
-        read: Sequence[torch.Tensor],
-        *,
-        factor: bool,
-        arguments: Arguments = NO_ARGUMENTS,
-    ) -> None:
+    def before(self, call: EagerCall, *, factor: bool) -> None:
         """Look at the operands, and the other arguments, of a call that is about to run."""
-        if facts(op).kind is not Kind.VIEW:
-            name = rounding_name(op)
-            self._magnified = self._magnifies(name, read, arguments, factor=factor)
+        if facts(call.op).kind is not Kind.VIEW:
+            name = rounding_name(call.op)
+            self._magnified = self._magnifies(name, call.read(), call.arguments, factor=factor)
 
     def note(
         self,

@@ -20,12 +20,10 @@ import torch
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import AOTInput
 from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import (
-    FakeTensorMode,
-    unset_fake_temporarily,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from aliasproof.reference_pass.backend.constants import expand_constants
 from aliasproof.reference_pass.backend.differentiation import (
     TRAINING,
     Differentiate,
@@ -276,6 +274,7 @@ class Compiled:
         # Before reinplacing, it may show whole storages, whose sizes are those of fakes.
         is_located = not anywhere or not depends_on_location(functional)
         pure = detach_new_outputs(copied(functional), captured) if is_located else None
+        expand_constants(functional)
         compiled = run_passes(functional, Reinplace())
         if anywhere and self._depends_on_location(compiled):
             return None

@@ -28,6 +28,7 @@ from aliasproof.reference_pass.backend.dynamo_graphs import (
     with_regions_called,
 )
 from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
+from aliasproof.reference_pass.backend.observed_run import without_collections
 from aliasproof.reference_pass.backend.partitioning import (
     donate_nothing,
     has_wrappers,
@@ -63,7 +64,8 @@ def aliasproof(
         compiler = functools.partial(aliasproof, views=views, strict=strict)
         return with_flat_inputs(graph_module, example_inputs, compiler)
     try:
-        return _compile(graph_module, example_inputs, views, strict)
+        with without_collections():
+            return _compile(graph_module, example_inputs, views, strict)
     except DataDependent as error:
         raise _BreaksGraph(str(error)) from error
 

@@ -13,6 +13,7 @@ has happened yet, and the graph can be made again, with what was observed.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -38,8 +39,25 @@ def compiling() -> Iterator[None]:
     A trace changes settings of the process, so two threads must not trace at once. One of them is
     whether FX traces: compiled functions refuse that, in any thread, unless a compiler does it.
     """
-    with compile_lock, mock.patch.object(torch.compiler, "_is_compiling_flag", True):
+    is_compiling = mock.patch.object(torch.compiler, "_is_compiling_flag", True)
+    with compile_lock, is_compiling, without_collections():
         yield
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Python's collector is off: what a compile allocates lives on, and each look at it is vain.
+
+    That is a tenth of the time of a first call.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 _log = logging.getLogger(__name__)

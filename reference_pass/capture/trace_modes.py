@@ -39,6 +39,7 @@ from aliasproof.reference_pass.eager.fake_corrections import (
 )
 from aliasproof.reference_pass.eager.out_layouts import OutLayout, out_layouts
 from aliasproof.reference_pass.eager.prims import aten_of_prim
+from aliasproof.reference_pass.eager.real_runs import refused_by_fakes
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import contiguous_strides, known, same_strides
 
@@ -109,7 +110,8 @@ class TraceGuard(TorchDispatchMode):
                 )
         # Asked before the call, which may already give the fakes a wrong layout.
         layouts = _out_layouts(func, given)
-        result = _traced(func, args, kwargs or {})
+        with refused_by_fakes(func, given):
+            result = _traced(func, args, kwargs or {})
         if self.gradients is not None:
             self.gradients.note(func, result)
         for leaf in leaves_in((args, kwargs, result)):

@@ -291,20 +291,15 @@ CORRECTIONS: dict[object, Correction] = {
     # Contiguous in eager, to the last stride. On fakes the stride of a dimension of size one may
     # differ, and a view as another dtype depends on it. `normal` keeps the order of the strides of
     # its operands.
-    **dict.fromkeys(
-        (aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.normal.Tensor_Tensor), _contiguous
-    ),
+    **dict.fromkeys((aten.masked_fill.Tensor, aten.normal.Tensor_Tensor), _contiguous),
     # The CPU kernel computes both results in contiguous memory; fakes keep the order of strides.
     aten.log_sigmoid_forward.default: _contiguous_on_cpu,
     # In eager a clone that is filled. On fakes some are contiguous, and some keep gaps.
     **dict.fromkeys(
         (
-            *(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor),
             *(aten.fill.Scalar, aten.fill.Tensor, aten.zero.default),
             *(aten.index_put.default, aten._unsafe_index_put.default),
-            *(aten.uniform.default, aten.normal_functional.default, aten.bernoulli.Tensor),
-            *(aten.random.default, aten.random.to, getattr(aten.random, "from")),
-            *(aten.cauchy.default, aten.exponential.default),
+            *(aten.uniform.default, aten.cauchy.default, aten.exponential.default),
             *(aten.geometric.default, aten.log_normal.default),
         ),
         _clone,
@@ -343,8 +338,7 @@ CORRECTIONS: dict[object, Correction] = {
             aten.addr.default,
             aten.native_dropout_backward.default,
             aten.max_unpool2d.default,
-            aten.channel_shuffle.default,
-            aten.native_channel_shuffle.default,
+            *(aten.channel_shuffle.default, aten.native_channel_shuffle.default),
             aten.huber_loss_backward.default,
             aten.mse_loss_backward.default,
             aten.smooth_l1_loss_backward.default,

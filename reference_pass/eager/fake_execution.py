@@ -14,7 +14,6 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
-from aliasproof.reference_pass.calls.fake_tensors import has_data_dependent_size
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import (
     aten,
@@ -22,35 +21,21 @@ from aliasproof.reference_pass.calls.operator_forms import (
     copied_view,
     facts,
     unbind,
+    writes,
     writes_outs_alone,
 )
 from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
 from aliasproof.reference_pass.eager.out_layouts import out_layouts
 from aliasproof.reference_pass.eager.prims import called_in_eager
-from aliasproof.reference_pass.exceptions import DataDependent, Refused
+from aliasproof.reference_pass.eager.real_runs import refused_by_fakes
+from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import known
 from aliasproof.reference_pass.semantics import Values
 
 
 def run(node: fx.Node, values: Values) -> Any:
     """The value of a call_function node. Raises `DataDependent` where fakes cannot give it."""
-    if node.target in _READS_DATA_UNNOTICED:
-        raise DataDependent(
-            f"{node.target} is data-dependent, and one graph must be right for all data"
-        )
-    if node.target in _CRASHES_ON_UNKNOWN_SIZE:
-        operands = tensors_in([values(operand) for operand in node.all_input_nodes])
-        if any(map(has_data_dependent_size, operands)):
-            raise DataDependent(
-                f"{node.target} asks for the sizes of its operand, and one is data-dependent"
-            )
     return run_out_call(node, values) if writes_outs_alone(node.target) else run_call(node, values)
-
-
-# They read data by a pointer. On fakes that fails with an error that says nothing of data.
-_READS_DATA_UNNOTICED = {aten.tensor_split.tensor_indices_or_sections}
-# Without a known size, torch 2.13 raises an error from C++, or dies of signal 11.
-_CRASHES_ON_UNKNOWN_SIZE = {aten.squeeze_.default, aten.squeeze_.dim, aten.squeeze_.dims}
 
 
 def run_call(node: fx.Node, values: Values) -> Any:
@@ -61,8 +46,9 @@ def run_call(node: fx.Node, values: Values) -> Any:
         # support a stride of zero. The copy of the view is the same tensor.
         fixed = all(isinstance(size, int) for size in (*args[0].shape, *args[0].stride()))
         if not fixed or view is aten.view_as_real.default:
-            shown = view(*args, **kwargs)  # a tensor; several of `unbind`
-            return pytree.tree_map(
+            # `view_copy` copies also what no view shows.
+            shown = (aten.reshape.default if view is aten.view.default else view)(*args, **kwargs)
+            return pytree.tree_map(  # a tensor; several of `unbind`
                 lambda tensor: tensor.clone(memory_format=torch.contiguous_format), shown
             )
     assert callable(node.target)
@@ -70,7 +56,9 @@ def run_call(node: fx.Node, values: Values) -> Any:
         return _view_as(*args)
     # The fake kernel of a prim that eager calls on integers may give them another dtype.
     op = called_in_eager(node)
-    return true_result(op, args, kwargs, fake_result(op, args, kwargs))
+    given = bind(op, args, kwargs) if writes(op) else {}
+    with refused_by_fakes(op, given):
+        return true_result(op, args, kwargs, fake_result(op, args, kwargs))
 
 
 def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -322,7 +322,7 @@ def differentiable_form(op: OpOverload) -> OpOverload | None:
 
 
 # Rounded otherwise than from the operand (`elu_backward` in tools/autograd/derivatives.yaml).
-_OF_ITS_RESULT = {aten.elu_.default}
+_OF_ITS_RESULT = {aten.elu_.default, aten.celu_.default}
 
 # Their results have no history. In place, the gradient of what they overwrite is zero.
 COMPARISONS = {

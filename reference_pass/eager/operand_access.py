@@ -21,7 +21,6 @@ from aliasproof.reference_pass.calls.operator_forms import (
 )
 from aliasproof.reference_pass.regions import Size, known
 from aliasproof.reference_pass.semantics import Values
-from aliasproof.reference_pass.views import SCATTERS
 
 # Whether a view as a larger dtype is possible depends on the offset of its operand.
 # A copy of such a view is made by way of the view.
@@ -77,11 +76,10 @@ _MOVE = {
     *(aten.clone, aten.copy, aten._to_copy, aten.fill, aten.zero, aten.where, aten.masked_fill),
     *(aten.cat, aten.stack, aten.flip, aten.roll, aten.repeat, aten.constant_pad_nd, aten.tril),
     *(aten.triu, aten.index, aten.gather, aten.index_select, aten.embedding, aten.reshape),
-    *(aten.contiguous, aten.flatten, aten.index_put, aten.masked_select, aten.nonzero, aten.take),
+    *(aten.contiguous, aten.flatten, aten.index_put, aten.masked_select, aten.take),
     *(aten._foreach_copy, aten.slice_copy, aten.select_copy, aten.view_copy, aten.expand_copy),
     *(aten.permute_copy, aten.transpose_copy, aten.unfold_copy, aten.diagonal_copy),
-    *(scatter.overloadpacket for scatter in SCATTERS),
-    *(aten.sym_size, aten.sym_numel),
+    *(aten.select_scatter, aten.slice_scatter, aten.diagonal_scatter),
 }
 
 

@@ -7,8 +7,9 @@ and gaps at the same places. So these facts become guards of the graph.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import facts
+from aliasproof.reference_pass.calls.operator_forms import facts, mutates_only_metadata
+from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import Size
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -33,10 +35,35 @@ def with_layout_of_run(op: OpOverload, given: dict[str, Any], value: Any, fill: 
         return value
     for tensor in tensors_in(given):
         _guard_layout(tensor)
+    return _with_layout_of(value, _run(op, given, fill))
+
+
+@contextlib.contextmanager
+def refused_by_fakes(op: object, given: dict[str, Any]) -> Iterator[None]:
+    """Raises `Refused` where the fake kernel of a call that writes raises, and a real run does not.
+
+    `addbmm_` resizes a smaller operand in eager.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        is_own = type(error) is not RuntimeError  # an error of fakes, which has a meaning
+        if is_own or not isinstance(op, OpOverload) or not facts(op).writes:
+            raise
+        if mutates_only_metadata(op) or not _can_run(leaves_in(given)):
+            raise
+        with contextlib.suppress(RuntimeError):
+            _run(op, given, fill=1)
+            raise Refused(
+                f"{op} raises on tensors without data, and not in eager: {error}"
+            ) from error
+        raise
+
+
+def _run(op: OpOverload, given: dict[str, Any], fill: int) -> Any:
     # Outside of the fake mode and of a trace: these are real calls, of no concern to the graph.
     with _disable_current_modes(), torch.random.fork_rng(devices=(), enabled=facts(op).random):
-        real = op(**map_aggregate(given, lambda leaf: _real(leaf, fill)))
-    return _with_layout_of(value, real)
+        return op(**map_aggregate(given, lambda leaf: _real(leaf, fill)))
 
 
 def _can_run(leaves: Sequence[object]) -> bool:

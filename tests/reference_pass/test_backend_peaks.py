@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -28,13 +29,13 @@ def peak(scene: Any, backend: str) -> int:
     return bytes_of(call)[0]
 
 
-def optimizer_step(compiled):
+def optimizer_step(compiled, kind=torch.optim.AdamW, **options):
     parameters = [nn.Parameter(torch.randn(64, 64)) for _ in range(3)]
     for parameter in parameters:
         parameter.grad = torch.randn(64, 64)
-    adam = torch.optim.AdamW(parameters, lr=0.1, foreach=False)
-    adam.step()  # makes the state
-    return compiled(adam.step)
+    optimizer = kind(parameters, lr=0.1, **options)
+    optimizer.step()  # makes the state
+    return compiled(optimizer.step)
 
 
 def training_step(compiled):
@@ -43,10 +44,19 @@ def training_step(compiled):
     return lambda: forward(x).square().mean().backward()
 
 
-def test_the_step_of_an_optimizer_holds_no_more_than_one_in_eager():
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (torch.optim.AdamW, {"foreach": False}),
+        (torch.optim.AdamW, {"foreach": True}),
+        (torch.optim.Adamax, {"foreach": True}),
+        (torch.optim.RMSprop, {"foreach": True, "centered": True}),
+    ],
+)
+def test_the_step_of_an_optimizer_holds_no_more_than_one_in_eager(kind, options):
+    scene = functools.partial(optimizer_step, kind=kind, **options)
     parameter = 64 * 64 * 4
-    growth = peak(optimizer_step, "aliasproof") - peak(optimizer_step, "eager")
-    assert growth < parameter / 10
+    assert peak(scene, "aliasproof") - peak(scene, "eager") < parameter / 10
 
 
 def test_a_training_step_holds_no_more_than_under_aot_eager():

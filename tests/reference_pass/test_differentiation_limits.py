@@ -107,7 +107,15 @@ def elu_of_a_view(x):
     return y
 
 
-@pytest.mark.parametrize("function", [lambda x: sine(doubles_a_row(x)), elu_of_a_view])
+def celu_of_a_view(x):
+    y = x.view(3, 1) * torch.tensor([1.0, -7.5])
+    torch.celu_(y.t(), 1.2)
+    return y
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: sine(doubles_a_row(x)), elu_of_a_view, celu_of_a_view]
+)
 def test_a_backward_that_is_not_that_of_the_functional_form(function):
     def given():
         leaf = (torch.arange(1.0, 4) / 7).requires_grad_()

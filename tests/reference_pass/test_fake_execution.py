@@ -10,10 +10,11 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
+from aliasproof.reference_pass import pipeline
 from aliasproof.reference_pass.calls.fake_tensors import fake_inputs, fake_mode
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.eager.fake_execution import _view_as
-from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.exceptions import DataDependent, Refused
 from tests.reference_pass.graphs import GRID, ROW, X, Y, analysis_of, graph_of, layout_of
 
 aten = torch.ops.aten
@@ -43,8 +44,8 @@ def test_a_complex_out_takes_a_real_result():
 
 def test_a_split_at_positions_in_a_tensor_is_data_dependent():
     graph = graph_of((aten.tensor_split.tensor_indices_or_sections, X, Y), inputs=2)
-    with pytest.raises(Refused, match="data-dependent"):
-        analysis_of(graph, (ROW, torch.tensor([2])))
+    with pytest.raises(DataDependent, match="depends on data"):
+        pipeline(graph, ROW, torch.tensor([2]))
 
 
 def test_fake_inputs_share_what_the_inputs_share_and_are_new_objects():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch._ops import HigherOrderOperator
 
 from aliasproof.reference_pass import Refused, functionalize, pipeline
@@ -50,6 +50,27 @@ def test_a_storage_as_an_argument_is_refused():
         functionalize(
             lambda x, y: x.set_(y.untyped_storage(), 0, (2,), (1,)), counted(3), counted(3)
         )
+
+
+@pytest.mark.parametrize("sizes", ["fixed", "symbolic"])
+def test_an_operand_that_addbmm_resizes_is_refused(sizes):
+    inputs = torch.ones(3), torch.ones(2, 4, 5), torch.ones(2, 5, 3)
+    with pytest.raises(Refused, match="not in eager"):
+        pipeline(lambda x, a, b: x.addbmm_(a, b), *inputs, sizes=sizes)
+
+
+def test_an_operand_that_a_graph_resizes_by_addbmm_is_refused():
+    graph = fx.Graph()
+    operands = [graph.placeholder(name) for name in "xab"]
+    graph.output(graph.call_function(aten.addbmm_.default, tuple(operands)))
+    graph_module = fx.GraphModule(nn.Module(), graph)
+    with pytest.raises(Refused, match="not in eager"):
+        pipeline(graph_module, torch.ones(3), torch.ones(2, 4, 5), torch.ones(2, 5, 3))
+
+
+def test_an_error_of_eager_stays_what_it_is():
+    with pytest.raises(RuntimeError, match="broadcast shape"):
+        pipeline(lambda x, y: x.add_(y), torch.ones(3), torch.ones(2, 3))
 
 
 class Unknown(HigherOrderOperator):

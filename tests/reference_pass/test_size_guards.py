@@ -301,3 +301,12 @@ def test_a_size_of_zero_breaks_a_guard_that_divides_by_it():
     assert graph(torch.ones(4, 2)).shape == (2, 2)
     with pytest.raises(Refused, match="traced for inputs with"):
         graph(torch.ones(0, 2))
+
+
+def test_view_copy_copies_what_no_view_shows():
+    def program(x):
+        return aten.view_copy.default(x.t(), [2, -1])
+
+    compiled = pipeline(program, numbers(2, 5), sizes="symbolic")
+    for x in (numbers(2, 5), numbers(4, 3)):
+        assert torch.equal(compiled(x), program(x))

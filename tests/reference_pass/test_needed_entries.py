@@ -1,0 +1,46 @@
+"""Each entry of the tables of `eager/` is needed: without it, a program is not what it is with it.
+
+A program is wrong then, or its graph raises; or it is refused for nothing, or allocates more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.reference_pass.needed_entries import answer_without, needed_entries, tables
+
+aten = torch.ops.aten
+
+TABLE = "_COMPLEX_PRODUCTS"
+# A `Program` has no complex numbers as arguments.
+OF_COMPLEX_NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "aten.mul.Scalar": lambda x: aten.mul.Scalar(x + 1, 0.7 + 0.3j),
+    "aten.addcdiv.default": lambda x: aten.addcdiv.default(x + 1, x, x + 2, value=0.7 + 0.3j),
+}
+
+
+def test_each_entry_has_a_program():
+    entries = {(table, str(entry)) for table, value in tables().items() for entry in value}
+    by_hand = {(TABLE, entry) for entry in OF_COMPLEX_NUMBERS}
+    found = [(row.table, row.entry) for row in needed_entries()]
+    assert sorted(found + list(by_hand)) == sorted(entries)
+
+
+def test_without_an_entry_its_program_has_another_answer(subtests: pytest.Subtests):
+    for row in needed_entries():
+        with subtests.test(f"{row.table}: {row.entry}"):
+            assert row.answer_without() == row.without
+
+
+@pytest.mark.parametrize("entry", OF_COMPLEX_NUMBERS)
+def test_without_a_complex_product_its_bits_are_others(entry):
+    torch.manual_seed(0)
+    function = OF_COMPLEX_NUMBERS[entry]
+    # In the remainder of a vector loop, which is of another length on another processor.
+    operands = [[torch.randn(size, dtype=torch.complex64)] for size in (5, 6, 7, 12, 13, 14, 15)]
+    answers = [answer_without(TABLE, entry, function, operand, "alias") for operand in operands]
+    assert "wrong" in answers
