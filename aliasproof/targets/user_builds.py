@@ -114,9 +114,10 @@ def _build_pass(
 ) -> Build:
     """The graphs of AOTAutograd through a pass: those that `torch.compile` makes of a function.
 
-    A program is ATen calls, of which Dynamo makes no others.
+    A program is ATen calls, of which Dynamo makes no others. With symbols, the inputs are fakes, on
+    which Dynamo does not run.
     """
-    if isinstance(function, ProgramFunction):
+    if isinstance(function, ProgramFunction) or tracing.symbolic:
         return aot.build(function, inputs, tracing, keep_input_mutations=True, further=user_pass)
     return aot_eager.build(function, inputs, tracing, further=user_pass)
 

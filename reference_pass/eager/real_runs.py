@@ -54,8 +54,9 @@ def refused_by_fakes(op: object, given: dict[str, Any]) -> Iterator[None]:
             raise
         with contextlib.suppress(RuntimeError):
             _run(op, given, fill=1)
+            advice = "; trace it with fixed sizes" if _symbols(leaves_in(given)) else ""
             raise Refused(
-                f"{op} raises on tensors without data, and not in eager: {error}"
+                f"{op} raises on tensors without data, and not in eager: {error}{advice}"
             ) from error
         raise
 
@@ -69,10 +70,16 @@ def _run(op: OpOverload, given: dict[str, Any], fill: int) -> Any:
 def _can_run(leaves: Sequence[object]) -> bool:
     """True if all tensors are on the CPU, and all sizes and numbers have current values."""
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    sizes = [size for tensor in tensors for size in (*tensor.shape, *tensor.stride())]
     return all(tensor.device.type == "cpu" for tensor in tensors) and all(
-        number.node.has_hint() for number in (*leaves, *sizes) if isinstance(number, _SYMBOLS)
+        number.node.has_hint() for number in _symbols(leaves)
     )
+
+
+def _symbols(leaves: Sequence[object]) -> list[Any]:
+    """The symbols among numbers, and among sizes and strides of tensors."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    sizes = [size for tensor in tensors for size in (*tensor.shape, *tensor.stride())]
+    return [number for number in (*leaves, *sizes) if isinstance(number, _SYMBOLS)]
 
 
 def current(number: Any) -> Any:

@@ -28,7 +28,7 @@ from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import from_json, to_json
 from aliasproof.programs.values import input_tensors
-from aliasproof.reference_pass import Refused, eager, pipeline
+from aliasproof.reference_pass import Refused, calls, eager, pipeline
 from aliasproof.reference_pass.capture.footprint import Footprint, footprint
 from aliasproof.targets.tracing import untraced
 from tests.reference_pass.scene import Program as Runnable
@@ -114,7 +114,8 @@ def _seen(function: Runnable, inputs: Sequence[Tensor]) -> str:
 @functools.cache
 def tables() -> dict[str, Any]:
     """The tables of operators by name: sets and dictionaries that a module of `eager` makes."""
-    core = {id(value) for module in _modules(reference_pass) for value in vars(module).values()}
+    modules = (*_modules(reference_pass), *_modules(calls))
+    core = {id(value) for module in modules for value in vars(module).values()}
     return {
         name: value
         for module in _modules(eager)
@@ -125,7 +126,12 @@ def tables() -> dict[str, Any]:
 
 
 def _modules(package: ModuleType) -> list[ModuleType]:
-    found = [each for each in pkgutil.iter_modules(package.__path__) if not each.ispkg]
+    # What autograd does with operators is asked by `TRAINING` alone: `test_differentiation.py`.
+    found = [
+        each
+        for each in pkgutil.iter_modules(package.__path__)
+        if not each.ispkg and each.name != "history"
+    ]
     return [importlib.import_module(f"{package.__name__}.{each.name}") for each in found]
 
 
