@@ -21,13 +21,27 @@ OF_COMPLEX_NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {
     "aten.mul.Scalar": lambda x: aten.mul.Scalar(x + 1, 0.7 + 0.3j),
     "aten.addcdiv.default": lambda x: aten.addcdiv.default(x + 1, x, x + 2, value=0.7 + 0.3j),
 }
+# These are put in place without the entry, and round their scalar there.
+OF_ROUNDED_SCALARS: dict[str, Callable[[Tensor], Tensor]] = {
+    "aten.mul_.Scalar": lambda x: aten.mul.Scalar(x + 1, 0.3),
+    "aten._foreach_mul_.Scalar": lambda x: aten._foreach_mul.Scalar([x + 1], 0.3)[0],
+    "aten._foreach_mul_.ScalarList": lambda x: aten._foreach_mul.ScalarList([x + 1], [0.3])[0],
+}
 
 
 def test_each_entry_has_a_program():
-    entries = {(table, str(entry)) for table, value in tables().items() for entry in value}
-    by_hand = {(TABLE, entry) for entry in OF_COMPLEX_NUMBERS}
+    entries = [(table, str(entry)) for table, value in tables().items() for entry in value]
     found = [(row.table, row.entry) for row in needed_entries()]
-    assert sorted(found + list(by_hand)) == sorted(entries)
+    found += [(TABLE, entry) for entry in OF_COMPLEX_NUMBERS]
+    found += [("ROUND_SCALARS", entry) for entry in OF_ROUNDED_SCALARS]
+    assert sorted(found) == sorted(entries)
+
+
+@pytest.mark.parametrize("entry", OF_ROUNDED_SCALARS)
+def test_without_the_entry_a_scalar_is_rounded(entry):
+    operands = [torch.arange(1, 65).to(torch.bfloat16)]
+    function = OF_ROUNDED_SCALARS[entry]
+    assert answer_without("ROUND_SCALARS", entry, function, operands, "alias") == "wrong"
 
 
 def test_without_an_entry_its_program_has_another_answer(subtests: pytest.Subtests):
