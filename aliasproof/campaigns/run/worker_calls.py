@@ -18,6 +18,7 @@ from aliasproof.targets.one_library import forget_compiled
 from aliasproof.trials.worker import processor_seconds, start_worker
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
+_own_cache: list[str] = []  # this worker's folder; torch puts its own into the environment, too
 
 
 def start(targets: Sequence[str], compiled: str, limit: float) -> None:
@@ -34,6 +35,7 @@ def start(targets: Sequence[str], compiled: str, limit: float) -> None:
     start_worker(targets)
     # One folder per worker, so that each deletes its own.
     os.environ[CACHE] = str(Path(compiled) / str(os.getpid()))
+    _own_cache[:] = [os.environ[CACHE]]
 
 
 @contextlib.contextmanager
@@ -44,7 +46,8 @@ def cleaned_worker() -> Iterator[None]:
     finally:
         time_limit.end()
         forget_compiled()
-        shutil.rmtree(os.environ[CACHE], ignore_errors=True)
+        for folder in _own_cache:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def examine_shard(shard: Shard) -> ShardResult:
