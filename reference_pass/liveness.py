@@ -317,8 +317,11 @@ def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
         if name in unread(op) or name in facts(op).outs:
             continue
         is_first = name == facts(op).names[0]
+        is_base = is_first and op in SCATTERS
         for operand in nodes_in(value):
-            yield operand, is_first and op in SCATTERS, is_first and overwrites(op)
+            # In uninitialised memory, there is nothing to read around what is stored.
+            if not (is_base and operand.target is aten.empty_strided.default):
+                yield operand, is_base, is_first and overwrites(op)
 
 
 def stored_over(scatter: fx.Node) -> torch.Tensor:

@@ -22,9 +22,9 @@ The specification is the docstring of `torch.fx.passes.reinplace.reinplace`. Dif
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import fx
 from torch._ops import OpOverload
@@ -50,31 +50,38 @@ from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import stores_through
 
 
+# (a node, the live ranges) -> its candidates, the best first
+Offered: TypeAlias = Callable[[fx.Node, Liveness], Iterator[Candidate]]
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What was decided about a node.
 
     `node` keeps its name in place, and `op` is what it called before. `how` is the way in which it
-    is in place, or None. `refused` has one entry per candidate that was refused: the way, the name
-    of the condition that it fails, and the reason.
+    is in place, or None, and `into` names where each of its results is then. `refused` has one entry
+    per candidate that was refused: the way, the name of the condition that it fails, and the reason.
     """
 
     node: str
     op: str
     how: How | None
     refused: tuple[tuple[How, str, str], ...]
+    into: tuple[str, ...] = ()
 
 
 def put_in_place(
     graph_module: fx.GraphModule,
     semantics: Semantics = NAIVE,
     conditions: Sequence[Condition] | None = None,
+    offered: Offered = candidates,
 ) -> None:
     """Turn functional ops of a functional graph into in-place ones.
 
-    The metadata of the graph are true. The conditions are `all_conditions` by default. Notes the
-    decisions in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything
-    except its inputs at its end.
+    The metadata of the graph are true. The conditions are `all_conditions` by default. `offered`
+    gives the candidates of a node, the best first. Notes the decisions in
+    `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
+    inputs at its end.
     """
     asked = all_conditions(semantics) if conditions is None else conditions
     graph = graph_module.graph
@@ -85,7 +92,9 @@ def put_in_place(
             )
     graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
     with on_fakes(fake_mode(graph_module)):
-        graph_module.meta["reinplace"] = tuple(_Reinplacing(graph, semantics, asked).run())
+        graph_module.meta["reinplace"] = tuple(
+            _Reinplacing(graph, semantics, asked, offered).run()
+        )
     graph_module.recompile()
 
 
@@ -99,10 +108,15 @@ class _Reinplacing:
     """The walk over a graph."""
 
     def __init__(
-        self, graph: fx.Graph, semantics: Semantics, conditions: Sequence[Condition]
+        self,
+        graph: fx.Graph,
+        semantics: Semantics,
+        conditions: Sequence[Condition],
+        offered: Offered,
     ) -> None:
         self.graph = graph
         self.conditions = conditions
+        self.offered = offered
         self.liveness = Liveness(graph, semantics)
 
     def run(self) -> Iterator[Decision]:
@@ -122,11 +136,12 @@ class _Reinplacing:
         """Apply the first candidate that meets all conditions; None if there is no candidate."""
         op = str(node.args[0] if node.target is on_copies else node.target)
         refused: list[tuple[How, str, str]] = []
-        for candidate in candidates(node, self.liveness):
+        for candidate in self.offered(node, self.liveness):
             failure = self._failure(candidate)
             if failure is None:
+                into = tuple(slot.destination.name for slot in candidate.slots)
                 self._apply(candidate)
-                return Decision(node.name, op, candidate.how, tuple(refused))
+                return Decision(node.name, op, candidate.how, tuple(refused), into)
             refused.append((candidate.how, *failure))
         return Decision(node.name, op, None, tuple(refused)) if refused else None
 

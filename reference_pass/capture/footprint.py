@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 
-from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.calls.storages import operand_storages, storage_of, value_of
-from aliasproof.reference_pass.regions import Size
+from aliasproof.reference_pass.calls.storages import value_of
+from aliasproof.reference_pass.planning.timeline import lifetimes, live_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +17,7 @@ class Footprint:
     """What a graph allocates.
 
     `calls` counts the calls with a result of at least one byte in a storage of its own. `peak` is
-    the largest number of bytes that are live at once. A storage is live from the call that makes it
-    to its last use as an operand; an output is live to the end. Inputs do not count. Symbolic
-    sizes count as their hints, or zero.
+    the largest number of bytes that are live at once (`lifetimes`).
     """
 
     calls: int
@@ -30,33 +26,9 @@ class Footprint:
 
 def footprint(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> Footprint:
     """The footprint of a graph with these values of its nodes; by default, its metadata."""
-    nbytes: dict[int, int] = {}
-    born: dict[int, int] = {}
-    dies: dict[int, int] = {}
-    calls = 0
-    for at, node in enumerate(graph.nodes):
-        taken = operand_storages(node, value)
-        # Overwritten by each later use, so the last one stays.
-        dies |= dict.fromkeys(taken, at)
-        if node.op != "call_function":
-            continue  # inputs are there before and after, whatever the pass does
-        own = {
-            storage_of(tensor): tensor
-            for tensor in tensors_in(value(node))
-            if storage_of(tensor) not in taken
-        }
-        for storage, tensor in own.items():
-            size: Size = tensor.untyped_storage().nbytes()
-            nbytes[storage] = size if isinstance(size, int) else size.node.hint or 0
-            # A storage that is never an operand dies where it is born.
-            born[storage] = dies[storage] = at
-        calls += any(nbytes[storage] for storage in own)
-    # The peak is the largest prefix sum of what is allocated and freed at each position.
-    changes = [0] * (len(graph.nodes) + 1)
-    for storage, size in nbytes.items():
-        changes[born[storage]] += size
-        changes[dies[storage] + 1] -= size
-    return Footprint(calls, max(itertools.accumulate(changes)))
+    lives = list(lifetimes(graph, value).values())
+    calls = {life.node for life in lives if life.nbytes}
+    return Footprint(len(calls), max(live_bytes(lives, len(graph.nodes)), default=0))
 
 
 def has_higher_peak(compiled: fx.GraphModule) -> bool:

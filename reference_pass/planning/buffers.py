@@ -1,0 +1,136 @@
+"""Which parts of a concatenation are computed in its buffer, and the graph with that buffer.
+
+A part is computed in the buffer by the call that allocates its storage, its *root*. That is the
+call of the part itself, or one before it, if the part is a view of the root or is written over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import fx
+
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.planning.joins import Join, join_of
+from aliasproof.reference_pass.planning.offers import out_kernel
+from aliasproof.reference_pass.planning.timeline import Lifetime, Timeline
+from aliasproof.reference_pass.semantics import Semantics
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part that can be computed in a buffer, from time `start` on, when its root runs.
+
+    `life` is that of the storage which it needs otherwise.
+    """
+
+    node: fx.Node
+    root: fx.Node
+    start: int
+    life: Lifetime
+
+
+def join_in_buffers(
+    graph: fx.Graph, semantics: Semantics, timeline: Timeline, without: Collection[str] = ()
+) -> dict[str, str]:
+    """Turn joins of a functional graph into stores, where no peak rises for it.
+
+    `timeline` is that of the same graph, reinplaced as it is. Returns, by the name of each root
+    that can be computed in a buffer, the name of its part. Roots named in `without` cannot.
+    """
+    liveness = Liveness(graph, semantics)
+    nodes, live = {node.name: node for node in graph.nodes}, list(timeline.live)
+    stored: dict[str, str] = {}
+    for join in filter(None, map(join_of, list(graph.nodes))):
+        movable = [
+            part
+            for part in _parts(join, timeline, nodes, liveness)
+            if part.root.name not in stored and part.root.name not in without
+        ]
+        parts = _worth_it(join, movable, timeline, live, liveness.position[join.node])
+        if parts and _store(join, parts, Emitter(graph, semantics)):
+            stored |= {part.root.name: part.node.name for part in parts}
+    return stored
+
+
+def _parts(
+    join: Join, timeline: Timeline, nodes: dict[str, fx.Node], liveness: Liveness
+) -> Iterator[Part]:
+    """The parts that can be computed elsewhere, and that nobody keeps."""
+    for node in dict.fromkeys(part for part, _ in join.parts):
+        life, value = timeline.lives.get(node.name), node.meta["val"]
+        # Where there is no life, the part is in an input.
+        root = None if life is None else nodes.get(life.node.name)
+        if life is None or root is None or out_kernel(root, liveness) is None:
+            continue
+        if value.numel() == root.meta["val"].numel() > 0 and not liveness.escapes(value):
+            yield Part(node, root, liveness.position[root], life)
+
+
+# --- the bytes that it costs ----------------------------------------------------------------------
+
+
+def _worth_it(
+    join: Join, movable: list[Part], timeline: Timeline, live: list[int], at: int
+) -> list[Part]:
+    """The parts whose move into the buffer raises no peak; the join is at time `at`."""
+    movable = sorted(movable, key=lambda part: part.start)
+    # Without its first part, the buffer is allocated later.
+    for index in range(len(movable)):
+        parts, start = movable[index:], movable[index].start
+        changed = _changed(join, parts, timeline, live[start : at + 1], at)
+        if max(changed) <= max(live[start : at + 1]):
+            live[start : at + 1] = changed
+            return parts
+    return []
+
+
+def _changed(
+    join: Join, parts: Sequence[Part], timeline: Timeline, live: list[int], at: int
+) -> list[int]:
+    """The live bytes from the first part to the join, with these parts in the buffer."""
+    nbytes = join.node.meta["val"].untyped_storage().nbytes()
+    # The join itself has its result in both cases.
+    changed = [*(size + nbytes for size in live[:-1]), live[-1]]
+    moved = {part.node for part in parts}
+    on_one: dict[int, list[fx.Node]] = {}
+    for node, _ in join.parts:
+        on_one.setdefault(id(timeline.lives.get(node.name)), []).append(node)
+    for part in parts:
+        # Its storage stays live for a part that is copied, or for a use after the join.
+        if part.life.dies > at or not moved.issuperset(on_one[id(part.life)]):
+            continue
+        for time in range(part.start - parts[0].start, len(changed)):
+            changed[time] -= part.life.nbytes if time <= part.life.dies - parts[0].start else 0
+    return changed
+
+
+# --- the graph ------------------------------------------------------------------------------------
+
+
+def _store(join: Join, parts: Sequence[Part], emit: Emitter) -> bool:
+    """Replace a join by stores; False if a buffer cannot have its layout."""
+    graph, node = emit.graph, join.node
+    with graph.inserting_before(parts[0].root):
+        buffer = _buffer(join, emit)
+    if buffer.meta["val"].stride() != node.meta["val"].stride():
+        graph.erase_node(buffer)
+        return False
+    with graph.inserting_before(node):
+        for part, store in join.parts:
+            buffer = store(emit, buffer, part)
+    node.replace_all_uses_with(buffer)
+    graph.erase_node(node)
+    return True
+
+
+def _buffer(join: Join, emit: Emitter) -> fx.Node:
+    value = join.node.meta["val"]
+    like = {"dtype": value.dtype, "device": value.device}
+    if join.fill is not None:
+        return emit.call(aten.full.default, list(value.shape), join.fill, **like)
+    strides = list(value.stride())
+    return emit.call(aten.empty_strided.default, list(value.shape), strides, **like)

@@ -1,0 +1,203 @@
+"""Where a result could be: what `candidates` offers, and memory that is no operand of the call.
+
+`candidates` offers the operands of a call, and the inputs that the epilogue copies its result to.
+Here are two further places. Both are *views* that are made for the result, and an `out=` kernel
+writes there:
+
+- the part of a base that a later scatter stores the result to. The scatter is then redundant. So
+  the parts of a concatenation are computed where the concatenation is (`joins`);
+- a storage whose contents nobody reads any more. It may be larger than the result, and may have
+  held another dtype (`reuse` says which one to take).
+
+These are candidates as all others: the conditions of reinplacing say whether they are safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.calls.metadata import set_value
+from aliasproof.reference_pass.calls.nested import nodes_in
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, out_form, unbind
+from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
+from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.regions import Size, same_strides
+from aliasproof.reference_pass.views import SCATTERS, stores_through
+
+
+def out_kernel(node: fx.Node, liveness: Liveness) -> OpOverload | None:
+    """The operator that writes what a call computes to an `out=`; None if it would save nothing.
+
+    A generated `out=` form computes a new tensor and copies it. Random numbers are drawn in the
+    order of memory, so such calls stay as they are.
+    """
+    op = node.target
+    if node.op != "call_function" or not isinstance(op, OpOverload) or facts(op).random:
+        return None
+    if node in liveness.views or not isinstance(node.meta["val"], torch.Tensor):
+        return None
+    form = out_form(op)
+    return None if form is None or torch.Tag.generated in form.tags else form
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """The candidates of planning.
+
+    `stored` has the results that are, or become in place, a part that a scatter stores: each with
+    that part. `reuse` has the results that take over a storage: each with a value on it.
+    """
+
+    stored: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
+    reuse: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
+
+    def __call__(self, node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+        """All candidates of a node, those first that keep the fewest bytes live."""
+        plain = list(candidates(node, liveness))
+        kept = [_kept_live(candidate) for candidate in plain]
+        # `sorted` is stable: the order of `candidates` decides between equal ones.
+        order = sorted(range(len(plain)), key=kept.__getitem__)
+        yield from (plain[index] for index in order if not kept[index])
+        yield from _into_part(node, self.stored.get(node, node), liveness)
+        yield from (plain[index] for index in order if kept[index])
+        if node in self.reuse:
+            yield from _into_storage(node, self.reuse[node], liveness)
+
+
+def _kept_live(candidate: Candidate) -> int:
+    """The bytes of storages that would be freed after the call, if the result were elsewhere."""
+    if candidate.how is How.REDUNDANT:
+        return 0
+    return sum(_freed(slot, candidate) for slot in candidate.slots)
+
+
+def _freed(slot: Slot, candidate: Candidate) -> int:
+    memory = candidate.liveness.memory(slot.written)
+    read_later = any(
+        read.at > candidate.at for reads in memory.values.values() for read in reads
+    )
+    if memory.is_input or read_later:
+        return 0
+    nbytes: Size = slot.written.untyped_storage().nbytes()
+    return nbytes if isinstance(nbytes, int) else nbytes.node.hint or 0
+
+
+# --- into a part of a base ------------------------------------------------------------------------
+
+
+def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """Where a later scatter stores `part`, which is on the storage of the result."""
+    form = out_kernel(node, liveness)
+    if form is None:
+        return
+    for scatter in part.users:
+        if scatter.target not in SCATTERS or scatter.args[1] is not part:
+            continue
+        op, (base, *args) = stores_through(scatter)
+        # The scatters before it store into the same buffer.
+        while base.target in SCATTERS and liveness.position[base] >= liveness.position[node]:
+            base = base.args[0]
+        # The base, and symbols among the arguments, are there before the result is.
+        if any(
+            liveness.position[given] >= liveness.position[node]
+            for given in nodes_in((base, args))
+        ):
+            continue
+        destination = _view_before(node, op, (base, *args), liveness)
+        if part is not node:
+            destination = _as_result(node, part, destination, liveness)
+        if destination is not None:
+            yield _into(node, form, destination, liveness)
+
+
+def _as_result(
+    node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness
+) -> fx.Node | None:
+    """A view of the memory that `part` is stored to, with the layout of the result; or None.
+
+    The part shows all of the result: it is written over it, or is a view of it.
+    """
+    own, shown, to = node.meta["val"], part.meta["val"], stored.meta["val"]
+    if own.shape == shown.shape and own.stride() == shown.stride():
+        return stored
+    # A block with the same strides. Then each view of the result has its place there, too.
+    if shown.numel() != own.numel() or not same_strides(shown.shape, shown.stride(), to.stride()):
+        return None
+    layout = list(own.shape), list(own.stride()), to.storage_offset()
+    return _view_before(node, aten.as_strided.default, (stored, *layout), liveness)
+
+
+def _into(
+    node: fx.Node, form: OpOverload, destination: fx.Node, liveness: Liveness
+) -> Candidate:
+    assert isinstance(node.target, OpOverload)
+    given = bind(node.target, node.args, node.kwargs) | {facts(form).outs[0]: destination}
+    slot = Slot(node, node.meta["val"], destination, destination.meta["val"])
+    return Candidate(node, How.OUT, form, *unbind(form, given), (slot,), liveness)
+
+
+def _view_before(
+    node: fx.Node, op: OpOverload, args: tuple[Any, ...], liveness: Liveness
+) -> fx.Node:
+    """A new view, made just before a node. If nothing comes to use it, it is erased as dead."""
+    with node.graph.inserting_before(node):
+        name = op.overloadpacket.__name__
+        view = node.graph.create_node("call_function", op, args, name=name)
+    set_value(view, liveness.semantics)
+    liveness.views.add(view)
+    liveness.position[view] = liveness.position[node]
+    return view
+
+
+# --- into a storage that is free ------------------------------------------------------------------
+
+
+def _into_storage(node: fx.Node, held: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The storage of a value that was made before, from its start on."""
+    form = out_kernel(node, liveness)
+    if form is None:
+        return
+    value = node.meta["val"]
+    if not all(isinstance(size, int) for size in (*value.shape, *value.stride())):
+        return
+    if not _has_room(held.meta["val"], value):
+        return
+    yield _into(node, form, _laid_over(held, value, node, liveness), liveness)
+
+
+def _has_room(held: object, value: torch.Tensor) -> bool:
+    """True if a storage can be seen as elements of a value's dtype, and has room for them."""
+    if not isinstance(held, torch.Tensor) or held.device != value.device:
+        return False
+    nbytes = held.untyped_storage().nbytes()
+    return isinstance(nbytes, int) and value.untyped_storage().nbytes() <= nbytes
+
+
+def _laid_over(
+    held: fx.Node, value: torch.Tensor, node: fx.Node, liveness: Liveness
+) -> fx.Node:
+    """A view of the storage of `held` with the layout and dtype of a value."""
+    layout = list(value.shape), list(value.stride()), 0
+    tensor = held.meta["val"]
+    same_dtype = tensor.dtype == value.dtype
+    if same_dtype and _same_layout(tensor, value):
+        return held
+    if not same_dtype:
+        # All of the storage in one dimension, so that it can be seen as another dtype.
+        elements = tensor.untyped_storage().nbytes() // tensor.itemsize
+        held = _view_before(node, aten.as_strided.default, (held, [elements], [1], 0), liveness)
+        held = _view_before(node, aten.view.dtype, (held, value.dtype), liveness)
+    return _view_before(node, aten.as_strided.default, (held, *layout), liveness)
+
+
+def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        one.shape == other.shape and one.stride() == other.stride() and one.storage_offset() == 0
+    )

@@ -1,0 +1,118 @@
+"""Which storage a result takes over, once nobody reads what is in it.
+
+Every storage is an interval of time, as high as it has bytes. FX frees a storage after its last
+use, and the allocator may hand it out again, so the sum of the live bytes is what a graph needs.
+To take over a storage saves an allocation. It costs bytes: the storage is kept until it is taken
+over, and it may be larger than the result. So it is taken over only if the peak stays where it is.
+
+This is linear scan, as for registers: the results in order of time, each into the smallest storage
+that is free.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.calls.operator_forms import facts, out_form
+from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Free:
+    """A storage of `nbytes` bytes that is free after `since`; `holder` names a value on it."""
+
+    nbytes: int
+    since: int
+    holder: str
+
+
+def storages_to_reuse(graph: fx.Graph) -> dict[str, str]:
+    """By the name of each result that takes over a storage: a value that was there before."""
+    lives = lifetimes(graph)
+    scan = _Scan(live_bytes(list(lives.values()), len(graph.nodes)), _holders(graph, lives))
+    for storage, life in lives.items():  # in order of allocation
+        scan.allocate(storage, life)
+    return scan.taken
+
+
+def _holders(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[int, str]:
+    """The first node whose value is a tensor on a storage, for each storage."""
+    holders: dict[int, str] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and storage_of(value) in lives:
+            holders.setdefault(storage_of(value), node.name)
+    return holders
+
+
+@dataclass(slots=True)
+class _Scan:
+    """The scan: the live bytes by now, and the storages that are in use, or free."""
+
+    live: list[int]
+    holders: dict[int, str]
+    taken: dict[str, str] = field(default_factory=dict)
+    in_use: list[tuple[int, int, str]] = field(default_factory=list)  # (dies, nbytes, holder)
+    free: list[Free] = field(default_factory=list)  # by size
+    peak: int = 0
+
+    def __post_init__(self) -> None:
+        self.peak = max(self.live, default=0)
+
+    def allocate(self, storage: int, life: Lifetime) -> None:
+        """Give a result a free storage, if one costs no peak; else a new one."""
+        self._release(life.born)
+        nbytes, holder = life.nbytes, self.holders.get(storage)
+        free = self._free_for(life) if nbytes and _has_out(life.node) else None
+        if free is not None:
+            self.taken[life.node.name] = free.holder
+            self._keep(free, life)
+            nbytes, holder = free.nbytes, free.holder
+        if holder is not None and not life.returned:
+            insort(self.in_use, (life.dies, nbytes, holder))
+
+    def _release(self, now: int) -> None:
+        """Move the storages whose last use is before now to those that are free."""
+        while self.in_use and self.in_use[0][0] < now:
+            dies, nbytes, holder = self.in_use.pop(0)
+            insort(self.free, Free(nbytes, dies, holder))
+
+    def _free_for(self, life: Lifetime) -> Free | None:
+        """The smallest free storage with room that costs no peak."""
+        at = bisect_left(self.free, Free(life.nbytes, -1, ""))
+        while at < len(self.free):
+            free = self.free[at]
+            if self._most(free.since + 1, life.born) + free.nbytes > self.peak:
+                del self.free[at]  # it cannot be kept for as long, nor for longer
+            # A result that is returned gets no larger storage than in eager.
+            elif life.returned and free.nbytes != life.nbytes:
+                return None
+            elif self._most(life.born, life.dies + 1) + free.nbytes - life.nbytes > self.peak:
+                return None  # nor would a larger one be possible
+            else:
+                return self.free.pop(at)
+        return None
+
+    def _most(self, start: int, end: int) -> int:
+        return max(self.live[start:end], default=0)
+
+    def _keep(self, free: Free, life: Lifetime) -> None:
+        for time in range(free.since + 1, life.born):
+            self.live[time] += free.nbytes
+        for time in range(life.born, life.dies + 1):
+            self.live[time] += free.nbytes - life.nbytes
+
+
+def _has_out(node: fx.Node) -> bool:
+    """True if a call may have a kernel that writes its result to an `out=`."""
+    op = node.target
+    if not isinstance(op, OpOverload) or not isinstance(node.meta["val"], torch.Tensor):
+        return False
+    form = None if facts(op).random else out_form(op)
+    return form is not None and torch.Tag.generated not in form.tags
