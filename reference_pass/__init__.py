@@ -40,6 +40,7 @@ from aliasproof.reference_pass.exceptions import Broken, Refused
 from aliasproof.reference_pass.pipeline import (
     CONDITIONS,
     Functionalize,
+    PlanMemory,
     Reinplace,
     RemoveNoOps,
     checked,
@@ -60,6 +61,7 @@ __all__ = [
     "Decision",
     "Functionalize",
     "How",
+    "PlanMemory",
     "Refused",
     "Reinplace",
     "RemoveNoOps",

@@ -17,7 +17,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypedDict, Unpack
 
 from torch import fx
@@ -65,7 +66,7 @@ from aliasproof.reference_pass.invariants import (
     untrue_metadata,
 )
 from aliasproof.reference_pass.noops import NoOpRule, all_noop_rules, erase_noops
-from aliasproof.reference_pass.planning.plan import plan
+from aliasproof.reference_pass.planning.plan import plan_storages
 from aliasproof.reference_pass.reinplace import put_in_place
 
 # All conditions of reinplacing, and all rules of removing no-ops.
@@ -82,6 +83,23 @@ class Options(TypedDict, total=False):
     views: Views
     strict: bool
     noted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOptions:
+    """What all passes together may be asked for: `plan_memory` comes in place of `reinplace`.
+
+    `views` and `strict` are those of `functionalize`.
+    """
+
+    views: Views = "alias"
+    strict: bool = False
+    plan_memory: bool = False
+
+    def updated(self, options: Mapping[str, Any] | None) -> PipelineOptions:
+        """These, with those of the `options` of `torch.compile` that are of this kind."""
+        known = {name: value for name, value in (options or {}).items() if name in self.__slots__}
+        return dataclasses.replace(self, **known)
 
 
 def functionalize(
@@ -166,14 +184,14 @@ def plan_memory(
     *sample_args: object,
     conditions: Sequence[Condition] = CONDITIONS,
 ) -> fx.GraphModule:
-    """Plan the memory of a functional ATen graph (`plan`): more than `reinplace` does.
+    """Plan the memory of a functional ATen graph (`plan_storages`): more than `reinplace` does.
 
     Arguments, result and what is raised are those of `reinplace`.
     """
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)
     update_metadata(graph_module, *sample_args)
-    plan(graph_module, EAGER, (*conditions, larger_output_storage))
+    plan_storages(graph_module, EAGER, (*conditions, larger_output_storage))
     return guard_sizes(graph_module)
 
 
@@ -304,6 +322,9 @@ class Reinplace(_Pass):
         invariant for invariant in _Pass.gives if invariant is not is_functional
     )
 
+    # The function that does it: a static method, since it is none of the object.
+    rewrite: ClassVar[Callable[..., fx.GraphModule]] = staticmethod(reinplace)
+
     def __init__(self, *sample_args: object, conditions: Sequence[Condition] = CONDITIONS) -> None:
         super().__init__(*sample_args)
         self.conditions = conditions
@@ -311,20 +332,28 @@ class Reinplace(_Pass):
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Put mutation back."""
         before = [node.target for node in graph_module.graph.nodes]
-        reinplace(graph_module, *self.sample_args, conditions=self.conditions)
+        self.rewrite(graph_module, *self.sample_args, conditions=self.conditions)
         after = [node.target for node in graph_module.graph.nodes]
         return PassResult(graph_module, after != before)
+
+
+class PlanMemory(Reinplace):
+    """`plan_memory` as a pass."""
+
+    rewrite = staticmethod(plan_memory)
 
 
 def pipeline(
     function: Callable[..., Any],
     *sample_args: object,
     sizes: SizeMode = "fixed",
+    planned: bool = False,
     **options: Unpack[Options],
 ) -> fx.GraphModule:
     """The function, or graph module, functionalized, without no-ops, and reinplaced.
 
-    The keyword arguments, and what is raised, are those of `functionalize`.
+    If `planned`, its memory is planned (`plan_memory`). The other keyword arguments, and what is
+    raised, are those of `functionalize`.
     """
     graph_module = capture(function, sample_args, sizes)
     if sizes == "symbolic":
@@ -334,7 +363,8 @@ def pipeline(
         )
     # Only the first pass needs sample arguments: it leaves true metadata for the others.
     first = Functionalize(*sample_args, **options)
-    return run_passes(graph_module, first, RemoveNoOps(), Reinplace())
+    last = PlanMemory() if planned else Reinplace()
+    return run_passes(graph_module, first, RemoveNoOps(), last)
 
 
 def run_passes(graph_module: fx.GraphModule, *passes: PassBase) -> fx.GraphModule:

@@ -59,8 +59,8 @@ class Decision:
     """What was decided about a node.
 
     `node` keeps its name in place, and `op` is what it called before. `how` is the way in which it
-    is in place, or None, and `into` names where each of its results is then. `refused` has one entry
-    per candidate that was refused: the way, the name of the condition that it fails, and the reason.
+    is in place, or None, and `into` names where its results are then. `refused` has one entry per
+    candidate that was refused: the way, the name of the condition that it fails, and the reason.
     """
 
     node: str

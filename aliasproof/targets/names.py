@@ -24,6 +24,7 @@ REGISTERED = (
     "inductor",
     "reference",
     "reference-copy",
+    "reference-planned",
 )
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 

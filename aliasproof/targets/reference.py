@@ -1,4 +1,4 @@
-"""Targets *reference* and *reference-copy*: the passes of `reference_pass`, run in eager.
+"""Targets *reference*, *reference-copy* and *reference-planned*: `reference_pass`, run in eager.
 
 They promise all that eager does, with one waiver: graphs need not be equivalent on symbolic values
 where two decompositions of one operator compute the same.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import torch
 from torch import fx
@@ -20,8 +20,13 @@ from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.programs.trace import Trace
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
-from aliasproof.reference_pass.functionalize import Views
-from aliasproof.reference_pass.pipeline import functionalize, reinplace, remove_noops
+from aliasproof.reference_pass.pipeline import (
+    PipelineOptions,
+    functionalize,
+    plan_memory,
+    reinplace,
+    remove_noops,
+)
 from aliasproof.targets import dynamo, variants
 from aliasproof.targets.clauses import DATA_OF_A_TRACER, OTHER_DECOMPOSITION
 from aliasproof.targets.target import NOTHING, Build, Function, Target, Variant
@@ -68,7 +73,11 @@ CONTRACT = Contract(
 
 
 def build(
-    function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN, *, views: Views
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+    *,
+    options: PipelineOptions,
 ) -> Build:
     """Run the passes one by one, and keep the graph after each.
 
@@ -76,14 +85,17 @@ def build(
     variant calls, the backend of the pass compiles.
     """
     if tracing.symbolic:
-        functional = functionalize(function, *inputs, views=views, sizes="symbolic")
+        functional = functionalize(function, *inputs, views=options.views, sizes="symbolic")
     elif tracing.called:
-        return _build_by_backend(untraced(function) if tracing.guarded else function, inputs, views)
+        return _build_by_backend(
+            untraced(function) if tracing.guarded else function, inputs, options
+        )
     else:
-        functional = functionalize(untraced(function), *inputs, views=views)
+        functional = functionalize(untraced(function), *inputs, views=options.views)
     # Each pass changes its argument, so it gets a copy, and the stage before is kept for oracles.
     plain = remove_noops(copy.deepcopy(functional))
-    unguarded = staged(functional, plain, reinplace(copy.deepcopy(plain)))
+    last = plan_memory if options.plan_memory else reinplace
+    unguarded = staged(functional, plain, last(copy.deepcopy(plain)))
     return _within_guards(unguarded, inputs) if tracing.symbolic else unguarded
 
 
@@ -118,22 +130,27 @@ def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.Gra
     return Build(reinplaced, stages)
 
 
-def recipe(tracing: Tracing = PLAIN, *, views: Views) -> str:
+def recipe(tracing: Tracing = PLAIN, *, options: PipelineOptions) -> str:
     """The source of `build`."""
     if tracing.called and not tracing.symbolic:
-        return _recipe_by_backend(views)
+        return _recipe_by_backend(options)
     if not tracing.symbolic:
-        return _recipe_untraced(views)
+        return _recipe_untraced(options)
     return f"""
 from aliasproof.reference_pass import pipeline  # of aliasproof
 
 
 def compiled(program, inputs):
-    return pipeline(program, *inputs, views="{views}", sizes="symbolic")
+    return pipeline(program, *inputs, {_arguments(options)}, sizes="symbolic")
 """
 
 
-def _recipe_untraced(views: Views) -> str:
+def _arguments(options: PipelineOptions) -> str:
+    """The keyword arguments of `pipeline`."""
+    return f'views="{options.views}"' + (", planned=True" if options.plan_memory else "")
+
+
+def _recipe_untraced(options: PipelineOptions) -> str:
     """The source of `build` for a program, which is taken as its graph.
 
     A trace would show other calls: the dispatcher resolves lazy bits before it. `fx.symbolic_trace`
@@ -158,11 +175,13 @@ def compiled(program, inputs):
     tracer = fx.Tracer()
     with Recorded(tracer):
         graph = tracer.trace(program)
-    return pipeline(fx.GraphModule(tracer.root, graph), *inputs, views="{views}")
+    return pipeline(fx.GraphModule(tracer.root, graph), *inputs, {_arguments(options)})
 """
 
 
-def _build_by_backend(function: Function, inputs: Sequence[torch.Tensor], views: Views) -> Build:
+def _build_by_backend(
+    function: Function, inputs: Sequence[torch.Tensor], options: PipelineOptions
+) -> Build:
     """Compile as `torch.compile(backend="aliasproof")`: for many calls, and with gradients.
 
     A program goes to the backend as its graph, without Dynamo unless its guards are needed.
@@ -170,7 +189,7 @@ def _build_by_backend(function: Function, inputs: Sequence[torch.Tensor], views:
     # Imported here: it imports Dynamo, which takes two seconds, and the plain targets need it not.
     from aliasproof.reference_pass.backend import aliasproof  # noqa: PLC0415
 
-    backend = functools.partial(aliasproof, views=views)
+    backend = functools.partial(aliasproof, options=asdict(options))
     if isinstance(function, ProgramFunction):
         graph = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
         compiled = backend(graph, inputs)
@@ -179,8 +198,9 @@ def _build_by_backend(function: Function, inputs: Sequence[torch.Tensor], views:
     return Build(compiled, [], "the backend compiles once per layout of its inputs")
 
 
-def _recipe_by_backend(views: Views) -> str:
+def _recipe_by_backend(options: PipelineOptions) -> str:
     """The source of `_build_by_backend`."""
+    asked = {name: value for name, value in asdict(options).items() if value}
     return f"""
 import functools
 
@@ -188,7 +208,7 @@ from aliasproof.reference_pass.backend import aliasproof  # of aliasproof
 
 
 def compiled(program, inputs):
-    return torch.compile(program, backend=functools.partial(aliasproof, views="{views}"))
+    return torch.compile(program, backend=functools.partial(aliasproof, options={asked}))
 """
 
 
@@ -216,23 +236,31 @@ VARIANTS = (
     _by_backend(variants.FEED_BACK),
     variants.KEPT_OUTPUTS,
 )
-REFERENCE = Target(
-    name="reference",
-    summary="reference_pass: functionalize, remove_noops, reinplace; run in eager",
-    contract=CONTRACT,
-    build=functools.partial(build, views="alias"),
-    recipe=_recipe_untraced("alias"),
-    traced_recipe=functools.partial(recipe, views="alias"),
-    variants=VARIANTS,
-    excused=False,
+
+
+def _target(name: str, summary: str, options: PipelineOptions) -> Target:
+    return Target(
+        name=name,
+        summary=summary,
+        contract=CONTRACT,
+        build=functools.partial(build, options=options),
+        recipe=_recipe_untraced(options),
+        traced_recipe=functools.partial(recipe, options=options),
+        variants=VARIANTS,
+        excused=False,
+    )
+
+
+REFERENCE = _target(
+    "reference",
+    "reference_pass: functionalize, remove_noops, reinplace; run in eager",
+    PipelineOptions(),
 )
-REFERENCE_COPY = Target(
-    name="reference-copy",
-    summary="the same with view-copy ops in place of views",
-    contract=CONTRACT,
-    build=functools.partial(build, views="copy"),
-    recipe=_recipe_untraced("copy"),
-    traced_recipe=functools.partial(recipe, views="copy"),
-    variants=VARIANTS,
-    excused=False,
+REFERENCE_COPY = _target(
+    "reference-copy", "the same with view-copy ops in place of views", PipelineOptions(views="copy")
+)
+REFERENCE_PLANNED = _target(
+    "reference-planned",
+    "reference_pass: functionalize, remove_noops, plan_memory; run in eager",
+    PipelineOptions(plan_memory=True),
 )

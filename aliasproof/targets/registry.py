@@ -45,6 +45,7 @@ TARGETS: dict[str, Target] = {
         inductor.TARGET,
         reference.REFERENCE,
         reference.REFERENCE_COPY,
+        reference.REFERENCE_PLANNED,
     )
 }
 

@@ -72,9 +72,10 @@ from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import writes_inputs
 from aliasproof.reference_pass.eager.history import LostHistory, lost_where_torch_raises
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.functionalize import Views
 from aliasproof.reference_pass.pipeline import (
     Functionalize,
+    PipelineOptions,
+    PlanMemory,
     Reinplace,
     RemoveNoOps,
     functionalize,
@@ -82,6 +83,9 @@ from aliasproof.reference_pass.pipeline import (
 )
 
 _log = logging.getLogger(__name__)
+
+
+PLAIN = PipelineOptions()
 
 
 class Compiled:
@@ -98,13 +102,12 @@ class Compiled:
         self,
         graph_module: fx.GraphModule,
         example_inputs: Sequence[Any],
-        views: Views = "alias",
-        strict: bool = False,
+        options: PipelineOptions = PLAIN,
         *,
         noted: bool = False,
         differentiate: Differentiate | None = None,
     ) -> None:
-        self.graph_module, self.views, self.strict = graph_module, views, strict
+        self.graph_module, self.options = graph_module, options
         self.differentiate = differentiate  # AOTAutograd, for each graph without mutation
         self.writes_plainly = differentiate is not None and writes_plainly(graph_module)
         # What Dynamo's guards are enough for, if inputs share no storage.
@@ -269,17 +272,19 @@ class Compiled:
         anywhere: bool,
     ) -> Observed | None:
         """The captured graph after all passes."""
-        first = Functionalize(*new_fakes(), views=self.views, strict=self.strict, noted=self.noted)
+        views, strict = self.options.views, self.options.strict
+        first = Functionalize(*new_fakes(), views=views, strict=strict, noted=self.noted)
         functional = run_passes(captured, first, RemoveNoOps())
         # Before reinplacing, it may show whole storages, whose sizes are those of fakes.
         is_located = not anywhere or not depends_on_location(functional)
         pure = detach_new_outputs(copied(functional), captured) if is_located else None
         expand_constants(functional)
-        compiled = run_passes(functional, Reinplace())
+        last = PlanMemory() if self.options.plan_memory else Reinplace()
+        compiled = run_passes(functional, last)
         if anywhere and self._depends_on_location(compiled):
             return None
         self._depends_on_sharing(compiled)
-        if self.views == "alias" and has_higher_peak(compiled):
+        if views == "alias" and has_higher_peak(compiled):
             compiled = copied(captured)
         compiled = taking_a_list(detach_new_outputs(compiled, captured))
         return Observed(compiled, pure, self.graph_module, again, frees=self.noted)
@@ -302,7 +307,7 @@ class Compiled:
         anywhere: bool,
     ) -> Trained | None:
         """The captured graph without mutation, differentiated, and its epilogue."""
-        functional = functionalize(captured, *new_fakes(), rules=TRAINING, views=self.views)
+        functional = functionalize(captured, *new_fakes(), rules=TRAINING, views=self.options.views)
         if anywhere and self._depends_on_location(functional):
             return None
         refuse_flattened(captured, functional)

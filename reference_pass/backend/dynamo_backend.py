@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ from aliasproof.reference_pass.capture.aten_graphs import composites_of_eager, d
 from aliasproof.reference_pass.eager.history import LostHistory
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.functionalize import Views
+from aliasproof.reference_pass.pipeline import PipelineOptions
 
 _log = logging.getLogger(__name__)
 
@@ -49,23 +51,23 @@ def aliasproof(
     *,
     views: Views = "alias",
     strict: bool = False,
+    plan_memory: bool = False,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs.
 
-    `views` and `strict` are those of `functionalize`; they may be in the `options` of
-    `torch.compile`. Other options, and `mode`, are for Inductor, and do nothing here. Raises
-    `Refused` for a graph that cannot be compiled correctly.
+    `views` and `strict` are those of `functionalize`, and with `plan_memory` memory is planned;
+    they may be in the `options` of `torch.compile`. Other options, and `mode`, are for Inductor,
+    and do nothing here. Raises `Refused` for a graph that cannot be compiled correctly.
     """
-    strict = bool((options or {}).get("strict", strict))
-    views = (options or {}).get("views", views)
+    asked = PipelineOptions(views, strict, plan_memory).updated(options)
     if any(isinstance(each, list) for each in example_inputs):
-        compiler = functools.partial(aliasproof, views=views, strict=strict)
+        compiler = functools.partial(aliasproof, options=asdict(asked))
         return with_flat_inputs(graph_module, example_inputs, compiler)
     try:
         with without_collections():
-            return _compile(graph_module, example_inputs, views, strict)
+            return _compile(graph_module, example_inputs, asked)
     except DataDependent as error:
         raise _BreaksGraph(str(error)) from error
 
@@ -78,17 +80,17 @@ class _BreaksGraph(DataDependent, DataDependentOutputException):
 
 
 def _compile(
-    graph_module: fx.GraphModule, example_inputs: Sequence[Any], views: Views, strict: bool
+    graph_module: fx.GraphModule, example_inputs: Sequence[Any], options: PipelineOptions
 ) -> Callable[..., Any]:
     if not needs_autograd(graph_module, example_inputs):
-        return Compiled(graph_module, example_inputs, views, strict)
-    if strict:
+        return Compiled(graph_module, example_inputs, options)
+    if options.strict:
         # The graphs of AOTAutograd do not show any more what the program writes.
-        Compiled(graph_module, example_inputs, views, strict)
+        Compiled(graph_module, example_inputs, options)
     # AOTAutograd takes wrappers apart itself.
     if has_wrappers(graph_module) or not (may_write(graph_module) or is_beyond_aot(graph_module)):
         try:
-            return _differentiated(views, strict, graph_module, example_inputs)
+            return _differentiated(options, graph_module, example_inputs)
         except LostHistory as reason:
             _log.info("not compiled: %s", reason)
             return graph_module
@@ -96,19 +98,18 @@ def _compile(
     if not is_traced_whole(graph_module):
         # AOTAutograd would functionalize it, and get some of these wrong without a word.
         return graph_module
-    differentiate = functools.partial(_differentiated, views, strict)
-    return Compiled(graph_module, example_inputs, views, strict, differentiate=differentiate)
+    differentiate = functools.partial(_differentiated, options)
+    return Compiled(graph_module, example_inputs, options, differentiate=differentiate)
 
 
 def _differentiated(
-    views: Views,
-    strict: bool,
+    options: PipelineOptions,
     graph_module: fx.GraphModule,
     example_inputs: Sequence[Any],
     overwritten: frozenset[AOTInput] = frozenset(),
 ) -> Callable[..., Any]:
     """What AOTAutograd makes of a graph, with our forward and backward graph."""
-    compile_both = _with_backward(functools.partial(boxed, views, strict), overwritten)
+    compile_both = _with_backward(functools.partial(boxed, options), overwritten)
     (output,) = graph_module.graph.find_nodes(op="output")
     is_tuple = isinstance(output.args[0], (tuple, list))
     if not is_tuple:
@@ -143,11 +144,11 @@ def _with_backward(
 
 
 def boxed(
-    views: Views, strict: bool, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
+    options: PipelineOptions, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Any]:
     """The same as AOTAutograd calls it: with a list that is cleared, so that inputs are freed."""
     graph_module = on_copies_again(graph_module)
-    compiled = Compiled(graph_module, example_inputs, views, strict, noted=True)
+    compiled = Compiled(graph_module, example_inputs, options, noted=True)
     donate_nothing()
     plain = [
         index

@@ -39,7 +39,7 @@ class Join:
 
 def join_of(node: fx.Node) -> Join | None:
     """A call as a join; None if it is none, or if it converts what it copies."""
-    made = JOINS[node.target](node) if node.target in JOINS else None  # type: ignore[index]
+    made = JOINS[node.target](node) if node.target in JOINS else None
     if made is None:
         return None
     result = node.meta["val"]
@@ -80,7 +80,6 @@ def _of_stack(node: fx.Node) -> Join | None:
 def _of_pad(node: fx.Node) -> Join | None:
     given = bind(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
     part, pads = given["self"], given["pad"]
-    sizes = part.meta["val"].shape
     if not all(isinstance(pad, int) and pad >= 0 for pad in pads):
         return None  # a negative pad cuts
     # The pads begin with the last dimension.

@@ -110,9 +110,9 @@ def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Can
             for given in nodes_in((base, args))
         ):
             continue
-        destination = _view_before(node, op, (base, *args), liveness)
-        if part is not node:
-            destination = _as_result(node, part, destination, liveness)
+        destination = _as_result(
+            node, part, _view_before(node, op, (base, *args), liveness), liveness
+        )
         if destination is not None:
             yield _into(node, form, destination, liveness)
 
@@ -176,8 +176,8 @@ def _has_room(held: object, value: torch.Tensor) -> bool:
     """True if a storage can be seen as elements of a value's dtype, and has room for them."""
     if not isinstance(held, torch.Tensor) or held.device != value.device:
         return False
-    nbytes = held.untyped_storage().nbytes()
-    return isinstance(nbytes, int) and value.untyped_storage().nbytes() <= nbytes
+    room: Size = held.untyped_storage().nbytes() // held.itemsize * held.itemsize
+    return isinstance(room, int) and bool(value.untyped_storage().nbytes() <= room)
 
 
 def _laid_over(
@@ -190,8 +190,8 @@ def _laid_over(
     if same_dtype and _same_layout(tensor, value):
         return held
     if not same_dtype:
-        # All of the storage in one dimension, so that it can be seen as another dtype.
-        elements = tensor.untyped_storage().nbytes() // tensor.itemsize
+        # In one dimension, so that it can be seen as another dtype.
+        elements = -(-value.untyped_storage().nbytes() // tensor.itemsize)
         held = _view_before(node, aten.as_strided.default, (held, [elements], [1], 0), liveness)
         held = _view_before(node, aten.view.dtype, (held, value.dtype), liveness)
     return _view_before(node, aten.as_strided.default, (held, *layout), liveness)

@@ -25,6 +25,7 @@ from torch import fx
 
 from aliasproof.reference_pass.calls.emission import copied
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
+from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.candidates import How, candidates
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.planning.buffers import join_in_buffers
@@ -38,7 +39,7 @@ Names: TypeAlias = Mapping[str, str]
 NONE: Names = {}
 
 
-def plan(
+def plan_storages(
     graph_module: fx.GraphModule,
     semantics: Semantics = NAIVE,
     conditions: Sequence[Condition] | None = None,
@@ -67,6 +68,7 @@ def plan(
         joined = copied(graph_module)
         with on_fakes(fake_mode(joined)):
             stored = join_in_buffers(joined.graph, semantics, timeline, refused)
+        refresh_metadata(joined, (), semantics)  # a view of a concatenation is one of its buffer
         planned = reinplaced(joined, stored)
         # A root that no condition allows there is copied, as it was.
         elsewhere = {each.node for each in decisions(planned) if each.how is How.OUT}

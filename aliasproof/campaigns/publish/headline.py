@@ -25,6 +25,7 @@ _NAMES = {
     "inductor-reinplace": "Inductor's reinplacing",
     "reference": "reference_pass",
     "reference-copy": "reference_pass",
+    "reference-planned": "reference_pass",
 }
 
 # Per start of a kind: what the compiled function does.
