@@ -23,6 +23,10 @@ def stores_twice(packet: object, arguments: dict[str, Any]) -> bool:
 def _index_put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
     if arguments.get("accumulate"):
         return None  # a sum has the same value in any order, up to rounding
+    indices = [index for index in arguments["indices"] if index is not None]
+    # A mask names each element once. Without dimensions, no kernel of `index` takes it.
+    if len(indices) == 1 and indices[0].dtype in (torch.bool, torch.uint8):
+        return None
     chosen: torch.Tensor = aten.index.Tensor(
         _element_numbers(arguments["self"]), arguments["indices"]
     )
