@@ -23,7 +23,7 @@ from aliasproof.programs.eager_call import EagerCall, tensors_in
 from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
 from aliasproof.programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
 from aliasproof.programs.higher_order import eager_steps
-from aliasproof.programs.indexed_stores import replaced_elements, stores_twice
+from aliasproof.programs.indexed_stores import replaced_elements, replaces_elements, stores_twice
 from aliasproof.programs.regions import Region, covers, overlap, overlaps_itself
 from aliasproof.programs.rounded_numbers import rounds_a_number
 from aliasproof.programs.rounding_tables import moves, rounds_again
@@ -295,7 +295,7 @@ class Watch(TorchDispatchMode):
         if is_view or not self._uninitialised:
             return
         # A store by index replaces elements, and reads none.
-        stored = replaced_elements(call.op.overloadpacket, call.arguments) is not None
+        stored = replaces_elements(call.op.overloadpacket, call.arguments)
         if any(map(self._uninitialised.shown_by, call.only_read if stored else call.read())):
             raise Undefined(f"{call.op} reads memory that was never written")
 
@@ -320,9 +320,10 @@ class Watch(TorchDispatchMode):
             if resized.nbytes() > self._before_resize:
                 self._uninitialised.note_resize(resized, self._before_resize)
             return
-        for tensor in call.written if self._uninitialised else ():
+        if self._uninitialised and call.written:
             elements = replaced_elements(call.op.overloadpacket, call.arguments)
-            self._uninitialised.note_write(tensor, elements)
+            for tensor in call.written:
+                self._uninitialised.note_write(tensor, elements)
         if call.op.overloadpacket.__name__ in ALLOCATES:
             for tensor in returned:
                 self._uninitialised.note_allocation(tensor)

@@ -58,6 +58,13 @@ SET_TO_PLACE = Refusal(
     " at set_ with an offset (torch/_dynamo/variables/tensor.py, pytorch/pytorch#111554)",
     changes_metadata,
 )
+MEMORY_LEFT_BY_SET = Refusal(
+    "write to memory that set_ took from a tensor",
+    r"cannot mutate tensors with frozen storage",
+    "functionalization bans writes to the memory that x had before x.set_(y)"
+    " (FunctionalTensorWrapper::set__impl in aten/src/ATen/FunctionalTensorWrapper.cpp)",
+    changes_metadata,
+)
 NO_OVERLAP_ERROR = Waiver(
     Promise.SAME_OVERLAP_ERROR,
     "a functional op does not raise on overlapping memory where its in-place form must",

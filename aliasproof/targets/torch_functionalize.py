@@ -111,6 +111,7 @@ CONTRACT = Contract(
         AUTOGRAD_INSIDE,
         CUSTOM_WRITE,
         clauses.SET_TO_PLACE,
+        clauses.MEMORY_LEFT_BY_SET,
     ),
     disputes=(clauses.DISPUTED_EXPAND,),
 )

@@ -122,7 +122,7 @@ class Leaves:
             function = copied.function if compiler is None else compiler(copied.function)
             before = dict(copied.leaves())  # afterwards, since a compiler marks a module
             with recording, self._replacing(replaced, compiled=compiler is not None):
-                returned = function(*copied.arguments.args, **copied.arguments.kwargs)
+                returned = replace(copied, function=function).call()
             after = dict(copied.leaves())
         for index, leaf in parameters.items():
             if _is_elsewhere(leaf, passed[index]):  # the function assigned `.data`, or called `t_`

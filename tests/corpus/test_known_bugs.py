@@ -232,3 +232,37 @@ def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended(
     with mended_bugs(BUGS):
         found = examine(Case.of(program), target_named("aot"))
     assert found.reports["equivalence"].verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        pytest.param(
+            "inductor-fx", "aten.rrelu_with_noise_.default(x0, x0)\nreturn ()", id="sizes first"
+        ),
+        pytest.param(
+            "inductor-reinplace",
+            """
+            v0 = aten.slice.Tensor(x0)
+            torch.ops.aliasproof.add_both.default(x0, x0)
+            aten.add_.Scalar(v0, 1)
+            return (v0,)
+            """,
+            id="two copies",
+        ),
+        pytest.param(
+            "functionalize",
+            """
+            v0 = aten.alias.default(x0)
+            aten.set_.default(x0)
+            aten.add_.Scalar(v0, 1)
+            return ()
+            """,
+            id="memory that set_ left",
+        ),
+    ],
+)
+def test_what_is_mended_shows_nothing_else(target: str, body: str) -> None:
+    case = Case.of(program_of(body, view()))
+    with mended_bugs(BUGS):
+        assert not run_trial(case, target_named(target)).judgement.violations
