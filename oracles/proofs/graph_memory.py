@@ -33,18 +33,21 @@ NEVER = -1
 class Memory:
     """One storage: which bytes are read until when, and when they are overwritten at the end.
 
-    `source` is the node that allocates it; None for an input or a constant.
+    `source` is the node that allocates it; None for an input or a constant. `needed` are the bytes
+    of the tensor that it makes.
     """
 
     nbytes: int
     source: fx.Node | None
     born: int
     dies: int
+    needed: npt.NDArray[np.bool_] = field(init=False)
     last_read: Times = field(init=False)
     written: Times = field(init=False)
     returned: bool = False
 
     def __post_init__(self) -> None:
+        self.needed = np.zeros(self.nbytes, np.bool_)
         self.last_read = np.full(self.nbytes, NEVER, np.int64)
         # Of its own only if it is an input.
         self.written = np.full(self.nbytes if self.source is None else 0, NEVER, np.int64)
@@ -79,10 +82,11 @@ class GraphMemory:
         elif node.op == "call_function" and node.target is not operator.getitem:
             self._note_call(node, at)
         for tensor in tensors_in(node.meta.get("val")):
-            if tensor.untyped_storage()._cdata not in self.memories:
+            if _storage(tensor) not in self.memories:
                 source = node if node.op == "call_function" else None
-                nbytes = _fixed(tensor.untyped_storage().nbytes())
-                self.memories[_storage(tensor)] = Memory(nbytes, source, at, at)
+                memory = Memory(_fixed(tensor.untyped_storage().nbytes()), source, at, at)
+                _bytes(memory.needed, _located(tensor).region)[...] = True
+                self.memories[_storage(tensor)] = memory
 
     def _note_call(self, node: fx.Node, at: int) -> None:
         call = self.calls[node] = _call_of(node)
@@ -125,13 +129,21 @@ class GraphMemory:
 
 
 def _needed_nodes(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes whose results matter: for an output, or for an input that they write."""
+    """The nodes that matter: for an output, for what they write or draw, or for an unknown effect."""
     needed: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        writes = isinstance(node.target, OpOverload) and bool(facts(node.target).writes)
-        if node.op == "output" or writes or any(user in needed for user in node.users):
+        if node.op == "output" or _has_effect(node) or any(user in needed for user in node.users):
             needed.add(node)
     return needed
+
+
+def _has_effect(node: fx.Node) -> bool:
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    if not isinstance(node.target, OpOverload):
+        return True
+    known = facts(node.target)
+    return bool(known.writes) or known.random or not node.target._schema.returns
 
 
 def _call_of(node: fx.Node) -> NodeCall:
@@ -170,10 +182,10 @@ def _fixed(size: Any) -> int:
     return size
 
 
-def _bytes(of: Times, region: Region) -> Times:
+def _bytes(of: npt.NDArray[Any], region: Region) -> npt.NDArray[Any]:
     """The entries of the bytes of a region, as a view that can be written."""
     shape, strides = (*region.sizes, region.itemsize), (*region.strides, 1)
-    steps = [stride * of.itemsize for stride in strides]
     if 0 in shape or not len(of):
-        return np.empty(0, np.int64)
-    return np.ndarray(shape, np.int64, of.data, region.start * of.itemsize, steps)
+        return np.empty(0, of.dtype)
+    steps = [stride * of.itemsize for stride in strides]
+    return np.ndarray(shape, of.dtype, of.data, region.start * of.itemsize, steps)

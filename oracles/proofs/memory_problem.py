@@ -11,7 +11,7 @@ A plan obeys four laws:
 - It has room, at each time, for all bytes that are read at that time or later. Where these bytes
   are is not asked, so gaps between them never cost anything.
 - A returned value shares its storage with no other returned value, and its storage is not larger
-  than the value: a caller can see both.
+  than the one that its call allocates: a caller can see both.
 - Only a value that is `movable` may be computed at a given address. Others allocate their storage,
   or are written over an operand.
 
@@ -36,14 +36,15 @@ class Sharing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The result of a call.
+    """The result of a call, which has `nbytes` bytes in the storage that the call allocates.
 
-    `read_until` counts its bytes by the time of their last read. `dies` is the last time at which
-    the value, or a view of it, is an operand.
+    Of these, `needed` are bytes of the result, or are read. `read_until` counts them by the time of
+    their last read. `dies` is the last time at which the value, or a view of it, is an operand.
     """
 
     name: str
     nbytes: int
+    needed: int
     born: int
     dies: int
     read_until: tuple[tuple[int, int], ...]
@@ -53,7 +54,7 @@ class Value:
     def live(self, time: int) -> int:
         """The bytes that it needs while the call at a time runs."""
         if time <= self.born:
-            return self.nbytes if time == self.born else 0
+            return self.needed if time == self.born else 0
         return sum(count for until, count in self.read_until if until >= time)
 
 
@@ -172,7 +173,7 @@ def _least(problem: Problem, index: int, time: int) -> int:
     sizes = {False: value.live(time)}
     for pair in problem.of(index, Sharing.CAST):
         cast = problem.values[pair.other]
-        sizes[True] = cast.nbytes if time < cast.born else 0
+        sizes[True] = cast.needed if time < cast.born else 0
     return min(
         size - max((pair.nbytes for pair in overs if pair.cast == cast), default=0)
         for cast, size in sizes.items()

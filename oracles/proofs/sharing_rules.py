@@ -185,10 +185,12 @@ class _Rules:
 
 def _value(memory: Memory) -> Value:
     assert memory.source is not None
-    until, counts = np.unique(memory.last_read, return_counts=True)
+    needed = memory.needed | (memory.last_read != NEVER)
+    until, counts = np.unique(memory.last_read[needed], return_counts=True)
     return Value(
         memory.source.name,
         memory.nbytes,
+        int(needed.sum()),
         memory.born,
         memory.dies,
         tuple(zip(until.tolist(), counts.tolist(), strict=True)),

@@ -93,7 +93,7 @@ class _Model:
             if storage < len(self.problem.values):  # named by its first value
                 yield z3.Implies(there, self.inside[storage, storage])
                 if value.returned:
-                    yield z3.Implies(there, self.size[storage] == value.nbytes)
+                    yield z3.Implies(there, self.size[storage] <= value.nbytes)
         spaces = [there for storage, there in homes.items() if storage >= len(self.problem.values)]
         if index in self.moved:
             yield z3.Implies(self.moved[index], self._any(spaces))
@@ -141,7 +141,8 @@ class _Model:
             over = pair.sharing is Sharing.OVER
             groups.setdefault((over, pair.value), []).append(used)
             if over and not pair.in_space:
-                groups.setdefault(("overwritten", pair.other), []).append(used)
+                born = self.problem.values[pair.value].born
+                groups.setdefault(("overwritten", pair.other, born), []).append(used)
         for group in groups.values():
             yield z3.PbLe([(used, 1) for used in group], 1)
 
@@ -198,7 +199,7 @@ class _Model:
             instead = value.live(time)
             if pair.sharing is Sharing.CAST:
                 cast = self.problem.values[pair.other]
-                instead = cast.nbytes if time < cast.born else 0
+                instead = cast.needed if time < cast.born else 0
             elif self.problem.hides(pair, time):
                 instead = 0
             elif pair.sharing is Sharing.COPY:
@@ -240,7 +241,7 @@ def _candidates(problem: Problem) -> Iterator[tuple[int, int]]:
 
 def _partly_idle(problem: Problem, value: Value) -> bool:
     return any(
-        value.live(time) < value.nbytes
+        value.live(time) < value.needed
         for time in problem.times
         if value.born < time <= value.dies
     )
@@ -248,7 +249,7 @@ def _partly_idle(problem: Problem, value: Value) -> bool:
 
 def _replaces(problem: Problem, pair: Pair) -> bool:
     """True if a value takes all bytes of the other one, and needs no others."""
-    sizes = {pair.nbytes, problem.values[pair.value].nbytes}
+    sizes = {pair.nbytes, problem.values[pair.value].needed}
     if not pair.in_space:
-        sizes.add(problem.values[pair.other].nbytes)
+        sizes.add(problem.values[pair.other].needed)
     return pair.sharing is Sharing.OVER and len(sizes) == 1
