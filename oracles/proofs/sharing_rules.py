@@ -110,8 +110,7 @@ class _Rules:
         """The operands that a result may be written over."""
         value = self.values[index]
         cast = self._cast(node)
-        for operand in _overwritable(call):
-            location = operand
+        for location in _overwritable(call):
             if tuple(location.sizes) != tuple(result.shape) or overlaps_itself(location.region):
                 continue
             until = self.memory.last_reads(location.region, location.storage)
@@ -142,7 +141,7 @@ class _Rules:
                 continue
             # All of it, or its storage could not be there.
             covered = location.region.numel * dtype.itemsize
-            if covered == self.values[part].nbytes and not overlaps_itself(location.region):
+            if covered == self.values[part].needed and not overlaps_itself(location.region):
                 yield Pair(Sharing.PART, part, index)
 
     def _copies(self, index: int, node: fx.Node) -> Iterator[Pair]:
@@ -220,18 +219,25 @@ def _has_out_kernel(op: OpOverload) -> bool:
     )
 
 
-def _overwritable(call: NodeCall) -> list[Location]:
+def _overwritable(call: NodeCall) -> Iterator[Location]:
     """The operands that a call may write over while it reads them."""
     op = call.op
-    if op is None or facts(op).pointwise or op is aten._to_copy.default:
-        return [operand.location for operand in call.operands]
-    if op in SCATTERS:
-        return [call.operands[0].location]
-    form = in_place_form(op)
-    if form is None:
-        return []
-    written = facts(form).writes
-    return [operand.location for operand in call.operands if operand.position in written]
+    elementwise = op is not None and (facts(op).pointwise or op is aten._to_copy.default)
+    form = None if op is None else in_place_form(op)
+    written = () if form is None else facts(form).writes
+    for operand in call.operands:
+        if op in SCATTERS:
+            allowed = operand.position == 0
+        else:
+            allowed = op is None or elementwise or operand.position in written
+        # A kernel must not write what it reads as another operand, except element by element.
+        others = (other.location for other in call.read if other is not operand)
+        if allowed and not any(
+            operand.location.overlaps(other)
+            and not (elementwise and operand.location.same_elements(other))
+            for other in others
+        ):
+            yield operand.location
 
 
 def _converts(node: fx.Node, source: Location) -> bool:

@@ -97,6 +97,7 @@ class _Model:
         spaces = [there for storage, there in homes.items() if storage >= len(self.problem.values)]
         if index in self.moved:
             yield z3.Implies(self.moved[index], self._any(spaces))
+        yield z3.Implies(own, self.size[index] >= value.nbytes)
         if not value.movable:
             alone = z3.And(own, self.size[index] == value.nbytes)
             given = [self.used[p] for p in self.problem.of(index, Sharing.OVER, Sharing.COPY)]
