@@ -65,8 +65,9 @@ class _Model:
             self.inside[index, storage] = self._bool(f"{index} in {storage}")
         for index, value in enumerate(values):
             self.size[index] = z3.Int(f"size {index}", self.context)
-            if spaces and not value.returned:
+            if any(index == copied for space in spaces for copied, _ in space.copied):
                 self.moved[index] = self._bool(f"{index} moved")
+            if not value.returned:
                 for space in range(len(values), len(values) + len(spaces)):
                     self.inside[index, space] = self._bool(f"{index} in {space}")
         for number, pair in enumerate(self.problem.pairs):
@@ -94,10 +95,14 @@ class _Model:
                 yield z3.Implies(there, self.inside[storage, storage])
                 if value.returned:
                     yield z3.Implies(there, self.size[storage] <= value.nbytes)
-        spaces = [there for storage, there in homes.items() if storage >= len(self.problem.values)]
         if index in self.moved:
-            yield z3.Implies(self.moved[index], self._any(spaces))
-        yield z3.Implies(own, self.size[index] >= value.nbytes)
+            count = len(self.problem.values)
+            copied = [
+                self._inside(index, count + number)
+                for number, space in enumerate(self.problem.spaces)
+                if any(index == other for other, _ in space.copied)
+            ]
+            yield z3.Implies(self.moved[index], self._any(copied))
         if not value.movable:
             alone = z3.And(own, self.size[index] == value.nbytes)
             given = [self.used[p] for p in self.problem.of(index, Sharing.OVER, Sharing.COPY)]
@@ -178,9 +183,14 @@ class _Model:
                 space = self.problem.spaces[storage - len(self.problem.values)]
                 if any(copied == index and write < time for copied, write in space.copied):
                     continue  # these are its bytes now
-                if value.born == time:
+                if value.born == time and index in self.moved:
                     there = z3.And(there, z3.Not(self.moved[index]))
             terms.append(z3.If(there, self._needs(index, time), 0))
+            if value.nbytes > value.needed and storage < len(self.problem.values):
+                # The kernel that allocates the storage leaves gaps in it.
+                given = [self.used[p] for p in self.problem.of(index, Sharing.OVER, Sharing.COPY)]
+                gaps = z3.And(there, z3.Not(self._any(given)))
+                terms.append(z3.If(gaps, value.nbytes - value.needed, 0))
             for pair in self.problem.of(index, Sharing.OVER) if value.born == time else ():
                 saves = z3.And(there, self.used[pair])
                 terms.append(z3.If(saves, -pair.nbytes, 0))
