@@ -57,6 +57,10 @@ class Value:
             return self.needed if time == self.born else 0
         return sum(count for until, count in self.read_until if until >= time)
 
+    def dying(self, time: int) -> int:
+        """The bytes that are read for the last time at a time."""
+        return sum(count for until, count in self.read_until if until == time)
+
 
 @dataclass(frozen=True, slots=True)
 class Space:
@@ -73,6 +77,10 @@ class Space:
     def room(self, time: int) -> int:
         """The bytes that are free while the call at a time runs."""
         return sum(count for read, write, count in self.free if read < time <= write)
+
+    def dying(self, time: int) -> int:
+        """The bytes that are read for the last time at a time."""
+        return sum(count for read, _, count in self.free if read == time)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ class _Model:
         for pair in self.problem.pairs:
             yield from self._of_pair(pair)
         yield from self._of_groups()
+        yield from self._of_overwritten()
         for storage in range(len(self.problem.values) + len(self.problem.spaces)):
             for time in self.problem.times:
                 yield self._content(storage, time) <= self._room(storage, time)
@@ -144,13 +145,20 @@ class _Model:
             if self.problem.values[index].returned:
                 groups.setdefault(("returned", storage), []).append(there)
         for pair, used in self.used.items():
-            over = pair.sharing is Sharing.OVER
-            groups.setdefault((over, pair.value), []).append(used)
-            if over and not pair.in_space:
-                born = self.problem.values[pair.value].born
-                groups.setdefault(("overwritten", pair.other, born), []).append(used)
+            groups.setdefault((pair.sharing is Sharing.OVER, pair.value), []).append(used)
         for group in groups.values():
             yield z3.PbLe([(used, 1) for used in group], 1)
+
+    def _of_overwritten(self) -> Iterator[Any]:
+        """Of what dies in one call, no byte is overwritten twice."""
+        savings: dict[tuple[int, bool, int], list[Any]] = {}
+        for pair, used in self.used.items():
+            if pair.sharing is Sharing.OVER and pair.nbytes:
+                call = pair.other, pair.in_space, self.problem.values[pair.value].born
+                savings.setdefault(call, []).append((used, pair.nbytes))
+        for (other, in_space, time), group in savings.items():
+            operand = (self.problem.spaces if in_space else self.problem.values)[other]
+            yield z3.PbLe(group, operand.dying(time))
 
     # --- bytes ------------------------------------------------------------------------------------
 
