@@ -24,7 +24,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.oracles.forms import SCATTERS, in_place_form, view_of_copy
+from aliasproof.oracles.forms import SCATTERS, functional_form, view_of_copy
 from aliasproof.oracles.location import Location
 from aliasproof.oracles.node_call import NodeCall
 from aliasproof.oracles.proofs.graph_memory import NEVER, GraphMemory, Memory
@@ -223,7 +223,7 @@ def _overwritable(call: NodeCall) -> Iterator[Location]:
     """The operands that a call may write over while it reads them."""
     op = call.op
     elementwise = op is not None and (facts(op).pointwise or op is aten._to_copy.default)
-    form = None if op is None else in_place_form(op)
+    form = None if op is None else _mutating_form(op)
     written = () if form is None else facts(form).writes
     for operand in call.operands:
         if op in SCATTERS:
@@ -238,6 +238,22 @@ def _overwritable(call: NodeCall) -> Iterator[Location]:
             for other in others
         ):
             yield operand.location
+
+
+@functools.cache
+def _mutating_form(op: OpOverload) -> OpOverload | None:
+    """The overload that writes what a functional op computes to its operands, if any."""
+    if op.namespace != "aten":
+        return None
+    name = op.overloadpacket.__name__
+    plain = name.removesuffix("_functional")
+    for candidate in dict.fromkeys((f"{name}_", f"{plain}_", plain, name)):
+        packet = getattr(aten, candidate, None)
+        for overload in packet.overloads() if packet is not None else ():
+            form: OpOverload = getattr(packet, overload)
+            if facts(form).kind is not Kind.OUT and functional_form(form) is op:
+                return form
+    return None
 
 
 def _converts(node: fx.Node, source: Location) -> bool:
