@@ -4,7 +4,8 @@ The rules permit more rather than less, so that the smallest peak is a bound for
 keeps the calls and their order, and adds no copies except to make those of the epilogue earlier:
 
 - A pointwise call may write over an operand of the same sizes and item size, a call with an
-  in-place form over one of the same sizes. A call without a schema may write over any such.
+  in-place form over one of the same sizes. A call without a schema may write over any such, unless
+  it names the `layouts` of the copies that it works on.
 - A part of a concatenation, and what a scatter stores, may be computed where it is copied to.
 - A copy may be the bytes that it is a copy of. A copy of an input that nobody writes before is
   no value at all, unless it is returned.
@@ -42,8 +43,8 @@ COPIES = {aten.clone.default, aten.lift_fresh_copy.default, aten.copy.default}
 def problem_of(graph: fx.Graph) -> Problem:
     """The problem of planning a functional graph with true metadata."""
     rules = _Rules(GraphMemory(graph))
-    pairs = tuple(pair for node in rules.memory.calls for pair in rules.pairs(node))
-    return Problem(tuple(rules.values), tuple(rules.spaces), pairs)
+    pairs = dict.fromkeys(pair for node in rules.memory.calls for pair in rules.pairs(node))
+    return Problem(tuple(rules.values), tuple(rules.spaces), tuple(pairs))
 
 
 @dataclass(slots=True)
@@ -223,13 +224,14 @@ def _overwritable(call: NodeCall) -> Iterator[Location]:
     """The operands that a call may write over while it reads them."""
     op = call.op
     elementwise = op is not None and (facts(op).pointwise or op is aten._to_copy.default)
+    unknown = op is None and "layouts" not in call.arguments
     form = None if op is None else _mutating_form(op)
     written = () if form is None else facts(form).writes
     for operand in call.operands:
         if op in SCATTERS:
             allowed = operand.position == 0
         else:
-            allowed = op is None or elementwise or operand.position in written
+            allowed = unknown or elementwise or operand.position in written
         # A kernel must not write what it reads as another operand, except element by element.
         others = (other.location for other in call.read if other is not operand)
         if allowed and not any(

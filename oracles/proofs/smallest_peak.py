@@ -139,13 +139,13 @@ class _Model:
                 yield z3.Not(z3.And(self.used[over], self.used[pair]))
 
     def _of_groups(self) -> Iterator[Any]:
-        """Returned values are apart. A value is in one other at most, and over one at most."""
+        """Returned values are apart, and a plan uses each kind of sharing of a value once."""
         groups: dict[object, list[Any]] = {}
         for (index, storage), there in self.inside.items():
             if self.problem.values[index].returned:
                 groups.setdefault(("returned", storage), []).append(there)
         for pair, used in self.used.items():
-            groups.setdefault((pair.sharing is Sharing.OVER, pair.value), []).append(used)
+            groups.setdefault((pair.sharing, pair.value), []).append(used)
         for group in groups.values():
             yield z3.PbLe([(used, 1) for used in group], 1)
 
@@ -214,17 +214,13 @@ class _Model:
         """The bytes that a value needs at a time."""
         value = self.problem.values[index]
         needs: Any = z3.IntVal(value.live(time), self.context)
-        for pair in self.problem.of(index, *HIDING, Sharing.CAST):
-            instead = value.live(time)
-            if pair.sharing is Sharing.CAST:
-                cast = self.problem.values[pair.other]
-                instead = cast.needed if time < cast.born else 0
-            elif self.problem.hides(pair, time):
-                instead = 0
-            elif pair.sharing is Sharing.COPY:
-                instead = min(instead, pair.nbytes)
-            needs = z3.If(self.used[pair], instead, needs)
-        return needs
+        for pair in self.problem.of(index, Sharing.CAST):
+            cast = self.problem.values[pair.other]
+            needs = z3.If(self.used[pair], cast.needed if time < cast.born else 0, needs)
+        for pair in self.problem.of(index, Sharing.COPY):
+            needs = z3.If(self.used[pair], min(value.live(time), pair.nbytes), needs)
+        hiding = [p for p in self.problem.of(index, *HIDING) if self.problem.hides(p, time)]
+        return z3.If(self._any([self.used[pair] for pair in hiding]), 0, needs)
 
     # --- small ------------------------------------------------------------------------------------
 
