@@ -114,7 +114,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         births = {value.born for value in self.values}
-        writes = {write for space in self.spaces for _, write, _ in space.free}
+        # What an input holds until it is written must be dead by then.
+        writes = {write + 1 for space in self.spaces for _, write, _ in space.free}
         by_value: dict[int, list[Pair]] = {}
         for pair in self.pairs:
             by_value.setdefault(pair.value, []).append(pair)
@@ -124,6 +125,14 @@ class Problem:
     def of(self, index: int, *sharings: Sharing) -> list[Pair]:
         """The pairs of a value, of these kinds."""
         return [pair for pair in self._by_value.get(index, ()) if pair.sharing in sharings]
+
+    def copied_before(self, index: int, time: int) -> bool:
+        """True if a value is in an input by then, to which the epilogue has copied it."""
+        return any(
+            copied == index and write < time
+            for space in self.spaces
+            for copied, write in space.copied
+        )
 
     def hidden_until(self, pair: Pair) -> int:
         """Until when the value of a PART or COPY is among the bytes of the other one."""
@@ -175,6 +184,8 @@ def _lifetime(problem: Problem, value: Value) -> range:
 def _least(problem: Problem, index: int, time: int) -> int:
     """The fewest bytes that a value needs at a time, whatever it shares with."""
     value = problem.values[index]
+    if problem.copied_before(index, time):
+        return 0
     if any(problem.hides(p, time) for p in problem.of(index, Sharing.PART, Sharing.COPY)):
         return 0
     overs = problem.of(index, Sharing.OVER) if time == value.born else []
