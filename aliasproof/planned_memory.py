@@ -16,7 +16,7 @@ from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.planning.buffers import buffer_name
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
 from aliasproof.reports.explanation import NodeLine, ShownDecision
-from aliasproof.reports.memory_plan import MemoryPlan, ResultLocation, StorageRow, StorageTimeline
+from aliasproof.reports.storage_timeline import MemoryPlan, ResultLocation, StorageRow, StorageTimeline
 
 
 @dataclass(frozen=True, slots=True)

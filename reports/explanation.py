@@ -17,7 +17,7 @@ from aliasproof.reports.console import (
     print_heading,
     print_lines,
 )
-from aliasproof.reports.memory_plan import TIMELINE_LEGEND, MemoryPlan
+from aliasproof.reports.storage_timeline import TIMELINE_LEGEND, MemoryPlan
 from aliasproof.reports.program_code import print_program
 
 LEGEND = "A letter names a storage. Each graph has its own letters. ! marks a write."

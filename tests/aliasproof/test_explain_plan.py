@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aliasproof.explaining import explain
-from aliasproof.reports.memory_plan import StorageRow, StorageTimeline, bytes_text
+from aliasproof.reports.storage_timeline import StorageRow, StorageTimeline, bytes_text
 
 PROGRAM = """
 import torch
