@@ -14,17 +14,18 @@ These are candidates as all others: the conditions of reinplacing say whether th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.metadata import set_value
-from aliasproof.reference_pass.calls.nested import nodes_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, out_form, unbind
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, copied_view, facts, out_form, unbind
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
 from aliasproof.reference_pass.liveness import Liveness
@@ -32,19 +33,27 @@ from aliasproof.reference_pass.regions import Size, same_strides
 from aliasproof.reference_pass.views import SCATTERS, stores_through
 
 
-def out_kernel(node: fx.Node, liveness: Liveness) -> OpOverload | None:
+# One number per result: the index of an operand that is a tensor, or NEW for a new storage.
+Mark: TypeAlias = tuple[int, ...]
+NEW = -1
+
+
+def out_kernel(node: fx.Node) -> OpOverload | None:
     """The operator that writes what a call computes to an `out=`; None if it would save nothing.
 
     A generated `out=` form computes a new tensor and copies it. Random numbers are drawn in the
     order of memory, so such calls stay as they are.
     """
     op = node.target
-    if node.op != "call_function" or not isinstance(op, OpOverload) or facts(op).random:
+    if not isinstance(op, OpOverload) or not isinstance(node.meta["val"], torch.Tensor):
         return None
-    if node in liveness.views or not isinstance(node.meta["val"], torch.Tensor):
-        return None
-    form = out_form(op)
+    form = None if facts(op).random else out_form(op)
     return None if form is None or torch.Tag.generated in form.tags else form
+
+
+def can_be_elsewhere(node: fx.Node) -> bool:
+    """True if the result of a call can be in memory that is given to it."""
+    return node.target is aten.empty_strided.default or out_kernel(node) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +61,39 @@ class Offers:
     """The candidates of planning.
 
     `stored` has the results that are, or become in place, a part that a scatter stores: each with
-    that part. `reuse` has the results that take over a storage: each with a value on it.
+    that part. `reuse` has the results that take over a storage: each with a value on it. `marks`
+    are obeyed: such a call has no other candidates.
     """
 
     stored: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
     reuse: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
+    marks: Mapping[fx.Node, Mark] = field(default_factory=dict)
 
     def __call__(self, node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
         """All candidates of a node, those first that keep the fewest bytes live."""
-        plain = list(candidates(node, liveness))
-        kept = [_kept_live(candidate) for candidate in plain]
-        # `sorted` is stable: the order of `candidates` decides between equal ones.
-        order = sorted(range(len(plain)), key=kept.__getitem__)
-        yield from (plain[index] for index in order if not kept[index])
+        plain = by_bytes_kept(node, liveness)
+        if node in self.marks:
+            mark = self.marks[node]
+            yield from (candidate for candidate in plain if operands_taken(candidate) == mark)
+            return
+        yield from _as_view(node, liveness)
+        yield from (candidate for candidate in plain if not _kept_live(candidate))
         yield from _into_part(node, self.stored.get(node, node), liveness)
-        yield from (plain[index] for index in order if kept[index])
+        yield from (candidate for candidate in plain if _kept_live(candidate))
         if node in self.reuse:
             yield from _into_storage(node, self.reuse[node], liveness)
+
+
+def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[Candidate]:
+    """The candidates of a node, those first that keep the fewest bytes live after the call."""
+    # `sorted` is stable: the order of `candidates` decides between equal ones.
+    return sorted(candidates(node, liveness), key=_kept_live)
 
 
 def _kept_live(candidate: Candidate) -> int:
     """The bytes of storages that would be freed after the call, if the result were elsewhere."""
     if candidate.how is How.REDUNDANT:
-        return 0
+        return 0  # nothing is computed
     return sum(_freed(slot, candidate) for slot in candidate.slots)
 
 
@@ -89,13 +108,55 @@ def _freed(slot: Slot, candidate: Candidate) -> int:
     return nbytes if isinstance(nbytes, int) else nbytes.node.hint or 0
 
 
+# --- as a mark says -------------------------------------------------------------------------------
+
+
+def operands_taken(candidate: Candidate) -> Mark | None:
+    """The mark that says what a candidate does; None if no mark can say it."""
+    operands, results = operands_of(candidate.node), tensors_in(candidate.node.meta["val"])
+    if candidate.how not in (How.IN_PLACE, How.OUT):
+        return None
+    into = [NEW] * len(results)
+    for slot in candidate.slots:
+        if slot.destination not in operands:
+            return None
+        at = next(i for i, result in enumerate(results) if result is slot.value)
+        into[at] = operands.index(slot.destination)
+    return tuple(into)
+
+
+def operands_of(node: fx.Node) -> list[fx.Node]:
+    """The operands that are tensors, in order; repeated ones repeatedly."""
+    nodes = nodes_in((node.args, node.kwargs))
+    return [operand for operand in nodes if isinstance(operand.meta["val"], torch.Tensor)]
+
+
+# --- a copy as a view -----------------------------------------------------------------------------
+
+
+def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The view that a view-copy op copies, or one of the views that it copies to a list."""
+    is_picked = node.target is operator.getitem
+    copied = node.args[0] if is_picked else node
+    assert isinstance(copied, fx.Node)
+    op = copied.target
+    view_op = copied_view(op) if isinstance(op, OpOverload) else None
+    if view_op is None or not isinstance(node.meta["val"], torch.Tensor):
+        return
+    view = _view_before(node, view_op, copied.args, liveness, copied.kwargs)
+    if is_picked:
+        view = _view_before(node, operator.getitem, (view, node.args[1]), liveness)
+    slots = (Slot(node, node.meta["val"], view, view.meta["val"]),)
+    assert isinstance(op, OpOverload)
+    yield Candidate(node, How.SHOWN, op, node.args, node.kwargs, slots, liveness)
+
+
 # --- into a part of a base ------------------------------------------------------------------------
 
 
 def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """Where a later scatter stores `part`, which is on the storage of the result."""
-    form = out_kernel(node, liveness)
-    if form is None:
+    if not can_be_elsewhere(node):
         return
     for scatter in part.users:
         if scatter.target not in SCATTERS or scatter.args[1] is not part:
@@ -114,7 +175,7 @@ def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Can
             node, part, _view_before(node, op, (base, *args), liveness), liveness
         )
         if destination is not None:
-            yield _into(node, form, destination, liveness)
+            yield _into(node, destination, liveness)
 
 
 def _as_result(
@@ -134,22 +195,27 @@ def _as_result(
     return _view_before(node, aten.as_strided.default, (stored, *layout), liveness)
 
 
-def _into(
-    node: fx.Node, form: OpOverload, destination: fx.Node, liveness: Liveness
-) -> Candidate:
-    assert isinstance(node.target, OpOverload)
-    given = bind(node.target, node.args, node.kwargs) | {facts(form).outs[0]: destination}
-    slot = Slot(node, node.meta["val"], destination, destination.meta["val"])
-    return Candidate(node, How.OUT, form, *unbind(form, given), (slot,), liveness)
+def _into(node: fx.Node, destination: fx.Node, liveness: Liveness) -> Candidate:
+    slots = (Slot(node, node.meta["val"], destination, destination.meta["val"]),)
+    op, form = node.target, out_kernel(node)
+    assert isinstance(op, OpOverload)
+    if form is None:  # it is uninitialised memory
+        return Candidate(node, How.TAKEN, op, node.args, node.kwargs, slots, liveness)
+    given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}
+    return Candidate(node, How.OUT, form, *unbind(form, given), slots, liveness)
 
 
 def _view_before(
-    node: fx.Node, op: OpOverload, args: tuple[Any, ...], liveness: Liveness
+    node: fx.Node,
+    op: Any,
+    args: tuple[Any, ...],
+    liveness: Liveness,
+    kwargs: dict[str, Any] | None = None,
 ) -> fx.Node:
     """A new view, made just before a node. If nothing comes to use it, it is erased as dead."""
     with node.graph.inserting_before(node):
-        name = op.overloadpacket.__name__
-        view = node.graph.create_node("call_function", op, args, name=name)
+        name = getattr(op, "overloadpacket", op).__name__
+        view = node.graph.create_node("call_function", op, args, kwargs, name=name)
     set_value(view, liveness.semantics)
     liveness.views.add(view)
     liveness.position[view] = liveness.position[node]
@@ -161,15 +227,12 @@ def _view_before(
 
 def _into_storage(node: fx.Node, held: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """The storage of a value that was made before, from its start on."""
-    form = out_kernel(node, liveness)
-    if form is None:
-        return
     value = node.meta["val"]
     if not all(isinstance(size, int) for size in (*value.shape, *value.stride())):
         return
     if not _has_room(held.meta["val"], value):
         return
-    yield _into(node, form, _laid_over(held, value, node, liveness), liveness)
+    yield _into(node, _laid_over(held, value, node, liveness), liveness)
 
 
 def _has_room(held: object, value: torch.Tensor) -> bool:
