@@ -16,7 +16,12 @@ from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.planning.buffers import buffer_name
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
 from aliasproof.reports.explanation import NodeLine, ShownDecision
-from aliasproof.reports.storage_timeline import MemoryPlan, ResultLocation, StorageRow, StorageTimeline
+from aliasproof.reports.storage_timeline import (
+    MemoryPlan,
+    ResultLocation,
+    StorageRow,
+    StorageTimeline,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,15 @@ def result_locations(
         yield ResultLocation(node.name, op, is_new, wording.location(node), refused)
 
 
+# How a call is in place that is not in the planned graph any more.
+GIVES_WAY = {
+    How.REDUNDANT: "where it is already, in",
+    How.SCATTER: "in its base",
+    How.COPIED: "copied at once to the input",
+    How.SHOWN: "not copied, but a view,",
+}
+
+
 class _Wording:
     """Says in words where results are in a planned graph."""
 
@@ -133,21 +147,23 @@ class _Wording:
         if node.name in self.named:
             _, line = self.named[node.name]
             return f"in new memory: {_storages(layout.storage for layout in line.tensors)}"
-        for storage, join in self.joins.items():
-            if join is node:
-                return f"in the buffer of its parts: storage {storage}"
+        return self._joined(node)
+
+    def _joined(self, node: fx.Node) -> str:
+        """Where a concatenation is whose parts are stored into a buffer."""
+        buffer = buffer_name(node)
+        if buffer in self.allocated:
+            return f"in the buffer of its parts: storage {self.allocated[buffer]}"
+        if buffer in self.decisions:
+            return self._elsewhere(node, self._storage(self._remaining(buffer)))
         return "in no memory: the planned graph does not compute it"
 
     def _in_place(self, node: fx.Node, decision: ShownDecision) -> str:
         how = How(decision.how)
         into = [self._remaining(name) for name in decision.into]
         named = f"{', '.join(into)}: {_storages(map(self._storage, into))}"
-        if how is How.REDUNDANT:
-            return f"where it is already, in {named}"
-        if how is How.SCATTER:
-            return f"in its base {named}"
-        if how is How.COPIED:
-            return f"copied at once to the input {named}"
+        if how in GIVES_WAY:
+            return f"{GIVES_WAY[how]} {named}"
         call, _ = self.named[node.name]
         if how is not How.OUT or self.named[into[0]][0] in nodes_in(call.args):
             return f"in place of its operand {named}"
@@ -162,10 +178,10 @@ class _Wording:
             return f"in the buffer of {join}: storage {storage}"
         life = self.lives[storage]
         _, held = self.named[life.node.name]
-        _, own = self.named[node.name]
         was = next(layout.dtype for layout in held.tensors if layout.storage == storage)
-        notes = [] if own.tensors[0].dtype == was else [f"{was} before"]
-        nbytes = node.meta["val"].untyped_storage().nbytes()
+        value = node.meta["val"]
+        notes = [] if str(value.dtype) == f"torch.{was}" else [f"{was} before"]
+        nbytes = value.untyped_storage().nbytes()
         notes += [] if nbytes == life.nbytes else [f"{nbytes} of its {life.nbytes} bytes"]
         text = f"in memory of {life.node}, which is not read any more: storage {storage}"
         return f"{text} ({', '.join(notes)})" if notes else text

@@ -117,6 +117,25 @@ def test_in_the_buffer_of_a_concatenation():
     assert found["cat"] == "in the buffer of its parts: storage C"
 
 
+def test_a_buffer_in_a_buffer():
+    def program(a, b):
+        inner = torch.cat([a * 2, b * 3])
+        return torch.cat([inner, b + 1])
+
+    found = located(program, torch.ones(4), torch.ones(4))
+    assert found["mul"] == found["cat"] == found["add"] == "in the buffer of cat_1: storage C"
+    assert found["cat_1"] == "in the buffer of its parts: storage C"
+
+
+def test_a_view_in_place_of_a_copy():
+    def program(a):
+        b = a * 2
+        return torch.select_copy(b, 0, 1).sum() + b.sum()
+
+    found = located(program, torch.ones(4, 4))
+    assert found["select_copy"] == "not copied, but a view, select: storage B"
+
+
 def test_in_memory_that_is_not_read_any_more():
     def program(a):
         b = a.exp().sum(0)
