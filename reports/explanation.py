@@ -17,8 +17,8 @@ from aliasproof.reports.console import (
     print_heading,
     print_lines,
 )
-from aliasproof.reports.storage_timeline import TIMELINE_LEGEND, MemoryPlan
 from aliasproof.reports.program_code import print_program
+from aliasproof.reports.storage_timeline import TIMELINE_LEGEND, MemoryPlan
 
 LEGEND = "A letter names a storage. Each graph has its own letters. ! marks a write."
 NOTHING_DECIDED = (
