@@ -162,7 +162,7 @@ class _Reinplacing:
     def _apply(self, candidate: Candidate) -> None:
         node = candidate.node
         # A scatter or copy gives way to its base, and what is copied to an input to that input.
-        if candidate.how in (How.REDUNDANT, How.SCATTER, How.COPIED):
+        if candidate.how in (How.REDUNDANT, How.SCATTER, How.COPIED, How.TAKEN):
             (slot,) = candidate.slots
             if candidate.how is How.SCATTER:
                 self._store(node)

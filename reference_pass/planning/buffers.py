@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from torch import fx
 
@@ -15,7 +16,7 @@ from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.planning.joins import Join, join_of
-from aliasproof.reference_pass.planning.offers import out_kernel
+from aliasproof.reference_pass.planning.offers import can_be_elsewhere
 from aliasproof.reference_pass.planning.timeline import Lifetime, Timeline
 from aliasproof.reference_pass.semantics import Semantics
 
@@ -42,31 +43,50 @@ def join_in_buffers(
     that can be computed in a buffer, the name of its part. Roots named in `without` cannot.
     """
     liveness = Liveness(graph, semantics)
-    nodes, live = {node.name: node for node in graph.nodes}, list(timeline.live)
+    live, roots = list(timeline.live), _roots(graph, timeline)
     stored: dict[str, str] = {}
     for join in filter(None, map(join_of, list(graph.nodes))):
         movable = [
             part
-            for part in _parts(join, timeline, nodes, liveness)
+            for part in _parts(join, roots, liveness)
             if part.root.name not in stored and part.root.name not in without
         ]
-        parts = _worth_it(join, movable, timeline, live, liveness.position[join.node])
-        if parts and _store(join, parts, Emitter(graph, semantics)):
-            stored |= {part.root.name: part.node.name for part in parts}
+        parts = _worth_it(join, movable, roots, live, liveness.position[join.node])
+        if not parts:
+            continue
+        buffer, joined = _store(join, parts, Emitter(graph, semantics))
+        stored |= {part.root.name: part.node.name for part in parts}
+        # The buffer may itself be a part of a larger one.
+        liveness.position[buffer] = parts[0].start
+        if join.node in roots:
+            roots[joined] = buffer, roots[join.node][1]
     return stored
 
 
-def _parts(
-    join: Join, timeline: Timeline, nodes: dict[str, fx.Node], liveness: Liveness
-) -> Iterator[Part]:
+# The call that allocates the storage of each node, and the life of the storage.
+Roots: TypeAlias = dict[fx.Node, tuple[fx.Node, Lifetime]]
+
+
+def _roots(graph: fx.Graph, timeline: Timeline) -> Roots:
+    nodes = {node.name: node for node in graph.nodes}
+    return {
+        nodes[name]: (nodes[life.node.name], life)
+        for name, life in timeline.lives.items()
+        if name in nodes and life.node.name in nodes
+    }
+
+
+def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[Part]:
     """The parts that can be computed elsewhere, and that nobody keeps."""
     for node in dict.fromkeys(part for part, _ in join.parts):
-        life, value = timeline.lives.get(node.name), node.meta["val"]
-        # Where there is no life, the part is in an input.
-        root = None if life is None else nodes.get(life.node.name)
-        if life is None or root is None or out_kernel(root, liveness) is None:
+        if node not in roots:  # it is in an input
             continue
-        if value.numel() == root.meta["val"].numel() > 0 and not liveness.escapes(value):
+        (root, life), value = roots[node], node.meta["val"]
+        if (
+            can_be_elsewhere(root)
+            and value.numel() == root.meta["val"].numel() > 0
+            and not liveness.escapes(value)
+        ):
             yield Part(node, root, liveness.position[root], life)
 
 
@@ -74,14 +94,14 @@ def _parts(
 
 
 def _worth_it(
-    join: Join, movable: list[Part], timeline: Timeline, live: list[int], at: int
+    join: Join, movable: list[Part], roots: Roots, live: list[int], at: int
 ) -> list[Part]:
     """The parts whose move into the buffer raises no peak; the join is at time `at`."""
     movable = sorted(movable, key=lambda part: part.start)
     # Without its first part, the buffer is allocated later.
     for index in range(len(movable)):
         parts, start = movable[index:], movable[index].start
-        changed = _changed(join, parts, timeline, live[start : at + 1], at)
+        changed = _changed(join, parts, roots, live[start : at + 1], at)
         if max(changed) <= max(live[start : at + 1]):
             live[start : at + 1] = changed
             return parts
@@ -89,19 +109,20 @@ def _worth_it(
 
 
 def _changed(
-    join: Join, parts: Sequence[Part], timeline: Timeline, live: list[int], at: int
+    join: Join, parts: Sequence[Part], roots: Roots, live: list[int], at: int
 ) -> list[int]:
     """The live bytes from the first part to the join, with these parts in the buffer."""
     nbytes = join.node.meta["val"].untyped_storage().nbytes()
     # The join itself has its result in both cases.
     changed = [*(size + nbytes for size in live[:-1]), live[-1]]
     moved = {part.node for part in parts}
-    on_one: dict[int, list[fx.Node]] = {}
+    on_one: dict[fx.Node, list[fx.Node]] = {}
     for node, _ in join.parts:
-        on_one.setdefault(id(timeline.lives.get(node.name)), []).append(node)
+        if node in roots:
+            on_one.setdefault(roots[node][0], []).append(node)
     for part in parts:
         # Its storage stays live for a part that is copied, or for a use after the join.
-        if part.life.dies > at or not moved.issuperset(on_one[id(part.life)]):
+        if part.life.dies > at or not moved.issuperset(on_one[part.root]):
             continue
         for time in range(part.start - parts[0].start, len(changed)):
             changed[time] -= part.life.nbytes if time <= part.life.dies - parts[0].start else 0
@@ -111,20 +132,17 @@ def _changed(
 # --- the graph ------------------------------------------------------------------------------------
 
 
-def _store(join: Join, parts: Sequence[Part], emit: Emitter) -> bool:
-    """Replace a join by stores; False if a buffer cannot have its layout."""
+def _store(join: Join, parts: Sequence[Part], emit: Emitter) -> tuple[fx.Node, fx.Node]:
+    """Replace a join by stores into a new buffer; returns the buffer before and after them."""
     graph, node = emit.graph, join.node
     with graph.inserting_before(parts[0].root):
-        buffer = _buffer(join, emit)
-    if buffer.meta["val"].stride() != node.meta["val"].stride():
-        graph.erase_node(buffer)
-        return False
+        joined = buffer = _buffer(join, emit)
     with graph.inserting_before(node):
         for part, store in join.parts:
-            buffer = store(emit, buffer, part)
-    node.replace_all_uses_with(buffer)
+            joined = store(emit, joined, part)
+    node.replace_all_uses_with(joined)
     graph.erase_node(node)
-    return True
+    return buffer, joined
 
 
 def _buffer(join: Join, emit: Emitter) -> fx.Node:

@@ -23,6 +23,7 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten, bind
+from aliasproof.reference_pass.regions import is_contiguous
 
 # (emitter, the value of a buffer, a part) -> the value of the buffer with the part stored
 Store: TypeAlias = Callable[[Emitter, fx.Node, fx.Node], fx.Node]
@@ -43,6 +44,8 @@ def join_of(node: fx.Node) -> Join | None:
     if made is None:
         return None
     result = node.meta["val"]
+    if made.fill is not None and not is_contiguous(result):
+        return None  # so is the buffer
     for part, _ in made.parts:
         value = part.meta["val"]
         sizes = (*value.shape, *value.stride(), *result.shape, *result.stride())

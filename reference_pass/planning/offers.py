@@ -32,19 +32,22 @@ from aliasproof.reference_pass.regions import Size, same_strides
 from aliasproof.reference_pass.views import SCATTERS, stores_through
 
 
-def out_kernel(node: fx.Node, liveness: Liveness) -> OpOverload | None:
+def out_kernel(node: fx.Node) -> OpOverload | None:
     """The operator that writes what a call computes to an `out=`; None if it would save nothing.
 
     A generated `out=` form computes a new tensor and copies it. Random numbers are drawn in the
     order of memory, so such calls stay as they are.
     """
     op = node.target
-    if node.op != "call_function" or not isinstance(op, OpOverload) or facts(op).random:
+    if not isinstance(op, OpOverload) or not isinstance(node.meta["val"], torch.Tensor):
         return None
-    if node in liveness.views or not isinstance(node.meta["val"], torch.Tensor):
-        return None
-    form = out_form(op)
+    form = None if facts(op).random else out_form(op)
     return None if form is None or torch.Tag.generated in form.tags else form
+
+
+def can_be_elsewhere(node: fx.Node) -> bool:
+    """True if the result of a call can be in memory that is given to it."""
+    return node.target is aten.empty_strided.default or out_kernel(node) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,7 @@ def _freed(slot: Slot, candidate: Candidate) -> int:
 
 def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """Where a later scatter stores `part`, which is on the storage of the result."""
-    form = out_kernel(node, liveness)
-    if form is None:
+    if not can_be_elsewhere(node):
         return
     for scatter in part.users:
         if scatter.target not in SCATTERS or scatter.args[1] is not part:
@@ -114,7 +116,7 @@ def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Can
             node, part, _view_before(node, op, (base, *args), liveness), liveness
         )
         if destination is not None:
-            yield _into(node, form, destination, liveness)
+            yield _into(node, destination, liveness)
 
 
 def _as_result(
@@ -134,13 +136,14 @@ def _as_result(
     return _view_before(node, aten.as_strided.default, (stored, *layout), liveness)
 
 
-def _into(
-    node: fx.Node, form: OpOverload, destination: fx.Node, liveness: Liveness
-) -> Candidate:
-    assert isinstance(node.target, OpOverload)
-    given = bind(node.target, node.args, node.kwargs) | {facts(form).outs[0]: destination}
-    slot = Slot(node, node.meta["val"], destination, destination.meta["val"])
-    return Candidate(node, How.OUT, form, *unbind(form, given), (slot,), liveness)
+def _into(node: fx.Node, destination: fx.Node, liveness: Liveness) -> Candidate:
+    slots = (Slot(node, node.meta["val"], destination, destination.meta["val"]),)
+    op, form = node.target, out_kernel(node)
+    assert isinstance(op, OpOverload)
+    if form is None:  # it is uninitialised memory
+        return Candidate(node, How.TAKEN, op, node.args, node.kwargs, slots, liveness)
+    given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}
+    return Candidate(node, How.OUT, form, *unbind(form, given), slots, liveness)
 
 
 def _view_before(
@@ -161,15 +164,12 @@ def _view_before(
 
 def _into_storage(node: fx.Node, held: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """The storage of a value that was made before, from its start on."""
-    form = out_kernel(node, liveness)
-    if form is None:
-        return
     value = node.meta["val"]
     if not all(isinstance(size, int) for size in (*value.shape, *value.stride())):
         return
     if not _has_room(held.meta["val"], value):
         return
-    yield _into(node, form, _laid_over(held, value, node, liveness), liveness)
+    yield _into(node, _laid_over(held, value, node, liveness), liveness)
 
 
 def _has_room(held: object, value: torch.Tensor) -> bool:

@@ -71,7 +71,7 @@ def plan_storages(
         refresh_metadata(joined, (), semantics)  # a view of a concatenation is one of its buffer
         planned = reinplaced(joined, stored)
         # A root that no condition allows there is copied, as it was.
-        elsewhere = {each.node for each in decisions(planned) if each.how is How.OUT}
+        elsewhere = {each.node for each in decisions(planned) if each.how in (How.OUT, How.TAKEN)}
         if elsewhere >= stored.keys():
             break
         refused |= stored.keys() - elsewhere

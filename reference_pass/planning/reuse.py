@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
-from aliasproof.reference_pass.calls.operator_forms import facts, out_form
 from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.planning.offers import can_be_elsewhere
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
 
 
@@ -69,7 +68,7 @@ class _Scan:
         """Give a result a free storage, if one costs no peak; else a new one."""
         self._release(life.born)
         nbytes, holder = life.nbytes, self.holders.get(storage)
-        free = self._free_for(life) if nbytes and _has_out(life.node) else None
+        free = self._free_for(life) if nbytes and can_be_elsewhere(life.node) else None
         if free is not None:
             self.taken[life.node.name] = free.holder
             self._keep(free, life)
@@ -107,12 +106,3 @@ class _Scan:
             self.live[time] += free.nbytes
         for time in range(life.born, life.dies + 1):
             self.live[time] += free.nbytes - life.nbytes
-
-
-def _has_out(node: fx.Node) -> bool:
-    """True if a call may have a kernel that writes its result to an `out=`."""
-    op = node.target
-    if not isinstance(op, OpOverload) or not isinstance(node.meta["val"], torch.Tensor):
-        return False
-    form = None if facts(op).random else out_form(op)
-    return form is not None and torch.Tag.generated not in form.tags
