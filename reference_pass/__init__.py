@@ -37,6 +37,7 @@ It imports torch and the standard library. It shares no code with the oracles th
 from aliasproof.reference_pass.candidates import Candidate, How
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.exceptions import Broken, Refused
+from aliasproof.reference_pass.memory_plan import mark_in_place, plan_memory
 from aliasproof.reference_pass.pipeline import (
     CONDITIONS,
     Functionalize,
@@ -46,11 +47,11 @@ from aliasproof.reference_pass.pipeline import (
     checked,
     functionalize,
     pipeline,
-    plan_memory,
     reinplace,
     remove_noops,
     update_metadata,
 )
+from aliasproof.reference_pass.planning.marks import call_in_place
 from aliasproof.reference_pass.reinplace import Decision, decisions
 
 __all__ = [
@@ -65,9 +66,11 @@ __all__ = [
     "Refused",
     "Reinplace",
     "RemoveNoOps",
+    "call_in_place",
     "checked",
     "decisions",
     "functionalize",
+    "mark_in_place",
     "pipeline",
     "plan_memory",
     "reinplace",

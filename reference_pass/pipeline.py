@@ -65,8 +65,8 @@ from aliasproof.reference_pass.invariants import (
     operand_of_other_strides,
     untrue_metadata,
 )
+from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.noops import NoOpRule, all_noop_rules, erase_noops
-from aliasproof.reference_pass.planning.plan import plan_storages
 from aliasproof.reference_pass.reinplace import put_in_place
 
 # All conditions of reinplacing, and all rules of removing no-ops.
@@ -176,22 +176,6 @@ def reinplace(
     update_metadata(graph_module, *sample_args)
     asked = (*conditions, larger_output_storage)
     put_in_place(graph_module, EAGER, asked)
-    return guard_sizes(graph_module)
-
-
-def plan_memory(
-    graph_module: fx.GraphModule,
-    *sample_args: object,
-    conditions: Sequence[Condition] = CONDITIONS,
-) -> fx.GraphModule:
-    """Plan the memory of a functional ATen graph (`plan_storages`): more than `reinplace` does.
-
-    Arguments, result and what is raised are those of `reinplace`.
-    """
-    require_aten(graph_module, sample_args)
-    replace_prims(graph_module.graph)
-    update_metadata(graph_module, *sample_args)
-    plan_storages(graph_module, EAGER, (*conditions, larger_output_storage))
     return guard_sizes(graph_module)
 
 

@@ -20,10 +20,10 @@ from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.programs.trace import Trace
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
+from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import (
     PipelineOptions,
     functionalize,
-    plan_memory,
     reinplace,
     remove_noops,
 )

@@ -16,20 +16,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.metadata import set_value
-from aliasproof.reference_pass.calls.nested import nodes_in
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, out_form, unbind
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.regions import Size, same_strides
 from aliasproof.reference_pass.views import SCATTERS, stores_through
+
+
+# One number per result: the index of an operand that is a tensor, or NEW for a new storage.
+Mark: TypeAlias = tuple[int, ...]
+NEW = -1
 
 
 def out_kernel(node: fx.Node) -> OpOverload | None:
@@ -55,23 +60,32 @@ class Offers:
     """The candidates of planning.
 
     `stored` has the results that are, or become in place, a part that a scatter stores: each with
-    that part. `reuse` has the results that take over a storage: each with a value on it.
+    that part. `reuse` has the results that take over a storage: each with a value on it. `marks`
+    are obeyed: such a call has no other candidates.
     """
 
     stored: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
     reuse: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
+    marks: Mapping[fx.Node, Mark] = field(default_factory=dict)
 
     def __call__(self, node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
         """All candidates of a node, those first that keep the fewest bytes live."""
-        plain = list(candidates(node, liveness))
-        kept = [_kept_live(candidate) for candidate in plain]
-        # `sorted` is stable: the order of `candidates` decides between equal ones.
-        order = sorted(range(len(plain)), key=kept.__getitem__)
-        yield from (plain[index] for index in order if not kept[index])
+        plain = by_bytes_kept(node, liveness)
+        if node in self.marks:
+            mark = self.marks[node]
+            yield from (candidate for candidate in plain if operands_taken(candidate) == mark)
+            return
+        yield from (candidate for candidate in plain if not _kept_live(candidate))
         yield from _into_part(node, self.stored.get(node, node), liveness)
-        yield from (plain[index] for index in order if kept[index])
+        yield from (candidate for candidate in plain if _kept_live(candidate))
         if node in self.reuse:
             yield from _into_storage(node, self.reuse[node], liveness)
+
+
+def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[Candidate]:
+    """The candidates of a node, those first that keep the fewest bytes live after the call."""
+    # `sorted` is stable: the order of `candidates` decides between equal ones.
+    return sorted(candidates(node, liveness), key=_kept_live)
 
 
 def _kept_live(candidate: Candidate) -> int:
@@ -90,6 +104,29 @@ def _freed(slot: Slot, candidate: Candidate) -> int:
         return 0
     nbytes: Size = slot.written.untyped_storage().nbytes()
     return nbytes if isinstance(nbytes, int) else nbytes.node.hint or 0
+
+
+# --- as a mark says -------------------------------------------------------------------------------
+
+
+def operands_taken(candidate: Candidate) -> Mark | None:
+    """The mark that says what a candidate does; None if no mark can say it."""
+    operands, results = operands_of(candidate.node), tensors_in(candidate.node.meta["val"])
+    if candidate.how not in (How.IN_PLACE, How.OUT):
+        return None
+    into = [NEW] * len(results)
+    for slot in candidate.slots:
+        if slot.destination not in operands:
+            return None
+        at = next(i for i, result in enumerate(results) if result is slot.value)
+        into[at] = operands.index(slot.destination)
+    return tuple(into)
+
+
+def operands_of(node: fx.Node) -> list[fx.Node]:
+    """The operands that are tensors, in order; repeated ones repeatedly."""
+    nodes = nodes_in((node.args, node.kwargs))
+    return [operand for operand in nodes if isinstance(operand.meta["val"], torch.Tensor)]
 
 
 # --- into a part of a base ------------------------------------------------------------------------

@@ -26,10 +26,11 @@ from torch import fx
 from aliasproof.reference_pass.calls.emission import copied
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
-from aliasproof.reference_pass.candidates import How, candidates
+from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.planning.buffers import join_in_buffers
-from aliasproof.reference_pass.planning.offers import Offers
+from aliasproof.reference_pass.planning.marks import refuse_unmet
+from aliasproof.reference_pass.planning.offers import Mark, Offers
 from aliasproof.reference_pass.planning.reuse import storages_to_reuse
 from aliasproof.reference_pass.planning.timeline import Timeline, lifetimes, live_bytes
 from aliasproof.reference_pass.reinplace import decisions, put_in_place
@@ -37,33 +38,37 @@ from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
 Names: TypeAlias = Mapping[str, str]
 NONE: Names = {}
+NO_MARKS: Mapping[str, Mark] = {}
 
 
 def plan_storages(
     graph_module: fx.GraphModule,
     semantics: Semantics = NAIVE,
     conditions: Sequence[Condition] | None = None,
+    marks: Mapping[str, Mark] = NO_MARKS,
 ) -> None:
     """Put the results of a functional graph into the memory of others, where that is safe.
 
-    The metadata of the graph are true. The conditions are `all_conditions` by default. Raises
-    `Refused` if the graph writes anything except its inputs at its end.
+    The metadata of the graph are true. The conditions are `all_conditions` by default. `marks` are
+    obeyed. Raises `Refused` for a mark that no condition allows, and if the graph writes anything
+    except its inputs at its end.
     """
 
     def reinplaced(
-        functional: fx.GraphModule, stored: Names | None = None, reuse: Names = NONE
+        functional: fx.GraphModule, stored: Names = NONE, reuse: Names = NONE
     ) -> fx.GraphModule:
         made = copied(functional)
         nodes = {node.name: node for node in made.graph.nodes}
-        offered = candidates
-        if stored is not None:
-            offered = Offers(_named(stored, nodes), _named(reuse, nodes))
-        put_in_place(made, semantics, conditions, offered)
+        marked = {nodes[name]: mark for name, mark in marks.items()}
+        offers = Offers(_named(stored, nodes), _named(reuse, nodes), marked)
+        put_in_place(made, semantics, conditions, offers)
+        refuse_unmet(marks, decisions(made))
         return made
 
-    plain = reinplaced(graph_module)
+    plain = copied(graph_module)
+    put_in_place(plain, semantics, conditions)
     timeline = Timeline.of(plain.graph, graph_module.graph)
-    refused: set[str] = set()
+    refused = set(marks)
     while True:
         joined = copied(graph_module)
         with on_fakes(fake_mode(joined)):
@@ -76,7 +81,7 @@ def plan_storages(
             break
         refused |= stored.keys() - elsewhere
     final = reinplaced(joined, stored, storages_to_reuse(planned.graph))
-    best = min((final, planned, plain), key=_cost)
+    best = min((final, planned) if marks else (final, planned, plain), key=_cost)
     graph_module.graph = best.graph
     graph_module.meta["reinplace"] = decisions(best)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from aliasproof import reference_pass
 
 ROOT = Path(reference_pass.__file__).parent
-ASSEMBLES = {"pipeline", "__init__"}  # not part of the algorithm
+ASSEMBLES = {"pipeline", "memory_plan", "__init__"}  # not part of the algorithm
+FOLDERS = {"calls": "- ", "planning": "- "}
 
 
 def named(part: str) -> list[str]:

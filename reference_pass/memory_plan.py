@@ -1,0 +1,76 @@
+"""Memory planning as users call it: marks for other passes to see, and the whole plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from torch import fx
+
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
+from aliasproof.reference_pass.calls.metadata import refresh_metadata
+from aliasproof.reference_pass.capture.aten_graphs import replace_prims, require_aten
+from aliasproof.reference_pass.capture.size_guards import guard_sizes
+from aliasproof.reference_pass.conditions import (
+    Condition,
+    all_conditions,
+    larger_output_storage,
+)
+from aliasproof.reference_pass.eager.torch_semantics import EAGER
+from aliasproof.reference_pass.planning.black_holes import check_calls, with_black_holes
+from aliasproof.reference_pass.planning.marks import mark, refuse_malformed, without_marks
+from aliasproof.reference_pass.planning.plan import plan_storages
+from aliasproof.reference_pass.semantics import Semantics
+
+CONDITIONS = all_conditions(EAGER)
+
+
+def mark_in_place(
+    graph_module: fx.GraphModule,
+    *sample_args: object,
+    conditions: Sequence[Condition] = CONDITIONS,
+    non_aliasing: Collection[object] = (),
+) -> fx.GraphModule:
+    """Mark the calls of a functional ATen graph whose results may be where an operand is.
+
+    The graph stays functional (`call_in_place`). Arguments are those of `plan_memory`, which lowers
+    the marks.
+    """
+    semantics = _before_planning(graph_module, sample_args, non_aliasing)
+    with on_fakes(fake_mode(graph_module)):
+        mark(graph_module.graph, semantics, (*conditions, larger_output_storage))
+    graph_module.recompile()
+    return graph_module
+
+
+def plan_memory(
+    graph_module: fx.GraphModule,
+    *sample_args: object,
+    conditions: Sequence[Condition] = CONDITIONS,
+    non_aliasing: Collection[object] = (),
+    check_non_aliasing: bool = False,
+) -> fx.GraphModule:
+    """Plan the memory of a functional ATen graph (`plan_storages`): more than `reinplace` does.
+
+    Arguments, result and what is raised are those of `reinplace`. Operators of other libraries may
+    keep what they are given, and return it later (`black_holes`), except those in `non_aliasing`;
+    with `check_non_aliasing`, the graph checks these when it runs. Also raises `Refused` for a mark
+    that no condition allows.
+    """
+    marks = without_marks(graph_module.graph)
+    semantics = _before_planning(graph_module, sample_args, non_aliasing)
+    refuse_malformed(graph_module.graph, marks)
+    plan_storages(graph_module, semantics, (*conditions, larger_output_storage), marks)
+    if check_non_aliasing:
+        check_calls(graph_module.graph, non_aliasing)
+        graph_module.recompile()
+    return guard_sizes(graph_module)
+
+
+def _before_planning(
+    graph_module: fx.GraphModule, sample_args: Sequence[object], non_aliasing: Collection[object]
+) -> Semantics:
+    """The semantics to plan with; gives the graph true metadata."""
+    require_aten(graph_module, sample_args)
+    replace_prims(graph_module.graph)
+    refresh_metadata(graph_module, sample_args, EAGER)
+    return with_black_holes(EAGER, non_aliasing)
