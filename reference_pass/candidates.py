@@ -40,6 +40,7 @@ class How(Enum):
     CAST_BACK = "in place with its cast"  # a.ge_(b) for a.ge(b) and a cast to the dtype of a
     SCATTER = "into its base"  # (3a) view(a, args).copy_(b) for foo_scatter(a, b, args)
     COPIED = "copied to its input at once"  # copy_(x, b), which the epilogue would do later
+    SHOWN = "a view of its operand"  # select(a, args) for select_copy(a, args)
     TAKEN = "memory that is free"  # an uninitialised tensor, which another memory can be
     REDUNDANT = "redundant"  # (5) a scatter or copy whose source is at its destination already
 

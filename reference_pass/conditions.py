@@ -254,7 +254,7 @@ def all_conditions(semantics: Semantics) -> tuple[Condition, ...]:
 
 def _writing(candidate: Candidate) -> tuple[Slot, ...]:
     """The slots that would be written: none where the result is at its destination already."""
-    return () if candidate.how is How.REDUNDANT else candidate.slots
+    return () if candidate.how in (How.REDUNDANT, How.SHOWN) else candidate.slots
 
 
 def _is_elementwise(candidate: Candidate) -> bool:

@@ -161,8 +161,8 @@ class _Reinplacing:
 
     def _apply(self, candidate: Candidate) -> None:
         node = candidate.node
-        # A scatter or copy gives way to its base, and what is copied to an input to that input.
-        if candidate.how in (How.REDUNDANT, How.SCATTER, How.COPIED, How.TAKEN):
+        # The others give way to where they are: a scatter to its base, a copy to a view.
+        if candidate.how not in (How.IN_PLACE, How.OUT, How.CAST_BACK):
             (slot,) = candidate.slots
             if candidate.how is How.SCATTER:
                 self._store(node)

@@ -14,6 +14,7 @@ These are candidates as all others: the conditions of reinplacing say whether th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -24,7 +25,7 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.metadata import set_value
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, out_form, unbind
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, copied_view, facts, out_form, unbind
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
 from aliasproof.reference_pass.liveness import Liveness
@@ -75,6 +76,7 @@ class Offers:
             mark = self.marks[node]
             yield from (candidate for candidate in plain if operands_taken(candidate) == mark)
             return
+        yield from _as_view(node, liveness)
         yield from (candidate for candidate in plain if not _kept_live(candidate))
         yield from _into_part(node, self.stored.get(node, node), liveness)
         yield from (candidate for candidate in plain if _kept_live(candidate))
@@ -91,7 +93,7 @@ def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[Candidate]:
 def _kept_live(candidate: Candidate) -> int:
     """The bytes of storages that would be freed after the call, if the result were elsewhere."""
     if candidate.how is How.REDUNDANT:
-        return 0
+        return 0  # nothing is computed
     return sum(_freed(slot, candidate) for slot in candidate.slots)
 
 
@@ -127,6 +129,26 @@ def operands_of(node: fx.Node) -> list[fx.Node]:
     """The operands that are tensors, in order; repeated ones repeatedly."""
     nodes = nodes_in((node.args, node.kwargs))
     return [operand for operand in nodes if isinstance(operand.meta["val"], torch.Tensor)]
+
+
+# --- a copy as a view -----------------------------------------------------------------------------
+
+
+def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The view that a view-copy op copies, or one of the views that it copies to a list."""
+    is_picked = node.target is operator.getitem
+    copied = node.args[0] if is_picked else node
+    assert isinstance(copied, fx.Node)
+    op = copied.target
+    view_op = copied_view(op) if isinstance(op, OpOverload) else None
+    if view_op is None or not isinstance(node.meta["val"], torch.Tensor):
+        return
+    view = _view_before(node, view_op, copied.args, liveness, copied.kwargs)
+    if is_picked:
+        view = _view_before(node, operator.getitem, (view, node.args[1]), liveness)
+    slots = (Slot(node, node.meta["val"], view, view.meta["val"]),)
+    assert isinstance(op, OpOverload)
+    yield Candidate(node, How.SHOWN, op, node.args, node.kwargs, slots, liveness)
 
 
 # --- into a part of a base ------------------------------------------------------------------------
@@ -184,12 +206,16 @@ def _into(node: fx.Node, destination: fx.Node, liveness: Liveness) -> Candidate:
 
 
 def _view_before(
-    node: fx.Node, op: OpOverload, args: tuple[Any, ...], liveness: Liveness
+    node: fx.Node,
+    op: Any,
+    args: tuple[Any, ...],
+    liveness: Liveness,
+    kwargs: dict[str, Any] | None = None,
 ) -> fx.Node:
     """A new view, made just before a node. If nothing comes to use it, it is erased as dead."""
     with node.graph.inserting_before(node):
-        name = op.overloadpacket.__name__
-        view = node.graph.create_node("call_function", op, args, name=name)
+        name = getattr(op, "overloadpacket", op).__name__
+        view = node.graph.create_node("call_function", op, args, kwargs, name=name)
     set_value(view, liveness.semantics)
     liveness.views.add(view)
     liveness.position[view] = liveness.position[node]
