@@ -20,16 +20,15 @@ from torch._ops import OpOverload
 from aliasproof.faults.fault import Fault, Passes, instead_of, instead_of_entries, weaker_condition
 from aliasproof.reference_pass import conditions
 from aliasproof.reference_pass.calls.emission import Emitter
-from aliasproof.reference_pass.calls.operator_forms import aten, out_form
+from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.storages import operand_storages, value_of
 from aliasproof.reference_pass.candidates import Candidate, How
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.pipeline import CONDITIONS, plan_memory
 from aliasproof.reference_pass.planning import buffers, offers, reuse
-from aliasproof.reference_pass.planning.buffers import Part, Roots
+from aliasproof.reference_pass.planning.buffers import Part
 from aliasproof.reference_pass.planning.joins import JOINS, Join, Store
-from aliasproof.reference_pass.planning.offers import can_be_elsewhere
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes
 from aliasproof.targets.reference import REFERENCE_PLANNED
 
@@ -145,24 +144,6 @@ def each_part_is_stored_into_the_empty_buffer(
     return _store(replace(join, parts=(last,)), parts, emit)
 
 
-def buffer_is_contiguous(join: Join, emit: Emitter) -> fx.Node:
-    """A buffer is contiguous, whatever strides the concatenation has."""
-    value = join.node.meta["val"]
-    contiguous = torch.empty(value.shape, device="meta").stride()
-    if join.fill is not None or contiguous == value.stride():
-        return _buffer(join, emit)
-    like = {"dtype": value.dtype, "device": value.device}
-    return emit.call(aten.empty_strided.default, list(value.shape), list(contiguous), **like)
-
-
-def random_numbers_are_drawn_into_a_part(node: fx.Node) -> OpOverload | None:
-    """Random numbers are drawn straight into a buffer, though the strides decide their order."""
-    op = node.target
-    if not isinstance(op, OpOverload) or not isinstance(node.meta["val"], torch.Tensor):
-        return None
-    return out_form(op)
-
-
 def memory_may_be_made_after_the_result(argument: object) -> list[fx.Node]:
     """A result is computed where it is stored, though that memory is made after the result."""
     return []
@@ -274,17 +255,6 @@ def any_storage_has_room(held: object, value: torch.Tensor) -> bool:
     return isinstance(held, torch.Tensor)
 
 
-def returned_part_is_in_the_buffer(join: Join, roots: Roots, liveness: Liveness) -> Iterator[Part]:
-    """A part is computed in the buffer though it is returned beside the concatenation."""
-    for node in dict.fromkeys(part for part, _ in join.parts):
-        if node not in roots:
-            continue
-        root, life = roots[node]
-        is_whole = node.meta["val"].numel() == root.meta["val"].numel() > 0
-        if can_be_elsewhere(root) and is_whole:
-            yield Part(node, root, liveness.position[root], life)
-
-
 def two_joins_share_a_buffer(join: Join, emit: Emitter) -> fx.Node:
     """Two concatenations of one layout are stored into the same buffer."""
     buffer = _buffer(join, emit)
@@ -352,8 +322,6 @@ FAULTS: tuple[Fault, ...] = (
         for name, wrong, rule, home in (
             ("_store", copied_parts_are_forgotten, "all parts are stored", BUFFERS),
             ("_store", each_part_is_stored_into_the_empty_buffer, "all parts are stored", BUFFERS),
-            ("_buffer", buffer_is_contiguous, "a buffer has the layout of its join", BUFFERS),
-            ("out_kernel", random_numbers_are_drawn_into_a_part, "random calls stay", OFFERS),
             ("nodes_in", memory_may_be_made_after_the_result, "memory is there before", OFFERS),
             ("_laid_over", free_memory_is_counted_in_elements, "memory is bytes", OFFERS),
         )
@@ -373,7 +341,6 @@ FAULTS: tuple[Fault, ...] = (
             ("lifetimes", uses_of_views_are_missed, "views are uses", REUSE),
             ("lifetimes", storage_of_an_output_is_taken_over, "outputs are live", REUSE),
             ("storages_to_reuse", storage_of_an_input_is_taken_over, "inputs are live", PLAN),
-            ("_parts", returned_part_is_in_the_buffer, "outputs keep their storages", BUFFERS),
             ("_buffer", two_joins_share_a_buffer, "each join has a buffer", BUFFERS),
         )
     ),
