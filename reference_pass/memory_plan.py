@@ -16,7 +16,12 @@ from aliasproof.reference_pass.conditions import (
     larger_output_storage,
 )
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
-from aliasproof.reference_pass.planning.black_holes import check_calls, with_black_holes
+from aliasproof.reference_pass.planning.black_holes import (
+    check_calls,
+    hide_functions,
+    show_functions,
+    with_black_holes,
+)
 from aliasproof.reference_pass.planning.marks import mark, refuse_malformed, without_marks
 from aliasproof.reference_pass.planning.plan import plan_storages
 from aliasproof.reference_pass.semantics import Semantics
@@ -38,6 +43,7 @@ def mark_in_place(
     semantics = _before_planning(graph_module, sample_args, non_aliasing)
     with on_fakes(fake_mode(graph_module)):
         mark(graph_module.graph, semantics, (*conditions, larger_output_storage))
+    show_functions(graph_module.graph)
     graph_module.recompile()
     return graph_module
 
@@ -51,18 +57,20 @@ def plan_memory(
 ) -> fx.GraphModule:
     """Plan the memory of a functional ATen graph (`plan_storages`): more than `reinplace` does.
 
-    Arguments, result and what is raised are those of `reinplace`. Operators of other libraries may
-    keep what they are given, and return it later (`black_holes`), except those in `non_aliasing`;
-    with `check_non_aliasing`, the graph checks these when it runs. Also raises `Refused` for a mark
+    Arguments, result and what is raised are those of `reinplace`. Operators of other libraries, and
+    Python functions whose value is noted, may keep what they are given, and return it later
+    (`black_holes`). Those in `non_aliasing` do not; with `check_non_aliasing`, the graph checks it
+    when it runs. Also raises `Refused` for a mark
     that no condition allows.
     """
     marks = without_marks(graph_module.graph)
     semantics = _before_planning(graph_module, sample_args, non_aliasing)
     refuse_malformed(graph_module.graph, marks)
     plan_storages(graph_module, semantics, (*conditions, larger_output_storage), marks)
+    show_functions(graph_module.graph)
     if check_non_aliasing:
         check_calls(graph_module.graph, non_aliasing)
-        graph_module.recompile()
+    graph_module.recompile()
     return guard_sizes(graph_module)
 
 
@@ -70,7 +78,9 @@ def _before_planning(
     graph_module: fx.GraphModule, sample_args: Sequence[object], non_aliasing: Collection[object]
 ) -> Semantics:
     """The semantics to plan with; gives the graph true metadata."""
+    hide_functions(graph_module.graph)
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)
-    refresh_metadata(graph_module, sample_args, EAGER)
-    return with_black_holes(EAGER, non_aliasing)
+    semantics = with_black_holes(EAGER, non_aliasing)
+    refresh_metadata(graph_module, sample_args, semantics)
+    return semantics

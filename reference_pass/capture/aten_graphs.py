@@ -26,6 +26,7 @@ from aliasproof.reference_pass.calls.operator_forms import aten, bind, on_copies
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.planning.black_holes import black_hole
 
 # --- what is a graph of ATen calls ----------------------------------------------------------------
 #
@@ -97,7 +98,7 @@ def _is_call(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:
     if isinstance(op, OpOverload):
         hides = op in _COMPOSITE_UPDATES and _updates(op, bind(op, node.args, node.kwargs))
         return not hides
-    if op in {on_copies, *HIGHER_ORDER}:
+    if op in {on_copies, black_hole, *HIGHER_ORDER}:
         return True
     if op is not operator.getitem and op not in ARITHMETIC:
         return False

@@ -13,17 +13,45 @@ its results are new. `call_checked` checks that while the graph runs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from types import FunctionType
 from typing import Any
 
 from torch import fx
-from torch._ops import OpOverload
+from torch.fx.node import has_side_effect
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import is_opaque, on_copies
 from aliasproof.reference_pass.exceptions import Broken
-from aliasproof.reference_pass.semantics import Semantics
+from aliasproof.reference_pass.semantics import Semantics, Values
+
+
+@has_side_effect
+def black_hole(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a Python function. In a graph, it is never run on fakes: it would keep them."""
+    return function(*args, **kwargs)
+
+
+def hide_functions(graph: fx.Graph) -> None:
+    """Make each call of a Python function whose value is noted a call of `black_hole`."""
+    for node in graph.nodes:
+        if is_python(node.target) and "val" in node.meta:
+            node.target, node.args = black_hole, (node.target, *node.args)
+
+
+def show_functions(graph: fx.Graph) -> None:
+    """Undo `hide_functions`."""
+    for node in graph.find_nodes(op="call_function", target=black_hole):
+        node.target, node.args = node.args[0], node.args[1:]
+
+
+def is_python(target: object) -> bool:
+    """True for a Python function that is not of torch, such as `sym_sum`, nor of these passes."""
+    if not isinstance(target, FunctionType):
+        return False
+    room = target.__module__.partition(".")[0]
+    return room not in ("torch", __name__.partition(".")[0])
 
 
 def with_black_holes(semantics: Semantics, non_aliasing: Collection[object]) -> Semantics:
@@ -31,17 +59,15 @@ def with_black_holes(semantics: Semantics, non_aliasing: Collection[object]) -> 
 
     def held(node: fx.Node) -> Iterator[fx.Node]:
         yield from semantics.held(node)
-        op = called(node)
-        if is_opaque(op) and op not in non_aliasing:
+        called = node.args[0] if node.target in (on_copies, black_hole) else node.target
+        if (is_opaque(called) or is_python(called)) and called not in non_aliasing:
             yield from node.all_input_nodes
             yield node
 
-    return dataclasses.replace(semantics, held=held)
+    def run(node: fx.Node, values: Values) -> Any:
+        return node.meta["val"] if node.target is black_hole else semantics.run(node, values)
 
-
-def called(node: fx.Node) -> object:
-    """The operator that a node calls, maybe on copies."""
-    return node.args[0] if node.target is on_copies else node.target
+    return dataclasses.replace(semantics, held=held, run=run)
 
 
 def check_calls(graph: fx.Graph, non_aliasing: Collection[object]) -> None:
@@ -54,7 +80,7 @@ def check_calls(graph: fx.Graph, non_aliasing: Collection[object]) -> None:
 _HAD: set[StorageWeakRef] = set()  # what checked calls were given, or returned, as far as it lives
 
 
-def call_checked(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+def call_checked(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call an operator; raises `Broken` if it returns memory that such a call had before.
 
     What an operator keeps, and does not return, cannot be seen.

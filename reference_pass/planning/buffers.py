@@ -86,8 +86,20 @@ def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[Part]:
             can_be_elsewhere(root)
             and value.numel() == root.meta["val"].numel() > 0
             and not liveness.escapes(value)
+            and _has_base(join, liveness.position[root], roots, liveness)
         ):
             yield Part(node, root, liveness.position[root], life)
+
+
+def _has_base(join: Join, start: int, roots: Roots, liveness: Liveness) -> bool:
+    """True unless the buffer starts as a copy of a base that is made later, or can be stored into.
+
+    Then the scatter is in place, and allocates nothing.
+    """
+    if join.base is None:
+        return True
+    allocates = join.node in roots and roots[join.node][0] is join.node
+    return allocates and liveness.position[join.base] < start
 
 
 # --- the bytes that it costs ----------------------------------------------------------------------
@@ -148,6 +160,8 @@ def _store(join: Join, parts: Sequence[Part], emit: Emitter) -> tuple[fx.Node, f
 def _buffer(join: Join, emit: Emitter) -> fx.Node:
     value = join.node.meta["val"]
     like = {"dtype": value.dtype, "device": value.device}
+    if join.base is not None:
+        return emit.call(aten.clone.default, join.base)
     if join.fill is not None:
         return emit.call(aten.full.default, list(value.shape), join.fill, **like)
     strides = list(value.stride())

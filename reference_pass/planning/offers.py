@@ -25,7 +25,7 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.metadata import set_value
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, copied_view, facts, out_form, unbind
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, copied_view, facts, is_pointwise, out_form, unbind
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
 from aliasproof.reference_pass.liveness import Liveness
@@ -51,9 +51,19 @@ def out_kernel(node: fx.Node) -> OpOverload | None:
     return None if form is None or torch.Tag.generated in form.tags else form
 
 
+def is_plain_copy(node: fx.Node) -> bool:
+    """True for a clone, or a cast, that `copy_` can make in any memory."""
+    if node.target not in (aten.clone.default, aten._to_copy.default):
+        return False
+    source, value = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
+    has_lazy_bits = any(tensor.is_conj() or tensor.is_neg() for tensor in (source, value))
+    return source.device == value.device and not has_lazy_bits
+
+
 def can_be_elsewhere(node: fx.Node) -> bool:
     """True if the result of a call can be in memory that is given to it."""
-    return node.target is aten.empty_strided.default or out_kernel(node) is not None
+    is_empty = node.target is aten.empty_strided.default
+    return is_empty or is_plain_copy(node) or out_kernel(node) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,7 @@ class Offers:
             yield from (candidate for candidate in plain if operands_taken(candidate) == mark)
             return
         yield from _as_view(node, liveness)
+        yield from _into_inputs(node, liveness)
         yield from (candidate for candidate in plain if not _kept_live(candidate))
         yield from _into_part(node, self.stored.get(node, node), liveness)
         yield from (candidate for candidate in plain if _kept_live(candidate))
@@ -151,6 +162,21 @@ def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     yield Candidate(node, How.SHOWN, op, node.args, node.kwargs, slots, liveness)
 
 
+# --- into an input --------------------------------------------------------------------------------
+
+
+def _into_inputs(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The inputs that the epilogue copies the result of a call to, if `candidates` has them not."""
+    if not can_be_elsewhere(node) or is_pointwise(node.target):  # type: ignore[arg-type]
+        return
+    for copy in node.users:
+        if copy.target is aten.copy_.default and copy.args[1] is node:
+            destination = copy.args[0]
+            assert isinstance(destination, fx.Node)
+            if liveness.position[destination] < liveness.position[node]:
+                yield _into(node, destination, liveness)
+
+
 # --- into a part of a base ------------------------------------------------------------------------
 
 
@@ -199,6 +225,9 @@ def _into(node: fx.Node, destination: fx.Node, liveness: Liveness) -> Candidate:
     slots = (Slot(node, node.meta["val"], destination, destination.meta["val"]),)
     op, form = node.target, out_kernel(node)
     assert isinstance(op, OpOverload)
+    if is_plain_copy(node):
+        copied = (destination, node.args[0])
+        return Candidate(node, How.OUT, aten.copy_.default, copied, {}, slots, liveness)
     if form is None:  # it is uninitialised memory
         return Candidate(node, How.TAKEN, op, node.args, node.kwargs, slots, liveness)
     given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aliasproof.reference_pass import Broken, functionalize, plan_memory
+from aliasproof.reference_pass import Broken, Refused, functionalize, plan_memory
 from aliasproof.reference_pass.capture.footprint import footprint
 
 KEPT = []  # what `cached` was given first
@@ -22,7 +22,7 @@ def library():
             return KEPT[0]
 
         library.impl("cached", cached, "CPU")
-        library.impl("cached", lambda x: torch.empty_like(x), "Meta")
+        library.impl("cached", torch.empty_like, "Meta")
         yield
     KEPT.clear()
 
@@ -64,3 +64,36 @@ def test_a_wrong_statement_is_found_when_the_graph_runs():
     made = planned(non_aliasing=stated(), check_non_aliasing=True)
     with pytest.raises(Broken, match="returns memory that it had before"):
         made(torch.ones(3))
+
+
+def remembers(x):
+    """A Python function that returns what it got first."""
+    KEPT.append(x)
+    return KEPT[0]
+
+
+def graph_with_a_function():
+    made = functionalize(hidden_alias, torch.ones(3))
+    for node in made.graph.nodes:
+        if node.target is torch.ops.aliasproof_black_holes.cached.default:
+            node.target = remembers
+    made.recompile()
+    return made
+
+
+def test_a_python_function_is_a_black_hole():
+    KEPT.clear()
+    expected = hidden_alias(torch.ones(3))
+    KEPT.clear()
+    made = plan_memory(graph_with_a_function())
+    assert not KEPT  # it is not run on fakes
+    assert torch.equal(made(torch.ones(3)), expected)
+    assert remembers in [node.target for node in made.graph.nodes]
+
+
+def test_a_python_function_without_metadata_is_refused():
+    made = graph_with_a_function()
+    for node in made.graph.nodes:
+        node.meta.clear()
+    with pytest.raises(Refused, match="is not an ATen call"):
+        plan_memory(made, torch.ones(3))

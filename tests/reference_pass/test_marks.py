@@ -28,9 +28,7 @@ def functional(program, *inputs):
 def marks(graph_module):
     """The marks of a graph, by the name of their node."""
     return {
-        node.name: node.args[1]
-        for node in graph_module.graph.nodes
-        if node.target is call_in_place
+        node.name: node.args[1] for node in graph_module.graph.nodes if node.target is call_in_place
     }
 
 
