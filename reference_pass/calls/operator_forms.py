@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
@@ -71,7 +71,7 @@ def facts(op: OpOverload) -> Facts:
     )
 
 
-def writes(op: object) -> bool:
+def writes(op: object) -> TypeGuard[OpOverload]:
     """True if a call of it writes to an argument."""
     return isinstance(op, OpOverload) and bool(facts(op).writes)
 

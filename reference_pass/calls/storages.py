@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import bind, facts
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, writes
 from aliasproof.reference_pass.regions import Region, Size
 
 
@@ -114,7 +113,7 @@ def same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torch.Tensor]:
     """The tensors that a node writes to, by its schema."""
-    if not isinstance(node.target, OpOverload) or not facts(node.target).writes:
+    if not writes(node.target):
         return []
     given = bind(node.target, node.args, node.kwargs)
     found: list[torch.Tensor] = []
