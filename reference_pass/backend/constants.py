@@ -59,6 +59,8 @@ def _takes_one_element(user: fx.Node, constant: fx.Node) -> bool:
 
 def _is_one_loop(item: tuple[fx.Node, ...], constant: fx.Node) -> bool:
     """True if the kernel runs over all operands as over one dimension, on a CPU."""
+    if any("val" not in node.meta for node in item):  # one operand repeats an element already
+        return False
     values = [node.meta["val"] for node in item]
     if any(value._has_symbolic_sizes_strides for value in values):
         return False
