@@ -193,7 +193,7 @@ class _Splitting:
         """True if the epilogue returns or writes a value, or a view of it, and detaches it not."""
         return any(
             user is self.output
-            or user in self.writes
+            or user.target in EPILOGUE
             or (
                 user in self.later
                 and user.target is not aten.detach.default
@@ -212,8 +212,8 @@ class _Splitting:
         written: dict[fx.Node, fx.Node] = {}  # inputs as they can be written
         for node in self.functional.graph.nodes:
             if node in self.later:
-                destination = node.args[0] if node in self.writes else None
-                if isinstance(destination, fx.Node) and node.target is aten.copy_.default:
+                if node.target is aten.copy_.default:
+                    destination: Any = node.args[0]
                     self._writable(destination, graph, copies, written)
                     operands = {**copies, destination: written[destination]}
                     graph.node_copy(node, operands.__getitem__).target = store
