@@ -101,6 +101,16 @@ def encoding(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
     return tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
+def same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if two tensors without symbols have the same sizes and strides, and read bytes alike."""
+    return (
+        encoding(one) == encoding(other)
+        and one.device == other.device
+        and one.shape == other.shape
+        and one.stride() == other.stride()
+    )
+
+
 def same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if two tensors are known to be the same view of one storage.
 
