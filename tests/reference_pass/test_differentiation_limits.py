@@ -172,6 +172,19 @@ def test_new_contents_have_strides_that_fakes_have_wrong():
     assert_as_eager(fills_a_diagonal, transposed)
 
 
+def test_a_view_that_aot_autograd_takes_by_wrong_strides():
+    """It makes a view of this `reshape`, which is a copy in eager: its graph cannot run."""
+
+    def flattens(v):
+        return torch.addr(torch.ones(3, 2).t(), v, torch.arange(3.0), beta=0).reshape(-1) * 2
+
+    def inputs():
+        leaf = weights(2)
+        return (leaf,), [leaf]
+
+    assert_as_eager(flattens, inputs)
+
+
 def test_what_is_resized_is_in_the_storage_of_each_call():
     def resizes(x, y):
         torch.ops.aten.resize_as_(y, x)
