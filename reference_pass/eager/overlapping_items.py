@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from torch import fx
-from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.calls.nested import nodes_in
-from aliasproof.reference_pass.calls.operator_forms import aten, facts
+from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import written_tensors
 from aliasproof.reference_pass.eager.exact_calls import exactly_computed
 from aliasproof.reference_pass.environment import Environment
@@ -32,9 +31,7 @@ from aliasproof.reference_pass.functional_storage import FunctionalView
 def call_of_overlapping_items(env: Environment, node: fx.Node, effect: Effect) -> bool:
     """Emit a call on lists whose items overlap, or `_foreach_copy_`; False for any other call."""
     op = node.target
-    if not isinstance(op, OpOverload) or not facts(op).writes:
-        return False
-    if not op.overloadpacket.__name__.startswith("_foreach_"):
+    if not writes(op) or not op.overloadpacket.__name__.startswith("_foreach_"):
         return False
     call = WritingCall.of(env, node)
     on_cpu = all(tensor.device.type == "cpu" for tensor in written_tensors(node, env.shown))
