@@ -123,8 +123,8 @@ class _Reinplacing:
         """Put mutation back; gives what was decided about each node that had a candidate."""
         # A copy of the list: rewrites erase nodes and add nodes.
         for node in list(self.graph.nodes):
-            # A dead node need not be in place. But a mutating call may be made for its effect.
-            if node.op != "call_function" or (not node.users and node.target is not on_copies):
+            # A dead node need not be in place, unless it is called for its effect.
+            if node.op != "call_function" or not (node.users or has_effect(node)):
                 continue
             decision = self._decide(node)
             if decision is not None:
