@@ -1,13 +1,14 @@
 """Where a result could be: what `candidates` offers, and memory that is no operand of the call.
 
 `candidates` offers the operands of a call, and the inputs that the epilogue copies its result to.
-Here are two further places. Both are *views* that are made for the result, and an `out=` kernel
-writes there:
+Here are further places, most of them *views* that are made for the result:
 
-- the part of a base that a later scatter stores the result to. The scatter is then redundant. So
-  the parts of a concatenation are computed where the concatenation is (`joins`);
-- a storage whose contents nobody reads any more. It may be larger than the result, and may have
-  held another dtype (`reuse` says which one to take).
+- the part of a base that a later scatter stores the result to. An `out=` kernel writes there, and
+  the scatter is then redundant. So the parts of a concatenation are computed where the
+  concatenation is (`joins`);
+- memory whose contents nobody reads any more. It may be larger than the result, and may have held
+  another dtype (`reuse` says which one to take);
+- of a call that copies a view of its operand, that view.
 
 These are candidates as all others: the conditions of reinplacing say whether they are safe.
 """
@@ -25,13 +26,19 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.metadata import set_value
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, copied_view, facts, is_pointwise, out_form, unbind
-from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.calls.operator_forms import (
+    aten,
+    bind,
+    copied_view,
+    facts,
+    is_pointwise,
+    out_form,
+    unbind,
+)
 from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.regions import Size, same_strides
 from aliasproof.reference_pass.views import SCATTERS, stores_through
-
 
 # One number per result: the index of an operand that is a tensor, or NEW for a new storage.
 Mark: TypeAlias = tuple[int, ...]
@@ -110,9 +117,7 @@ def _kept_live(candidate: Candidate) -> int:
 
 def _freed(slot: Slot, candidate: Candidate) -> int:
     memory = candidate.liveness.memory(slot.written)
-    read_later = any(
-        read.at > candidate.at for reads in memory.values.values() for read in reads
-    )
+    read_later = any(read.at > candidate.at for reads in memory.values.values() for read in reads)
     if memory.is_input or read_later:
         return 0
     nbytes: Size = slot.written.untyped_storage().nbytes()
@@ -193,8 +198,7 @@ def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Can
             base = base.args[0]
         # The base, and symbols among the arguments, are there before the result is.
         if any(
-            liveness.position[given] >= liveness.position[node]
-            for given in nodes_in((base, args))
+            liveness.position[given] >= liveness.position[node] for given in nodes_in((base, args))
         ):
             continue
         destination = _as_result(
@@ -204,9 +208,7 @@ def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Can
             yield _into(node, destination, liveness)
 
 
-def _as_result(
-    node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness
-) -> fx.Node | None:
+def _as_result(node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness) -> fx.Node | None:
     """A view of the memory that `part` is stored to, with the layout of the result; or None.
 
     The part shows all of the result: it is written over it, or is a view of it.

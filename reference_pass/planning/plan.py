@@ -13,7 +13,7 @@ then with buffers, then with the storages to take over. Safety is decided in one
 conditions of reinplacing. The plan only says what to try first, so a wrong estimate costs bytes and
 never a result. Of the three graphs, the one with the lowest peak is taken.
 
-Time is linear in the number of calls: three walks, and one scan per join and per storage.
+Time is linear in the number of calls: up to five walks, and one scan per join and per storage.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
 NO_MARKS: Mapping[str, Mark] = {}
+MOST_TRIES = 3  # to join what can be joined; each is a walk over the graph
 
 
 def plan_storages(
@@ -70,13 +71,13 @@ def plan_storages(
     put_in_place(plain, semantics, conditions)
     timeline = Timeline.of(plain.graph, graph_module.graph)
     refused = set(marks)
-    while True:
+    for _ in range(MOST_TRIES):
         joined = copied(graph_module)
         with on_fakes(fake_mode(joined)):
             stored = join_in_buffers(joined.graph, semantics, timeline, refused)
         refresh_metadata(joined, (), semantics)  # a view of a concatenation is one of its buffer
         planned = reinplaced(joined, stored, {})
-        # A root that no condition allows there is copied, as it was.
+        # A root that no condition allows there is tried no more: its part is copied, as it was.
         elsewhere = {each.node for each in decisions(planned) if each.how in (How.OUT, How.TAKEN)}
         if elsewhere >= stored.keys():
             break
