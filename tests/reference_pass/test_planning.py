@@ -205,7 +205,7 @@ def test_a_double_buffer(one, other):
     assert planned == Cost(2 * SQUARE, 2)
 
 
-KEPT = []
+KEPT: list[Tensor] = []
 
 
 @pytest.fixture
