@@ -78,6 +78,12 @@ def storage_timeline(observed: ObservedGraph) -> StorageTimeline:
         for storage, written in results.items()
         if storage not in lives
     ]
+    symbolic = {
+        layout.storage
+        for line in observed.lines
+        for layout in line.tensors
+        if not all(isinstance(size, int) for size in layout.sizes)
+    }
     own = [
         StorageRow(
             storage,
@@ -86,6 +92,7 @@ def storage_timeline(observed: ObservedGraph) -> StorageTimeline:
             bisect_right(calls, life.dies) - 1,
             life.returned,
             tuple(results[storage]),
+            unknown=not life.nbytes and storage in symbolic,
         )
         for storage, life in lives.items()
     ]

@@ -85,6 +85,7 @@ def test_json(call, write):
         "last",
         "kept",
         "results",
+        "unknown",
     }
 
 
@@ -172,6 +173,11 @@ def test_lists():
 
 def row(first, last, *results, kept=False, nbytes=8, storage="A"):
     return StorageRow(storage, nbytes, first, last, kept, results)
+
+
+def test_a_size_that_depends_on_data():
+    rows = planned(lambda x: (x[x > 0].exp(), x[:0] * 2), torch.ones(3)).planned.rows
+    assert [row.size for row in rows] == ["3", "?", "0"]
 
 
 def test_results_in_turn():
