@@ -160,6 +160,21 @@ def test_a_write_into_an_input_is_in_place_of_it():
     assert found == {"add": "in place of its operand a: storage A"}
 
 
+def test_in_a_view_that_is_erased():
+    def program(a, b):
+        b.index_fill_(0, torch.arange(1), 3)
+
+    base = torch.zeros(6)
+    found = located(program, base[:4], base)
+    assert found["index_fill"] == "in place of its operand b: storage A"
+    assert found["as_strided_scatter"] == "where it is already, in as_strided: storage A"
+
+
+def test_in_place_with_its_cast():
+    found = located(lambda a: (a * 2).ge_(1), torch.ones(4))
+    assert found["ge"] == found["_to_copy"] == "in place of its operand mul: storage B"
+
+
 def test_lists():
     def program(a, b):
         return torch._foreach_exp(torch._foreach_add([a, b], 1))
