@@ -240,3 +240,28 @@ def test_an_opaque_call(one, library):
     stated = [library.store.default, library.load.default]
     graph_module = plan_memory(functionalize(program, one), non_aliasing=stated)
     assert Cost.of(graph_module) == reinplaced
+
+
+def test_no_more_is_live_where_inputs_are_dropped(one, other):
+    """As in a backward graph, which drops what was saved for it after its last use."""
+
+    def program(saved, x, w):
+        first = x @ w  # would be kept while `saved` is live, for `c`
+        s = first.sum(0) + (saved @ w).sum(0)
+        c = x @ w
+        d = c @ w
+        e = d @ w
+        f = e @ w
+        g = f @ w
+        return c @ d @ e @ f @ g, s
+
+    inputs = torch.cat([one, one, one]), one, other
+    functional = functionalize(program, *inputs)
+    reinplaced, planned = reinplace(copy.deepcopy(functional)), plan_memory(functional)
+
+    def peak(graph_module):
+        run = fx.Interpreter(graph_module).boxed_run
+        return bytes_of(lambda: run([tensor.clone() for tensor in inputs]))[0]
+
+    assert peak(planned) <= peak(reinplaced)
+    assert Cost.of(planned).allocations < Cost.of(reinplaced).allocations
