@@ -28,12 +28,8 @@ from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views
-from aliasproof.reference_pass.pipeline import (
-    CONDITIONS,
-    functionalize,
-    plan_memory,
-    reinplace,
-)
+from aliasproof.reference_pass.memory_plan import plan_memory
+from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace
 from aliasproof.reference_pass.regions import Size, known, same_strides
 from aliasproof.reference_pass.reinplace import Decision, decisions
 from aliasproof.reports.explanation import (

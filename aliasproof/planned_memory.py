@@ -78,6 +78,12 @@ def storage_timeline(observed: ObservedGraph) -> StorageTimeline:
         for storage, written in results.items()
         if storage not in lives
     ]
+    symbolic = {
+        layout.storage
+        for line in observed.lines
+        for layout in line.tensors
+        if not all(isinstance(size, int) for size in layout.sizes)
+    }
     own = [
         StorageRow(
             storage,
@@ -86,6 +92,7 @@ def storage_timeline(observed: ObservedGraph) -> StorageTimeline:
             bisect_right(calls, life.dies) - 1,
             life.returned,
             tuple(results[storage]),
+            unknown=not life.nbytes and storage in symbolic,
         )
         for storage, life in lives.items()
     ]
@@ -130,6 +137,13 @@ class _Wording:
         self.decisions = made
         self.named = planned.named
         self.lives = planned.lives()
+        # The input or call that each node of the functional graph has its storage from.
+        first: dict[str, str] = {}
+        self.owners = {
+            line.name: first.setdefault(line.tensors[0].storage, line.name)
+            for line in functional.lines
+            if line.tensors
+        }
         self.allocated = {life.node.name: storage for storage, life in self.lives.items()}
         self.position = {node: at for at, node in enumerate(functional.graph.nodes)}
         # By its storage: the concatenation that a buffer is for.
@@ -147,6 +161,10 @@ class _Wording:
         if node.name in self.named:
             _, line = self.named[node.name]
             return f"in new memory: {_storages(layout.storage for layout in line.tensors)}"
+        for operand in node.all_input_nodes:  # done by its operand, if this is a cast
+            cast = self.decisions.get(operand.name)
+            if cast is not None and cast.how == How.CAST_BACK.value:
+                return self.location(operand)
         return self._joined(node)
 
     def _joined(self, node: fx.Node) -> str:
@@ -154,20 +172,23 @@ class _Wording:
         buffer = buffer_name(node)
         if buffer in self.allocated:
             return f"in the buffer of its parts: storage {self.allocated[buffer]}"
-        if buffer in self.decisions:
-            return self._elsewhere(node, self._storage(self._remaining(buffer)))
+        storage = self._storage(buffer)
+        if storage is not None:
+            return self._elsewhere(node, storage)
         return "in no memory: the planned graph does not compute it"
 
     def _in_place(self, node: fx.Node, decision: ShownDecision) -> str:
         how = How(decision.how)
-        into = [self._remaining(name) for name in decision.into]
-        named = f"{', '.join(into)}: {_storages(map(self._storage, into))}"
+        storages = list(filter(None, map(self._storage, decision.into)))
+        where = f": {_storages(storages)}" if storages else ""
+        named = f"{', '.join(decision.into)}{where}"
         if how in GIVES_WAY:
             return f"{GIVES_WAY[how]} {named}"
         call, _ = self.named[node.name]
-        if how is not How.OUT or self.named[into[0]][0] in nodes_in(call.args):
+        operands = [operand.name for operand in nodes_in(call.args)]
+        if how is not How.OUT or decision.into[0] in operands:
             return f"in place of its operand {named}"
-        return self._elsewhere(node, self._storage(into[0]))
+        return self._elsewhere(node, storages[0])
 
     def _elsewhere(self, node: fx.Node, storage: str) -> str:
         """Where a result is that is not in an operand."""
@@ -186,13 +207,17 @@ class _Wording:
         text = f"in memory of {life.node}, which is not read any more: storage {storage}"
         return f"{text} ({', '.join(notes)})" if notes else text
 
-    def _remaining(self, name: str) -> str:
-        """The node that is in the planned graph for one of the functional graph."""
+    def _storage(self, name: str) -> str | None:
+        """The storage in the planned graph of a node of one of the graphs; None if it has none."""
+        # It may have given way to another node; a view that is not read is erased.
         while name not in self.named:
-            (name,) = self.decisions[name].into
-        return name
-
-    def _storage(self, name: str) -> str:
+            decision = self.decisions.get(name)
+            if decision is not None and decision.into:
+                (name,) = decision.into
+            elif self.owners.get(name, name) != name:
+                name = self.owners[name]
+            else:
+                return None
         _, line = self.named[name]
         return line.tensors[0].storage
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 TIMELINE_LEGEND = (
     "A timeline has one row per storage, and time is from left to right. | begins a result, > says"
-    " that it is returned.\nThe last row has the live bytes; where there is no room for them, in"
-    " ninths of the peak."
+    " that it is returned.\nA size ? depends on tensor data, and counts as zero. The last row has"
+    " the live bytes; where there is no room for them, in ninths of the peak."
 )
 WIDEST_COLUMN = 14  # characters of a timeline per call
 SHOWN_ROWS = 40  # storages of a timeline; the largest, if there are more
@@ -40,8 +40,9 @@ class ResultLocation:
 class StorageRow:
     """The life of a storage: the first and last call at which it is live, and its results.
 
-    `storage` is its letter. `nbytes` is None for an input, whose memory is the caller's. `results`
-    has each call that writes a result to it, with its name. It outlives the graph if `kept`.
+    `storage` is its letter. `nbytes` is None for an input, whose memory is the caller's. It is
+    `unknown` if it depends on tensor data, and counts as zero then. `results` has each call that
+    writes a result to it, with its name. It outlives the graph if `kept`.
     """
 
     storage: str
@@ -50,6 +51,14 @@ class StorageRow:
     last: int
     kept: bool
     results: tuple[tuple[int, str], ...]
+    unknown: bool = False
+
+    @property
+    def size(self) -> str:
+        """Its size as text."""
+        if self.nbytes is None:
+            return "input"
+        return "?" if self.unknown else bytes_text(self.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +157,7 @@ def _drawn(timeline: StorageTimeline, width: int) -> Iterator[str]:
         yield "Nothing is allocated, and no input is written."
         return
     rows = _largest(timeline.rows)
-    sizes = ["input" if row.nbytes is None else bytes_text(row.nbytes) for row in rows]
+    sizes = [row.size for row in rows]
     letters = max(len("live"), *(len(row.storage) for row in rows))
     numbers = max(len("bytes"), *map(len, sizes))
     scale = _Scale.of(len(timeline.live), max(width - letters - numbers - 4, 1))

@@ -22,7 +22,7 @@ from torch import fx
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.planning.offers import can_be_elsewhere
-from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
+from aliasproof.reference_pass.planning.timeline import Lifetime, free_bytes, lifetimes
 from aliasproof.reference_pass.regions import Region
 
 
@@ -42,9 +42,9 @@ Place: TypeAlias = tuple[str, int]
 def storages_to_reuse(graph: fx.Graph) -> dict[str, Place]:
     """By the name of each result that takes over memory: where that is."""
     lives = lifetimes(graph)
-    holders, length = _holders(graph, lives), len(graph.nodes)
-    beside = _beside_operands(lives, holders, length)
-    scan = _Scan(live_bytes(list(lives.values()), length), holders)
+    holders = _holders(graph, lives)
+    beside = _beside_operands(lives, holders, free_bytes(graph, list(lives.values())))
+    scan = _Scan(free_bytes(graph, list(lives.values())), holders)
     for storage, life in lives.items():  # in order of allocation
         scan.allocate(storage, life)
     return beside | {name: (holder, 0) for name, holder in scan.taken.items()}
@@ -70,29 +70,27 @@ ALIGNED = 64  # bytes: as the allocator of torch places what it allocates
 
 
 def _beside_operands(
-    lives: dict[int, Lifetime], holders: dict[int, str], length: int
+    lives: dict[int, Lifetime], holders: dict[int, str], room: list[int]
 ) -> dict[str, Place]:
     """Results that have room in the storage of an operand which dies there, beside what is read.
 
     That saves their bytes while the call runs. Changes the lives: the operand's storage lives on.
     """
     taken: dict[str, Place] = {}
-    live = live_bytes(list(lives.values()), length)
-    peak = max(live, default=0)
     for own, life in list(lives.items()):
         if not life.nbytes or life.returned or not can_be_elsewhere(life.node):
             continue
         for storage, start in _rooms(life, lives):
             kept = lives[storage].nbytes - life.nbytes
             after = range(life.born + 1, life.dies + 1)
-            if storage not in holders or any(live[time] + kept > peak for time in after):
+            if storage not in holders or any(room[time] < kept for time in after):
                 continue
             taken[life.node.name] = holders[storage], start
             lives[storage] = replace(lives[storage], dies=life.dies)
             del lives[own]
-            live[life.born] -= life.nbytes
+            room[life.born] += life.nbytes
             for time in after:
-                live[time] += kept
+                room[time] -= kept
             break
     return taken
 
@@ -120,17 +118,13 @@ def _rooms(life: Lifetime, lives: dict[int, Lifetime]) -> Iterator[tuple[int, in
 
 @dataclass(slots=True)
 class _Scan:
-    """The scan: the live bytes by now, and the storages that are in use, or free."""
+    """The scan: the bytes that may be live in addition, and the storages in use, or free."""
 
-    live: list[int]
+    room: list[int]
     holders: dict[int, str]
     taken: dict[str, str] = field(default_factory=dict)
     in_use: list[tuple[int, int, str]] = field(default_factory=list)  # (dies, nbytes, holder)
     free: list[Free] = field(default_factory=list)  # by size
-    peak: int = 0
-
-    def __post_init__(self) -> None:
-        self.peak = max(self.live, default=0)
 
     def allocate(self, storage: int, life: Lifetime) -> None:
         """Give a result a free storage, if one costs no peak; else a new one."""
@@ -155,22 +149,23 @@ class _Scan:
         at = bisect_left(self.free, Free(life.nbytes, -1, ""))
         while at < len(self.free):
             free = self.free[at]
-            if self._most(free.since + 1, life.born) + free.nbytes > self.peak:
+            if free.nbytes > self._room(free.since + 1, life.born, free.nbytes):
                 del self.free[at]  # it cannot be kept for as long, nor for longer
             # A result that is returned gets no larger storage than in eager.
             elif life.returned and free.nbytes != life.nbytes:
                 return None
-            elif self._most(life.born, life.dies + 1) + free.nbytes - life.nbytes > self.peak:
+            elif free.nbytes - life.nbytes > self._room(life.born, life.dies + 1, free.nbytes):
                 return None  # nor would a larger one be possible
             else:
                 return self.free.pop(at)
         return None
 
-    def _most(self, start: int, end: int) -> int:
-        return max(self.live[start:end], default=0)
+    def _room(self, start: int, end: int, asked: int) -> int:
+        """The bytes that may be live in addition all the time; all that is asked, if it is none."""
+        return min(self.room[start:end], default=asked)
 
     def _keep(self, free: Free, life: Lifetime) -> None:
         for time in range(free.since + 1, life.born):
-            self.live[time] += free.nbytes
+            self.room[time] -= free.nbytes
         for time in range(life.born, life.dies + 1):
-            self.live[time] += free.nbytes - life.nbytes
+            self.room[time] -= free.nbytes - life.nbytes

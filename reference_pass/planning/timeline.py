@@ -75,6 +75,29 @@ def live_bytes(lives: Sequence[Lifetime], length: int) -> list[int]:
     return list(itertools.accumulate(changes))[:length]
 
 
+def free_bytes(graph: fx.Graph, lives: Sequence[Lifetime]) -> list[int]:
+    """The bytes at each position that could be live, too, without a higher peak.
+
+    The caller keeps the inputs, or drops them, as autograd drops what it saved for a backward
+    graph. Neither peak may rise.
+    """
+    length, last = len(graph.nodes), {}
+    for at, node in enumerate(graph.nodes):
+        last |= dict.fromkeys(operand_storages(node), at)
+    inputs = {
+        storage_of(tensor): Lifetime(node, _fixed(tensor.untyped_storage().nbytes()), 0, 0, False)
+        for node in graph.find_nodes(op="placeholder")
+        for tensor in tensors_in(value_of(node))
+    }
+    used = [replace(life, dies=last.get(storage, 0)) for storage, life in inputs.items()]
+    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *used]))
+    peaks = max(own, default=0), max(dropped, default=0)
+    return [
+        min(peaks[0] - own_live, peaks[1] - all_live)
+        for own_live, all_live in zip(own, dropped, strict=True)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """The lives of the storages of a reinplaced graph, at the times of its functional graph.

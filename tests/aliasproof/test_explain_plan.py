@@ -85,6 +85,7 @@ def test_json(call, write):
         "last",
         "kept",
         "results",
+        "unknown",
     }
 
 
@@ -159,6 +160,21 @@ def test_a_write_into_an_input_is_in_place_of_it():
     assert found == {"add": "in place of its operand a: storage A"}
 
 
+def test_in_a_view_that_is_erased():
+    def program(a, b):
+        b.index_fill_(0, torch.arange(1), 3)
+
+    base = torch.zeros(6)
+    found = located(program, base[:4], base)
+    assert found["index_fill"] == "in place of its operand b: storage A"
+    assert found["as_strided_scatter"] == "where it is already, in as_strided: storage A"
+
+
+def test_in_place_with_its_cast():
+    found = located(lambda a: (a * 2).ge_(1), torch.ones(4))
+    assert found["ge"] == found["_to_copy"] == "in place of its operand mul: storage B"
+
+
 def test_lists():
     def program(a, b):
         return torch._foreach_exp(torch._foreach_add([a, b], 1))
@@ -172,6 +188,11 @@ def test_lists():
 
 def row(first, last, *results, kept=False, nbytes=8, storage="A"):
     return StorageRow(storage, nbytes, first, last, kept, results)
+
+
+def test_a_size_that_depends_on_data():
+    rows = planned(lambda x: (x[x > 0].exp(), x[:0] * 2), torch.ones(3)).planned.rows
+    assert [row.size for row in rows] == ["3", "?", "0"]
 
 
 def test_results_in_turn():
