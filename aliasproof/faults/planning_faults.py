@@ -144,6 +144,16 @@ def each_part_is_stored_into_the_empty_buffer(
     return _store(replace(join, parts=(last,)), parts, emit)
 
 
+def buffer_is_contiguous(join: Join, emit: Emitter) -> fx.Node:
+    """A buffer is contiguous, whatever strides the concatenation has."""
+    value = join.node.meta["val"]
+    contiguous = torch.empty(value.shape, device="meta").stride()
+    if join.fill is not None or contiguous == value.stride():
+        return _buffer(join, emit)
+    like = {"dtype": value.dtype, "device": value.device}
+    return emit.call(aten.empty_strided.default, list(value.shape), list(contiguous), **like)
+
+
 def memory_may_be_made_after_the_result(argument: object) -> list[fx.Node]:
     """A result is computed where it is stored, though that memory is made after the result."""
     return []
@@ -322,6 +332,7 @@ FAULTS: tuple[Fault, ...] = (
         for name, wrong, rule, home in (
             ("_store", copied_parts_are_forgotten, "all parts are stored", BUFFERS),
             ("_store", each_part_is_stored_into_the_empty_buffer, "all parts are stored", BUFFERS),
+            ("_buffer", buffer_is_contiguous, "a buffer has the layout of its join", BUFFERS),
             ("nodes_in", memory_may_be_made_after_the_result, "memory is there before", OFFERS),
             ("_laid_over", free_memory_is_counted_in_elements, "memory is bytes", OFFERS),
         )

@@ -58,6 +58,16 @@ KILLED_ON = {
         """,
         (4,),
     ),
+    "buffer is contiguous": (
+        """
+        v0 = aten.permute.default(x0, [0, 3, 1, 2])
+        v1 = aten.neg.default(v0)
+        v2 = aten.add.Tensor(v0, 1)
+        v3 = aten.cat.default([v1, v2], 1)
+        return (v3,)
+        """,
+        (2, 2, 3, 2),
+    ),
     "memory may be made after the result": (
         """
         v0 = aten.neg.default(x1)
@@ -91,22 +101,22 @@ KILLED_ON = {
     ),
     "planned without not an input": (
         """
-        v0 = aten.cumsum.default(x1, 0)
-        v1 = aten.slice_scatter.default(x0, v0, 0, 0, 2)
+        v0 = aten.neg.default(x1)
+        v1 = aten.diagonal_scatter.default(x0, v0)
         return (v1,)
         """,
-        (4,),
+        (2, 2),
         (2,),
     ),
     "planned without no later use": (
         """
         v0 = aten.neg.default(x0)
         v1 = aten.neg.default(x1)
-        v2 = aten.slice_scatter.default(v0, v1, 0, 0, 2)
+        v2 = aten.diagonal_scatter.default(v0, v1)
         v3 = aten.add.Tensor(v0, 1)
         return v2, v3
         """,
-        (4,),
+        (2, 2),
         (2,),
     ),
     "planned without dead before epilogue": (
