@@ -49,7 +49,6 @@ from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import stores_through
 
-
 # (a node, the live ranges) -> its candidates, the best first
 Offered: TypeAlias = Callable[[fx.Node, Liveness], Iterator[Candidate]]
 
@@ -92,9 +91,7 @@ def put_in_place(
             )
     graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
     with on_fakes(fake_mode(graph_module)):
-        graph_module.meta["reinplace"] = tuple(
-            _Reinplacing(graph, semantics, asked, offered).run()
-        )
+        graph_module.meta["reinplace"] = tuple(_Reinplacing(graph, semantics, asked, offered).run())
     graph_module.recompile()
 
 

@@ -79,9 +79,9 @@ def _of_stack(node: fx.Node) -> Join | None:
     given = bind(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
     dim = given.get("dim", 0) % node.meta["val"].dim()
     stores = enumerate(given["tensors"])
-    return Join(node, tuple(
-        (part, _by(aten.select_scatter.default, dim, index)) for index, part in stores
-    ))
+    return Join(
+        node, tuple((part, _by(aten.select_scatter.default, dim, index)) for index, part in stores)
+    )
 
 
 def _of_pad(node: fx.Node) -> Join | None:
