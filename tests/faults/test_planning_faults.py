@@ -23,6 +23,14 @@ v0 = aten.neg.default(x0)
 v1 = aten.constant_pad_nd.default(v0, [0, 1, 1, 0], 5)
 return (v1,)
 """
+READ_BY_A_SUM = """
+v0 = aten.neg.default(x1)
+v1 = aten.sum.default(v0)
+v2 = aten.neg.default(x0)
+v3 = aten.sum.dim_IntList(v2, [1])
+v4 = aten.sum.default(v3)
+return v1, v4
+"""
 # By fault: a program, and the sizes of its inputs.
 KILLED_ON = {
     "part starts one element early": (TWO_PARTS, (4,)),
@@ -143,18 +151,8 @@ KILLED_ON = {
         (4,),
         (2,),
     ),
-    "storage is taken over while it is read": (
-        """
-        v0 = aten.neg.default(x1)
-        v1 = aten.sum.default(v0)
-        v2 = aten.neg.default(x0)
-        v3 = aten.sum.dim_IntList(v2, [1])
-        v4 = aten.sum.default(v3)
-        return v1, v4
-        """,
-        (3, 4),
-        (32,),
-    ),
+    "storage is taken over while it is read": (READ_BY_A_SUM, (3, 4), (32,)),
+    "result is over what is read": (READ_BY_A_SUM, (3, 4), (32,)),
     "uses of views are missed": (
         """
         v0 = aten.neg.default(x0)
