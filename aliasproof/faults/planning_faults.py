@@ -144,21 +144,32 @@ def each_part_is_stored_into_the_empty_buffer(
     return _store(replace(join, parts=(last,)), parts, emit)
 
 
+def buffer_is_contiguous(join: Join, emit: Emitter) -> fx.Node:
+    """A buffer is contiguous, whatever strides the concatenation has."""
+    value = join.node.meta["val"]
+    contiguous = torch.empty(value.shape, device="meta").stride()
+    if join.fill is not None or contiguous == value.stride():
+        return _buffer(join, emit)
+    like = {"dtype": value.dtype, "device": value.device}
+    return emit.call(aten.empty_strided.default, list(value.shape), list(contiguous), **like)
+
+
 def memory_may_be_made_after_the_result(argument: object) -> list[fx.Node]:
     """A result is computed where it is stored, though that memory is made after the result."""
     return []
 
 
 def free_memory_is_counted_in_elements(
-    held: fx.Node, value: torch.Tensor, node: fx.Node, liveness: Liveness
+    held: fx.Node, offset: int, node: fx.Node, liveness: Liveness
 ) -> fx.Node:
     """A storage is taken over as another dtype, and as many elements of the old one are seen."""
-    tensor = held.meta["val"]
+    tensor, value = held.meta["val"], node.meta["val"]
     if tensor.dtype == value.dtype:
-        return _laid_over(held, value, node, liveness)
-    flat = _view_before(node, aten.as_strided.default, (held, [value.numel()], [1], 0), liveness)
+        return _laid_over(held, offset, node, liveness)
+    line = [value.numel()], [1], offset // tensor.itemsize
+    flat = _view_before(node, aten.as_strided.default, (held, *line), liveness)
     seen = _view_before(node, aten.view.dtype, (flat, value.dtype), liveness)
-    layout = list(value.shape), list(value.stride()), 0
+    layout = list(value.shape), list(value.stride()), offset // value.itemsize
     return _view_before(node, aten.as_strided.default, (seen, *layout), liveness)
 
 
@@ -232,7 +243,7 @@ def storage_of_an_output_is_taken_over(
     }
 
 
-def storage_of_an_input_is_taken_over(graph: fx.Graph) -> dict[str, str]:
+def storage_of_an_input_is_taken_over(graph: fx.Graph) -> dict[str, reuse.Place]:
     """A result takes over the storage of an input that no later call uses."""
     taken = _storages_to_reuse(graph)
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
@@ -241,8 +252,17 @@ def storage_of_an_input_is_taken_over(graph: fx.Graph) -> dict[str, str]:
         for held in inputs:
             last_use = max((position[user] for user in held.users), default=-1)
             if last_use < life.born and life.nbytes <= held.meta["val"].untyped_storage().nbytes():
-                taken.setdefault(life.node.name, held.name)
+                taken.setdefault(life.node.name, (held.name, 0))
     return taken
+
+
+def result_is_over_what_is_read(
+    life: Lifetime, lives: dict[int, Lifetime]
+) -> Iterator[tuple[int, int]]:
+    """A result is at the start of the storage of an operand that dies, whatever is read of it."""
+    for storage in operand_storages(life.node, value_of):
+        if storage in lives and lives[storage].dies == life.born:
+            yield storage, 0
 
 
 def size_of_free_storages_is_ignored(self: reuse._Scan, life: Lifetime) -> reuse.Free | None:
@@ -250,9 +270,9 @@ def size_of_free_storages_is_ignored(self: reuse._Scan, life: Lifetime) -> reuse
     return self.free.pop(0) if self.free else None
 
 
-def any_storage_has_room(held: object, value: torch.Tensor) -> bool:
+def any_storage_has_room(held: torch.Tensor, value: torch.Tensor, offset: int) -> bool:
     """Any storage has room for any value."""
-    return isinstance(held, torch.Tensor)
+    return True
 
 
 def two_joins_share_a_buffer(join: Join, emit: Emitter) -> fx.Node:
@@ -322,6 +342,7 @@ FAULTS: tuple[Fault, ...] = (
         for name, wrong, rule, home in (
             ("_store", copied_parts_are_forgotten, "all parts are stored", BUFFERS),
             ("_store", each_part_is_stored_into_the_empty_buffer, "all parts are stored", BUFFERS),
+            ("_buffer", buffer_is_contiguous, "a buffer has the layout of its join", BUFFERS),
             ("nodes_in", memory_may_be_made_after_the_result, "memory is there before", OFFERS),
             ("_laid_over", free_memory_is_counted_in_elements, "memory is bytes", OFFERS),
         )
@@ -339,6 +360,7 @@ FAULTS: tuple[Fault, ...] = (
         _trusted(instead_of(name, wrong, f"rule of planning: {rule}", home))
         for name, wrong, rule, home in (
             ("_release", storage_is_taken_over_while_it_is_read, "operands are live", reuse._Scan),
+            ("_rooms", result_is_over_what_is_read, "operands are live", REUSE),
             ("lifetimes", uses_of_views_are_missed, "views are uses", REUSE),
             ("lifetimes", storage_of_an_output_is_taken_over, "outputs are live", REUSE),
             ("storages_to_reuse", storage_of_an_input_is_taken_over, "inputs are live", PLAN),

@@ -23,6 +23,14 @@ v0 = aten.neg.default(x0)
 v1 = aten.constant_pad_nd.default(v0, [0, 1, 1, 0], 5)
 return (v1,)
 """
+READ_BY_A_SUM = """
+v0 = aten.neg.default(x1)
+v1 = aten.sum.default(v0)
+v2 = aten.neg.default(x0)
+v3 = aten.sum.dim_IntList(v2, [1])
+v4 = aten.sum.default(v3)
+return v1, v4
+"""
 # By fault: a program, and the sizes of its inputs.
 KILLED_ON = {
     "part starts one element early": (TWO_PARTS, (4,)),
@@ -58,6 +66,16 @@ KILLED_ON = {
         """,
         (4,),
     ),
+    "buffer is contiguous": (
+        """
+        v0 = aten.permute.default(x0, [0, 3, 1, 2])
+        v1 = aten.neg.default(v0)
+        v2 = aten.add.Tensor(v0, 1)
+        v3 = aten.cat.default([v1, v2], 1)
+        return (v3,)
+        """,
+        (2, 2, 3, 2),
+    ),
     "memory may be made after the result": (
         """
         v0 = aten.neg.default(x1)
@@ -91,22 +109,22 @@ KILLED_ON = {
     ),
     "planned without not an input": (
         """
-        v0 = aten.cumsum.default(x1, 0)
-        v1 = aten.slice_scatter.default(x0, v0, 0, 0, 2)
+        v0 = aten.neg.default(x1)
+        v1 = aten.diagonal_scatter.default(x0, v0)
         return (v1,)
         """,
-        (4,),
+        (2, 2),
         (2,),
     ),
     "planned without no later use": (
         """
         v0 = aten.neg.default(x0)
         v1 = aten.neg.default(x1)
-        v2 = aten.slice_scatter.default(v0, v1, 0, 0, 2)
+        v2 = aten.diagonal_scatter.default(v0, v1)
         v3 = aten.add.Tensor(v0, 1)
         return v2, v3
         """,
-        (4,),
+        (2, 2),
         (2,),
     ),
     "planned without dead before epilogue": (
@@ -133,18 +151,8 @@ KILLED_ON = {
         (4,),
         (2,),
     ),
-    "storage is taken over while it is read": (
-        """
-        v0 = aten.neg.default(x1)
-        v1 = aten.sum.default(v0)
-        v2 = aten.neg.default(x0)
-        v3 = aten.sum.dim_IntList(v2, [1])
-        v4 = aten.sum.default(v3)
-        return v1, v4
-        """,
-        (3, 4),
-        (32,),
-    ),
+    "storage is taken over while it is read": (READ_BY_A_SUM, (3, 4), (32,)),
+    "result is over what is read": (READ_BY_A_SUM, (3, 4), (32,)),
     "uses of views are missed": (
         """
         v0 = aten.neg.default(x0)
