@@ -148,7 +148,7 @@ class Problem:
 
 
 def allocated(problem: Problem) -> int:
-    """The peak of the functional graph as it is: each value in a storage of its own."""
+    """The peak with each value in a storage of its own, as in the functional graph."""
     live = [0] * len(problem.times)
     for value in problem.values:
         for at in _lifetime(problem, value):
