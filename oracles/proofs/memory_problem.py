@@ -170,7 +170,10 @@ def needed(problem: Problem) -> int:
             )
     rooms = [sum(space.room(time) for space in problem.spaces) for time in problem.times]
     return max(
-        (kept + max(0, other - room) for kept, other, room in zip(returned, others, rooms, strict=True)),
+        (
+            kept + max(0, other - room)
+            for kept, other, room in zip(returned, others, rooms, strict=True)
+        ),
         default=0,
     )
 

@@ -1,4 +1,4 @@
-"""What the calls of a graph allow to share, by the smallest peak of graphs whose best plan is known.
+"""What the calls of a graph allow to share: graphs whose smallest peak is known.
 
 All tensors are 4 by 4 of float32, so a value has 64 bytes.
 """
@@ -86,6 +86,14 @@ def test_a_scatter_does_not_read_what_it_stores_over():
         return aten.slice_scatter(base, rows.cos(), 0, 0, 2)
 
     assert peaks(program)[1] == 64
+
+
+def test_a_scatter_of_what_is_there_already_stores_nothing():
+    def program(x, y):
+        base = x + 1
+        return aten.select_scatter(base, base[1], 0, 1)
+
+    assert peaks(program) == (128, 64)
 
 
 def test_results_are_in_the_input_that_the_epilogue_overwrites():
