@@ -22,8 +22,16 @@ It uses the words of `calls`, which knows nothing of it. Read a file there when 
 - `fake_tensors`, `storages`: tensors without data, and which storage each of them is on
 - `metadata`, `emission`: graphs with true metadata while they are built and rewritten
 
-`pipeline` has the passes as users call them. It assembles the algorithm with three folders, which
-the algorithm does not import:
+The folder `planning` goes on from there. It decides in which memory each result is:
+
+- `timeline`: how long each storage is live, and how many bytes are
+- `offers`, `marks`: where a result could be; marks that say it early, and are lowered late
+- `joins`, `buffers`: concatenations, whose parts are computed where they belong
+- `reuse`, `plan`: storages that are taken over; the plan of a graph
+- `black_holes`: calls of which nobody knows what they keep
+
+`pipeline` has the passes as users call them, and `memory_plan` those of planning. They assemble the
+algorithm with three folders, which the algorithm does not import:
 
 - `capture`: from a function to a graph of ATen calls; for which sizes a graph is right; what a
   graph allocates

@@ -121,7 +121,8 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
         for tensor in tensors_in(operand.meta["val"]):
             for slot in written.get(storage_of(tensor), ()):
                 # A destination that occurs again is for `not_repeated`. A scatter reads its source.
-                own = operand is slot.destination and candidate.how is not How.SCATTER
+                # Only an in-place form of an operator that is not elementwise may read it.
+                own = operand is slot.destination and (elementwise or candidate.how in _IN_PLACE)
                 alike = elementwise and _same_elements(tensor, slot.written)
                 if not own and not alike and _overlap(tensor, slot.written):
                     return f"{operand} shares memory with {slot.destination}"
@@ -130,6 +131,9 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
             if any(_overlap(slot.written, other.written) for other in slots[:index]):
                 return "two results would share memory"
     return None
+
+
+_IN_PLACE = (How.IN_PLACE, How.CAST_BACK)
 
 
 def not_repeated(candidate: Candidate) -> str | None:

@@ -49,7 +49,6 @@ from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import stores_through
 
-
 # (a node, the live ranges) -> its candidates, the best first
 Offered: TypeAlias = Callable[[fx.Node, Liveness], Iterator[Candidate]]
 
@@ -92,9 +91,7 @@ def put_in_place(
             )
     graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
     with on_fakes(fake_mode(graph_module)):
-        graph_module.meta["reinplace"] = tuple(
-            _Reinplacing(graph, semantics, asked, offered).run()
-        )
+        graph_module.meta["reinplace"] = tuple(_Reinplacing(graph, semantics, asked, offered).run())
     graph_module.recompile()
 
 
@@ -123,8 +120,8 @@ class _Reinplacing:
         """Put mutation back; gives what was decided about each node that had a candidate."""
         # A copy of the list: rewrites erase nodes and add nodes.
         for node in list(self.graph.nodes):
-            # A dead node need not be in place. But a mutating call may be made for its effect.
-            if node.op != "call_function" or (not node.users and node.target is not on_copies):
+            # A dead node need not be in place, unless it is called for its effect.
+            if node.op != "call_function" or not (node.users or has_effect(node)):
                 continue
             decision = self._decide(node)
             if decision is not None:

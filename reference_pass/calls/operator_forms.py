@@ -260,7 +260,9 @@ def _mutating_forms(op: OpOverload) -> Iterator[OpOverload]:
     if op.namespace != "aten":
         return
     name = op.overloadpacket.__name__.removesuffix("_functional")
-    for candidate in _overloads(name + "_", name):
+    # `&=` is `__iand__`, and `__lshift__` has no other form.
+    in_place = f"__i{name[2:]}" if name.startswith("__") else name + "_"
+    for candidate in _overloads(in_place, name):
         # Asked in this direction, so that the two directions cannot disagree.
         if functional_form(candidate) is op:
             yield candidate

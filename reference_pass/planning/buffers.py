@@ -56,23 +56,35 @@ def join_in_buffers(
             continue
         buffer, joined = _store(join, parts, Emitter(graph, semantics))
         stored |= {part.root.name: part.node.name for part in parts}
-        # The buffer may itself be a part of a larger one.
         liveness.position[buffer] = parts[0].start
-        if join.node in roots:
-            roots[joined] = buffer, roots[join.node][1]
+        if join.node in roots:  # now the buffer is what allocates, and may be part of a larger one
+            roots[join.node].node = buffer
+            roots[joined] = roots[join.node]
     return stored
 
 
-# The call that allocates the storage of each node, and the life of the storage.
-Roots: TypeAlias = dict[fx.Node, tuple[fx.Node, Lifetime]]
+@dataclass(slots=True, eq=False)
+class Root:
+    """The call that allocates a storage, and the life of the storage."""
+
+    node: fx.Node
+    life: Lifetime
+
+
+Roots: TypeAlias = dict[fx.Node, Root]  # by each node on the storage
 
 
 def _roots(graph: fx.Graph, timeline: Timeline) -> Roots:
     nodes = {node.name: node for node in graph.nodes}
+    made = {
+        life.node.name: Root(nodes[life.node.name], life)
+        for life in timeline.lives.values()
+        if life.node.name in nodes
+    }
     return {
-        nodes[name]: (nodes[life.node.name], life)
+        nodes[name]: made[life.node.name]
         for name, life in timeline.lives.items()
-        if name in nodes and life.node.name in nodes
+        if name in nodes and life.node.name in made
     }
 
 
@@ -81,13 +93,25 @@ def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[Part]:
     for node in dict.fromkeys(part for part, _ in join.parts):
         if node not in roots:  # it is in an input
             continue
-        (root, life), value = roots[node], node.meta["val"]
+        root, life, value = roots[node].node, roots[node].life, node.meta["val"]
         if (
             can_be_elsewhere(root)
             and value.numel() == root.meta["val"].numel() > 0
             and not liveness.escapes(value)
+            and _has_base(join, liveness.position[root], roots, liveness)
         ):
             yield Part(node, root, liveness.position[root], life)
+
+
+def _has_base(join: Join, start: int, roots: Roots, liveness: Liveness) -> bool:
+    """True unless the buffer starts as a copy of a base that is made later, or can be stored into.
+
+    Then the scatter is in place, and allocates nothing.
+    """
+    if join.base is None:
+        return True
+    allocates = join.node in roots and roots[join.node].node is join.node
+    return allocates and liveness.position[join.base] < start
 
 
 # --- the bytes that it costs ----------------------------------------------------------------------
@@ -119,7 +143,7 @@ def _changed(
     on_one: dict[fx.Node, list[fx.Node]] = {}
     for node, _ in join.parts:
         if node in roots:
-            on_one.setdefault(roots[node][0], []).append(node)
+            on_one.setdefault(roots[node].node, []).append(node)
     for part in parts:
         # Its storage stays live for a part that is copied, or for a use after the join.
         if part.life.dies > at or not moved.issuperset(on_one[part.root]):
@@ -148,6 +172,8 @@ def _store(join: Join, parts: Sequence[Part], emit: Emitter) -> tuple[fx.Node, f
 def _buffer(join: Join, emit: Emitter) -> fx.Node:
     value = join.node.meta["val"]
     like = {"dtype": value.dtype, "device": value.device}
+    if join.base is not None:
+        return emit.call(aten.clone.default, join.base)
     if join.fill is not None:
         return emit.call(aten.full.default, list(value.shape), join.fill, **like)
     strides = list(value.stride())

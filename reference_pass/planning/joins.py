@@ -1,4 +1,4 @@
-"""Concatenations without copies: `cat`, `stack` and pads as stores into one new buffer.
+"""Concatenations without copies: `cat`, `stack`, pads and scatters as stores into a new buffer.
 
     p = a * 2                                   buffer = empty
     q = b + 1                                   p = mul.out(a, 2, out=buffer[:n])
@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten, bind
-from aliasproof.reference_pass.regions import is_contiguous
+from aliasproof.reference_pass.regions import Region, equal, is_contiguous, is_dense
 
 # (emitter, the value of a buffer, a part) -> the value of the buffer with the part stored
 Store: TypeAlias = Callable[[Emitter, fx.Node, fx.Node], fx.Node]
@@ -31,11 +31,15 @@ Store: TypeAlias = Callable[[Emitter, fx.Node, fx.Node], fx.Node]
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A call that copies parts into a new tensor, one store per part; `fill` is what is around."""
+    """A call that copies parts into a new tensor, one store per part.
+
+    Around the parts is a number, `fill`, or a copy of `base`.
+    """
 
     node: fx.Node
     parts: tuple[tuple[fx.Node, Store], ...]
     fill: float | None = None
+    base: fx.Node | None = None
 
 
 def join_of(node: fx.Node) -> Join | None:
@@ -75,9 +79,9 @@ def _of_stack(node: fx.Node) -> Join | None:
     given = bind(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
     dim = given.get("dim", 0) % node.meta["val"].dim()
     stores = enumerate(given["tensors"])
-    return Join(node, tuple(
-        (part, _by(aten.select_scatter.default, dim, index)) for index, part in stores
-    ))
+    return Join(
+        node, tuple((part, _by(aten.select_scatter.default, dim, index)) for index, part in stores)
+    )
 
 
 def _of_pad(node: fx.Node) -> Join | None:
@@ -94,13 +98,27 @@ def _of_pad(node: fx.Node) -> Join | None:
     return Join(node, (stored,), given.get("value", 0))
 
 
+def _of_scatter(node: fx.Node) -> Join | None:
+    assert isinstance(node.target, OpOverload)
+    base, part, *args = node.args
+    if not isinstance(base, fx.Node) or not isinstance(part, fx.Node):
+        return None
+    value, result = base.meta["val"], node.meta["val"]
+    # What a clone of the base is, too.
+    if not is_dense(Region.of(value)) or not equal(value.stride(), result.stride()):
+        return None
+    return Join(node, ((part, _by(node.target, *args, **node.kwargs)),), base=base)
+
+
 JOINS: dict[Any, Callable[[fx.Node], Join | None]] = {
     aten.cat.default: _of_cat,
     aten.stack.default: _of_stack,
     aten.constant_pad_nd.default: _of_pad,
+    # Where nothing else needs the base, it is stored into.
+    **dict.fromkeys((aten.slice_scatter.default, aten.select_scatter.default), _of_scatter),
 }
 
 
-def _by(scatter: OpOverload, *args: Any) -> Store:
+def _by(scatter: OpOverload, *args: Any, **kwargs: Any) -> Store:
     """A store by a scatter with these arguments."""
-    return lambda emit, buffer, part: emit.call(scatter, buffer, part, *args)
+    return lambda emit, buffer, part: emit.call(scatter, buffer, part, *args, **kwargs)

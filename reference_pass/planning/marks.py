@@ -21,10 +21,15 @@ from aliasproof.reference_pass.calls.operator_forms import writes
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.planning.offers import NEW, Mark, by_bytes_kept, operands_of, operands_taken
+from aliasproof.reference_pass.planning.offers import (
+    NEW,
+    Mark,
+    by_bytes_kept,
+    operands_of,
+    operands_taken,
+)
 from aliasproof.reference_pass.reinplace import Decision
 from aliasproof.reference_pass.semantics import Semantics
-
 
 
 def call_in_place(op: OpOverload, into: tuple[int, ...], *args: Any, **kwargs: Any) -> Any:
@@ -36,9 +41,7 @@ def call_in_place(op: OpOverload, into: tuple[int, ...], *args: Any, **kwargs: A
     return op(*args, **kwargs)
 
 
-def mark(
-    graph: fx.Graph, semantics: Semantics, conditions: Sequence[Condition]
-) -> None:
+def mark(graph: fx.Graph, semantics: Semantics, conditions: Sequence[Condition]) -> None:
     """Mark each call of a functional graph whose result may take over the memory of an operand.
 
     Each mark is right by itself: the operand is dead after the call, and so are its aliases. The

@@ -1,13 +1,14 @@
 """Where a result could be: what `candidates` offers, and memory that is no operand of the call.
 
 `candidates` offers the operands of a call, and the inputs that the epilogue copies its result to.
-Here are two further places. Both are *views* that are made for the result, and an `out=` kernel
-writes there:
+Here are further places, most of them *views* that are made for the result:
 
-- the part of a base that a later scatter stores the result to. The scatter is then redundant. So
-  the parts of a concatenation are computed where the concatenation is (`joins`);
-- a storage whose contents nobody reads any more. It may be larger than the result, and may have
-  held another dtype (`reuse` says which one to take).
+- the part of a base that a later scatter stores the result to. An `out=` kernel writes there, and
+  the scatter is then redundant. So the parts of a concatenation are computed where the
+  concatenation is (`joins`);
+- memory whose contents nobody reads any more. It may be larger than the result, and may have held
+  another dtype (`reuse` says which one to take);
+- of a call that copies a view of its operand, that view.
 
 These are candidates as all others: the conditions of reinplacing say whether they are safe.
 """
@@ -25,13 +26,19 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.metadata import set_value
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, copied_view, facts, out_form, unbind
-from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.calls.operator_forms import (
+    aten,
+    bind,
+    copied_view,
+    facts,
+    is_pointwise,
+    out_form,
+    unbind,
+)
 from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.regions import Size, same_strides
 from aliasproof.reference_pass.views import SCATTERS, stores_through
-
 
 # One number per result: the index of an operand that is a tensor, or NEW for a new storage.
 Mark: TypeAlias = tuple[int, ...]
@@ -51,9 +58,19 @@ def out_kernel(node: fx.Node) -> OpOverload | None:
     return None if form is None or torch.Tag.generated in form.tags else form
 
 
+def is_plain_copy(node: fx.Node) -> bool:
+    """True for a clone, or a cast, that `copy_` can make in any memory."""
+    if node.target not in (aten.clone.default, aten._to_copy.default):
+        return False
+    source, value = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
+    has_lazy_bits = any(tensor.is_conj() or tensor.is_neg() for tensor in (source, value))
+    return source.device == value.device and not has_lazy_bits
+
+
 def can_be_elsewhere(node: fx.Node) -> bool:
     """True if the result of a call can be in memory that is given to it."""
-    return node.target is aten.empty_strided.default or out_kernel(node) is not None
+    is_empty = node.target is aten.empty_strided.default
+    return is_empty or is_plain_copy(node) or out_kernel(node) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +78,12 @@ class Offers:
     """The candidates of planning.
 
     `stored` has the results that are, or become in place, a part that a scatter stores: each with
-    that part. `reuse` has the results that take over a storage: each with a value on it. `marks`
-    are obeyed: such a call has no other candidates.
+    that part. `reuse` has the results that take over memory: each with a value on the storage, and
+    an offset in bytes. `marks` are obeyed: such a call has no other candidates.
     """
 
     stored: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
-    reuse: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
+    reuse: Mapping[fx.Node, tuple[fx.Node, int]] = field(default_factory=dict)
     marks: Mapping[fx.Node, Mark] = field(default_factory=dict)
 
     def __call__(self, node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
@@ -77,11 +94,12 @@ class Offers:
             yield from (candidate for candidate in plain if operands_taken(candidate) == mark)
             return
         yield from _as_view(node, liveness)
+        yield from _into_inputs(node, liveness)
         yield from (candidate for candidate in plain if not _kept_live(candidate))
         yield from _into_part(node, self.stored.get(node, node), liveness)
         yield from (candidate for candidate in plain if _kept_live(candidate))
         if node in self.reuse:
-            yield from _into_storage(node, self.reuse[node], liveness)
+            yield from _into_storage(node, *self.reuse[node], liveness)
 
 
 def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[Candidate]:
@@ -99,9 +117,7 @@ def _kept_live(candidate: Candidate) -> int:
 
 def _freed(slot: Slot, candidate: Candidate) -> int:
     memory = candidate.liveness.memory(slot.written)
-    read_later = any(
-        read.at > candidate.at for reads in memory.values.values() for read in reads
-    )
+    read_later = any(read.at > candidate.at for reads in memory.values.values() for read in reads)
     if memory.is_input or read_later:
         return 0
     nbytes: Size = slot.written.untyped_storage().nbytes()
@@ -151,6 +167,21 @@ def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     yield Candidate(node, How.SHOWN, op, node.args, node.kwargs, slots, liveness)
 
 
+# --- into an input --------------------------------------------------------------------------------
+
+
+def _into_inputs(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The inputs that the epilogue copies the result of a call to, if `candidates` has them not."""
+    if not can_be_elsewhere(node) or is_pointwise(node.target):  # type: ignore[arg-type]
+        return
+    for copy in node.users:
+        if copy.target is aten.copy_.default and copy.args[1] is node:
+            destination = copy.args[0]
+            assert isinstance(destination, fx.Node)
+            if liveness.position[destination] < liveness.position[node]:
+                yield _into(node, destination, liveness)
+
+
 # --- into a part of a base ------------------------------------------------------------------------
 
 
@@ -167,8 +198,7 @@ def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Can
             base = base.args[0]
         # The base, and symbols among the arguments, are there before the result is.
         if any(
-            liveness.position[given] >= liveness.position[node]
-            for given in nodes_in((base, args))
+            liveness.position[given] >= liveness.position[node] for given in nodes_in((base, args))
         ):
             continue
         destination = _as_result(
@@ -178,9 +208,7 @@ def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Can
             yield _into(node, destination, liveness)
 
 
-def _as_result(
-    node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness
-) -> fx.Node | None:
+def _as_result(node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness) -> fx.Node | None:
     """A view of the memory that `part` is stored to, with the layout of the result; or None.
 
     The part shows all of the result: it is written over it, or is a view of it.
@@ -199,6 +227,9 @@ def _into(node: fx.Node, destination: fx.Node, liveness: Liveness) -> Candidate:
     slots = (Slot(node, node.meta["val"], destination, destination.meta["val"]),)
     op, form = node.target, out_kernel(node)
     assert isinstance(op, OpOverload)
+    if is_plain_copy(node):
+        copied = (destination, node.args[0])
+        return Candidate(node, How.OUT, aten.copy_.default, copied, {}, slots, liveness)
     if form is None:  # it is uninitialised memory
         return Candidate(node, How.TAKEN, op, node.args, node.kwargs, slots, liveness)
     given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}
@@ -225,42 +256,39 @@ def _view_before(
 # --- into a storage that is free ------------------------------------------------------------------
 
 
-def _into_storage(node: fx.Node, held: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """The storage of a value that was made before, from its start on."""
-    value = node.meta["val"]
+def _into_storage(
+    node: fx.Node, held: fx.Node, offset: int, liveness: Liveness
+) -> Iterator[Candidate]:
+    """The storage of a value that was made before, from an offset in bytes on."""
+    value, other = node.meta["val"], held.meta["val"]
     if not all(isinstance(size, int) for size in (*value.shape, *value.stride())):
         return
-    if not _has_room(held.meta["val"], value):
-        return
-    yield _into(node, _laid_over(held, value, node, liveness), liveness)
+    if other.device == value.device and _has_room(other, value, offset):
+        yield _into(node, _laid_over(held, offset, node, liveness), liveness)
 
 
-def _has_room(held: object, value: torch.Tensor) -> bool:
-    """True if a storage can be seen as elements of a value's dtype, and has room for them."""
-    if not isinstance(held, torch.Tensor) or held.device != value.device:
-        return False
+def _has_room(held: torch.Tensor, value: torch.Tensor, offset: int) -> bool:
+    """True if a storage has room for a value, also as whole elements of both dtypes."""
     room: Size = held.untyped_storage().nbytes() // held.itemsize * held.itemsize
-    return isinstance(room, int) and bool(value.untyped_storage().nbytes() <= room)
+    return isinstance(room, int) and bool(offset + value.untyped_storage().nbytes() <= room)
 
 
-def _laid_over(
-    held: fx.Node, value: torch.Tensor, node: fx.Node, liveness: Liveness
-) -> fx.Node:
-    """A view of the storage of `held` with the layout and dtype of a value."""
-    layout = list(value.shape), list(value.stride()), 0
-    tensor = held.meta["val"]
+def _laid_over(held: fx.Node, offset: int, node: fx.Node, liveness: Liveness) -> fx.Node:
+    """A view of the storage of `held`, with the layout and dtype of the value of a node."""
+    tensor, value = held.meta["val"], node.meta["val"]
+    layout = list(value.shape), list(value.stride()), offset // value.itemsize
     same_dtype = tensor.dtype == value.dtype
-    if same_dtype and _same_layout(tensor, value):
+    if same_dtype and _has_layout(tensor, *layout):
         return held
     if not same_dtype:
         # In one dimension, so that it can be seen as another dtype.
         elements = -(-value.untyped_storage().nbytes() // tensor.itemsize)
-        held = _view_before(node, aten.as_strided.default, (held, [elements], [1], 0), liveness)
+        line = [elements], [1], offset // tensor.itemsize
+        held = _view_before(node, aten.as_strided.default, (held, *line), liveness)
         held = _view_before(node, aten.view.dtype, (held, value.dtype), liveness)
     return _view_before(node, aten.as_strided.default, (held, *layout), liveness)
 
 
-def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (
-        one.shape == other.shape and one.stride() == other.stride() and one.storage_offset() == 0
-    )
+def _has_layout(tensor: torch.Tensor, sizes: list[int], strides: list[int], offset: int) -> bool:
+    own = list(tensor.shape), list(tensor.stride()), tensor.storage_offset()
+    return own == (sizes, strides, offset)

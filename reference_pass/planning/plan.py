@@ -13,13 +13,12 @@ then with buffers, then with the storages to take over. Safety is decided in one
 conditions of reinplacing. The plan only says what to try first, so a wrong estimate costs bytes and
 never a result. Of the three graphs, the one with the lowest peak is taken.
 
-Time is linear in the number of calls: three walks, and one scan per join and per storage.
+Time is linear in the number of calls: up to five walks, and one scan per join and per storage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 from torch import fx
 
@@ -31,14 +30,13 @@ from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.planning.buffers import join_in_buffers
 from aliasproof.reference_pass.planning.marks import refuse_unmet
 from aliasproof.reference_pass.planning.offers import Mark, Offers
-from aliasproof.reference_pass.planning.reuse import storages_to_reuse
+from aliasproof.reference_pass.planning.reuse import Place, storages_to_reuse
 from aliasproof.reference_pass.planning.timeline import Timeline, lifetimes, live_bytes
 from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
-Names: TypeAlias = Mapping[str, str]
-NONE: Names = {}
 NO_MARKS: Mapping[str, Mark] = {}
+MOST_TRIES = 3  # to join what can be joined; each is a walk over the graph
 
 
 def plan_storages(
@@ -55,12 +53,16 @@ def plan_storages(
     """
 
     def reinplaced(
-        functional: fx.GraphModule, stored: Names = NONE, reuse: Names = NONE
+        functional: fx.GraphModule, stored: Mapping[str, str], reuse: Mapping[str, Place]
     ) -> fx.GraphModule:
         made = copied(functional)
         nodes = {node.name: node for node in made.graph.nodes}
         marked = {nodes[name]: mark for name, mark in marks.items()}
-        offers = Offers(_named(stored, nodes), _named(reuse, nodes), marked)
+        offers = Offers(
+            {nodes[root]: nodes[part] for root, part in stored.items()},
+            {nodes[name]: (nodes[holder], at) for name, (holder, at) in reuse.items()},
+            marked,
+        )
         put_in_place(made, semantics, conditions, offers)
         refuse_unmet(marks, decisions(made))
         return made
@@ -69,13 +71,13 @@ def plan_storages(
     put_in_place(plain, semantics, conditions)
     timeline = Timeline.of(plain.graph, graph_module.graph)
     refused = set(marks)
-    while True:
+    for _ in range(MOST_TRIES):
         joined = copied(graph_module)
         with on_fakes(fake_mode(joined)):
             stored = join_in_buffers(joined.graph, semantics, timeline, refused)
         refresh_metadata(joined, (), semantics)  # a view of a concatenation is one of its buffer
-        planned = reinplaced(joined, stored)
-        # A root that no condition allows there is copied, as it was.
+        planned = reinplaced(joined, stored, {})
+        # A root that no condition allows there is tried no more: its part is copied, as it was.
         elsewhere = {each.node for each in decisions(planned) if each.how in (How.OUT, How.TAKEN)}
         if elsewhere >= stored.keys():
             break
@@ -84,15 +86,6 @@ def plan_storages(
     best = min((final, planned) if marks else (final, planned, plain), key=_cost)
     graph_module.graph = best.graph
     graph_module.meta["reinplace"] = decisions(best)
-
-
-def _named(names: Names, nodes: Mapping[str, fx.Node]) -> dict[fx.Node, fx.Node]:
-    """Nodes for their names; a node that another graph has, and this one not, is left out."""
-    return {
-        nodes[name]: nodes[other]
-        for name, other in names.items()
-        if name in nodes and other in nodes
-    }
 
 
 def _cost(graph_module: fx.GraphModule) -> tuple[int, int]:

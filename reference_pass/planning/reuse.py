@@ -6,20 +6,24 @@ To take over a storage saves an allocation. It costs bytes: the storage is kept 
 over, and it may be larger than the result. So it is taken over only if the peak stays where it is.
 
 This is linear scan, as for registers: the results in order of time, each into the smallest storage
-that is free.
+that is free. Before that, results are put beside what a call reads, in a storage that dies there.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import torch
 from torch import fx
 
+from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.planning.offers import can_be_elsewhere
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
+from aliasproof.reference_pass.regions import Region
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,13 +35,19 @@ class Free:
     holder: str
 
 
-def storages_to_reuse(graph: fx.Graph) -> dict[str, str]:
-    """By the name of each result that takes over a storage: a value that was there before."""
+# Memory that a result takes over: the name of a value on the storage, and an offset in bytes.
+Place: TypeAlias = tuple[str, int]
+
+
+def storages_to_reuse(graph: fx.Graph) -> dict[str, Place]:
+    """By the name of each result that takes over memory: where that is."""
     lives = lifetimes(graph)
-    scan = _Scan(live_bytes(list(lives.values()), len(graph.nodes)), _holders(graph, lives))
+    holders, length = _holders(graph, lives), len(graph.nodes)
+    beside = _beside_operands(lives, holders, length)
+    scan = _Scan(live_bytes(list(lives.values()), length), holders)
     for storage, life in lives.items():  # in order of allocation
         scan.allocate(storage, life)
-    return scan.taken
+    return beside | {name: (holder, 0) for name, holder in scan.taken.items()}
 
 
 def _holders(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[int, str]:
@@ -48,6 +58,64 @@ def _holders(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[int, str]:
         if isinstance(value, torch.Tensor) and storage_of(value) in lives:
             holders.setdefault(storage_of(value), node.name)
     return holders
+
+
+# --- in the storage of an operand -----------------------------------------------------------------
+#
+#     h = exp(x)                  4 MB
+#     y = h[:1] + b               h dies here; y is written behind the row that is read
+
+
+ALIGNED = 64  # bytes: as the allocator of torch places what it allocates
+
+
+def _beside_operands(
+    lives: dict[int, Lifetime], holders: dict[int, str], length: int
+) -> dict[str, Place]:
+    """Results that have room in the storage of an operand which dies there, beside what is read.
+
+    That saves their bytes while the call runs. Changes the lives: the operand's storage lives on.
+    """
+    taken: dict[str, Place] = {}
+    live = live_bytes(list(lives.values()), length)
+    peak = max(live, default=0)
+    for own, life in list(lives.items()):
+        if not life.nbytes or life.returned or not can_be_elsewhere(life.node):
+            continue
+        for storage, start in _rooms(life, lives):
+            kept = lives[storage].nbytes - life.nbytes
+            after = range(life.born + 1, life.dies + 1)
+            if storage not in holders or any(live[time] + kept > peak for time in after):
+                continue
+            taken[life.node.name] = holders[storage], start
+            lives[storage] = replace(lives[storage], dies=life.dies)
+            del lives[own]
+            live[life.born] -= life.nbytes
+            for time in after:
+                live[time] += kept
+            break
+    return taken
+
+
+def _rooms(life: Lifetime, lives: dict[int, Lifetime]) -> Iterator[tuple[int, int]]:
+    """The storages of operands that die at a call, with an offset where its result has room."""
+    read: dict[int, list[Region]] = {}
+    for operand in life.node.all_input_nodes:
+        for tensor in tensors_in(operand.meta["val"]):
+            read.setdefault(storage_of(tensor), []).append(Region.of(tensor))
+    for storage, regions in read.items():
+        if storage not in lives or lives[storage].dies != life.born:
+            continue
+        if not all(region.fixed and not region.empty for region in regions):
+            continue
+        behind = -(-max(region.end for region in regions) // ALIGNED) * ALIGNED
+        if life.nbytes <= min(region.start for region in regions):
+            yield storage, 0
+        elif behind + life.nbytes <= lives[storage].nbytes:
+            yield storage, behind
+
+
+# --- in a storage that is free --------------------------------------------------------------------
 
 
 @dataclass(slots=True)

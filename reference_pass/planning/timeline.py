@@ -35,9 +35,7 @@ class Lifetime:
     returned: bool
 
 
-def lifetimes(
-    graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of
-) -> dict[int, Lifetime]:
+def lifetimes(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> dict[int, Lifetime]:
     """The storages that a graph allocates, by their identity, in order of allocation.
 
     Inputs and constants are not among them: they are there before and after. `value` gives the
