@@ -35,17 +35,18 @@ def inductor_footprint(
         assert not others, "the function has more than one graph"
         names: dict[str, Any] = {"__name__": "wrapper"}
         exec(compile(source, "wrapper", "exec"), names)  # noqa: S102 - Inductor has written it
-    return _run(names, inputs)
+    return _run(names)
 
 
 def _no_kernel(*_: object, **__: object) -> Callable[..., None]:
     return lambda *_, **__: None
 
 
-def _run(names: dict[str, Any], inputs: Sequence[torch.Tensor]) -> Footprint:
+def _run(names: dict[str, Any]) -> Footprint:
     """Run a wrapper on fake tensors, with kernels that do nothing."""
-    with FakeTensorMode() as mode:
-        fakes = [mode.from_tensor(tensor) for tensor in inputs]
+    with FakeTensorMode():
+        # In the wrapper's own order, which is not that of the function.
+        fakes = names["get_args"]()
         allocations = _Allocations(fakes)
         names["empty_strided_cpu"] = _new
         names["assert_size_stride"] = names["assert_alignment"] = lambda *_: None
@@ -70,13 +71,11 @@ class _Allocations(TorchDispatchMode):
 
     def __init__(self, known: Sequence[torch.Tensor]) -> None:
         super().__init__()
-        self.known = [StorageWeakRef(tensor.untyped_storage()) for tensor in known]
+        self.known = {StorageWeakRef(tensor.untyped_storage()) for tensor in known}
         self.live: dict[StorageWeakRef, int] = {}
         self.calls = self.peak = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run a call and look at the storages of its results."""
         result = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):

@@ -86,6 +86,12 @@ class GraphPlan:
     footprints: dict[str, Footprint]
     at_least: int
 
+    def row(self) -> tuple[str, ...]:
+        """The row of its table."""
+        sizes = [self.footprints[planner] for planner in PLANNERS]
+        cells = (f"{size.peak:,} / {size.calls}" for size in sizes)
+        return (self.graph, *cells, f"{self.at_least:,}")
+
 
 @dataclass(frozen=True, slots=True)
 class PlanTiming:
@@ -112,10 +118,7 @@ class Planning:
             tables.append(self._of_drawn())
         if self.graphs:
             columns = ("graph", *PLANNERS, "at least")
-            rows = [
-                (plan.graph, *(_both(plan.footprints[name]) for name in PLANNERS), f"{plan.at_least:,}")
-                for plan in self.graphs
-            ]
+            rows = [plan.row() for plan in self.graphs]
             tables.append(Table("planning: bytes at the peak / allocations", columns, rows))
         if self.timings:
             tables.append(self._of_timings())
@@ -160,10 +163,8 @@ def measure(
     chosen = names or known
     drawn = list(_drawn_plans(programs)) if DRAWN in chosen else []
     plans = [plan for plan in drawn if plan is not None]
-    graphs = [
-        graph_plan(name, subject)
-        for name, subject in subjects([name for name in chosen if name in SUBJECTS]).items()
-    ] if set(chosen) & SUBJECTS.keys() else []
+    wanted = [name for name in SUBJECTS if name in chosen]
+    graphs = [graph_plan(name, subject) for name, subject in subjects(wanted).items()]
     timings = list(_timings(sizes)) if CHAIN in chosen else []
     return Planning(plans, len(drawn) - len(plans), graphs, timings)
 
@@ -181,9 +182,7 @@ def _drawn_plans(count: int) -> Iterator[DrawnPlan | None]:
 def drawn_plan(program: Program) -> DrawnPlan | None:
     """The plan of a program; None if it is refused, or its graph has symbolic sizes."""
     try:
-        functional = remove_noops(
-            functionalize(ProgramFunction(program), *input_tensors(program))
-        )
+        functional = remove_noops(functionalize(ProgramFunction(program), *input_tensors(program)))
         planned = footprint(plan_memory(copy.deepcopy(functional)).graph)
         reinplaced = footprint(reinplace(copy.deepcopy(functional)).graph)
         problem = problem_of(functional.graph)
@@ -225,10 +224,6 @@ def graph_plan(name: str, subject: Subject) -> GraphPlan:
     for title, planning in (("Inductor", False), ("Inductor, planned", True)):
         footprints[title] = inductor_footprint(function, inputs, planning)
     return GraphPlan(name, footprints, needed(problem_of(functional.graph)))
-
-
-def _both(size: Footprint) -> str:
-    return f"{size.peak:,} / {size.calls}"
 
 
 # --- chains ---------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ NEVER = -1
 
 
 @dataclass(slots=True)
-class Memory:
+class StorageUse:
     """One storage: which bytes are read until when, and when they are overwritten at the end.
 
     `source` is the node that allocates it; None for an input or a constant. `needed` are the bytes
@@ -60,7 +60,7 @@ class GraphMemory:
     """
 
     def __init__(self, graph: fx.Graph) -> None:
-        self.memories: dict[int, Memory] = {}
+        self.memories: dict[int, StorageUse] = {}
         self.calls: dict[fx.Node, NodeCall] = {}
         self.copied: list[tuple[int, int, int]] = []  # (source, destination, time), as storages
         self.position = {node: at for at, node in enumerate(graph.nodes)}
@@ -84,7 +84,7 @@ class GraphMemory:
         for tensor in tensors_in(node.meta.get("val")):
             if _storage(tensor) not in self.memories:
                 source = node if node.op == "call_function" else None
-                memory = Memory(_fixed(tensor.untyped_storage().nbytes()), source, at, at)
+                memory = StorageUse(_fixed(tensor.untyped_storage().nbytes()), source, at, at)
                 _bytes(memory.needed, _located(tensor).region)[...] = True
                 self.memories[_storage(tensor)] = memory
 
@@ -116,7 +116,7 @@ class GraphMemory:
         if kept is not None:
             _bytes(memory.last_read, kept)[...] = old
 
-    def of(self, tensor: torch.Tensor) -> Memory:
+    def of(self, tensor: torch.Tensor) -> StorageUse:
         """The storage of a tensor."""
         return self.memories[_storage(tensor)]
 

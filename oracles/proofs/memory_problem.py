@@ -148,7 +148,7 @@ class Problem:
 
 
 def allocated(problem: Problem) -> int:
-    """The peak of the functional graph as it is: each value in a storage of its own."""
+    """The peak with each value in a storage of its own, as in the functional graph."""
     live = [0] * len(problem.times)
     for value in problem.values:
         for at in _lifetime(problem, value):
@@ -170,7 +170,10 @@ def needed(problem: Problem) -> int:
             )
     rooms = [sum(space.room(time) for space in problem.spaces) for time in problem.times]
     return max(
-        (kept + max(0, other - room) for kept, other, room in zip(returned, others, rooms, strict=True)),
+        (
+            kept + max(0, other - room)
+            for kept, other, room in zip(returned, others, rooms, strict=True)
+        ),
         default=0,
     )
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from torch._ops import OpOverload
 from aliasproof.oracles.forms import SCATTERS, functional_form, view_of_copy
 from aliasproof.oracles.location import Location
 from aliasproof.oracles.node_call import NodeCall
-from aliasproof.oracles.proofs.graph_memory import NEVER, GraphMemory, Memory
+from aliasproof.oracles.proofs.graph_memory import NEVER, GraphMemory, StorageUse
 from aliasproof.oracles.proofs.memory_problem import Pair, Problem, Sharing, Space, Value
 from aliasproof.programs.eager_call import tensors_in
 from aliasproof.programs.regions import overlaps_itself
@@ -67,7 +66,7 @@ class _Rules:
                 self.space_index[storage] = len(self.spaces)
                 self.spaces.append(self._space(storage, memory))
 
-    def _space(self, storage: int, memory: Memory) -> Space:
+    def _space(self, storage: int, memory: StorageUse) -> Space:
         free = memory.written != NEVER
         times = np.stack([memory.last_read[free], memory.written[free]])
         kinds, counts = np.unique(times, axis=1, return_counts=True)
@@ -79,7 +78,7 @@ class _Rules:
         rows = zip(*kinds.tolist(), counts.tolist(), strict=True)
         return Space(f"input {len(self.spaces)}", tuple(rows), copied)
 
-    def _is_input_copy(self, memory: Memory) -> bool:
+    def _is_input_copy(self, memory: StorageUse) -> bool:
         """True for a copy of an input that the input can stand in for."""
         assert memory.source is not None
         source = self._copied(memory.source)
@@ -157,9 +156,8 @@ class _Rules:
         if not isinstance(op, OpOverload) or not call.operands:
             return None
         source = call.operands[1 if op is aten.copy.default else 0].location
-        if op in COPIES or view_of_copy(op) is not None:
-            return source
-        return source if op is aten._to_copy.default and not _converts(node, source) else None
+        copies = op in COPIES or op is aten._to_copy.default or view_of_copy(op) is not None
+        return source if copies and not _converts(node, source) else None
 
     def _cast(self, node: fx.Node) -> torch.dtype | None:
         """The dtype that the only user of a pointwise call casts its result to."""
@@ -183,7 +181,7 @@ class _Rules:
 # --- values and calls -----------------------------------------------------------------------------
 
 
-def _value(memory: Memory) -> Value:
+def _value(memory: StorageUse) -> Value:
     assert memory.source is not None
     needed = memory.needed | (memory.last_read != NEVER)
     until, counts = np.unique(memory.last_read[needed], return_counts=True)
@@ -229,17 +227,18 @@ def _overwritable(call: NodeCall) -> Iterator[Location]:
     written = () if form is None else facts(form).writes
     for operand in call.operands:
         if op in SCATTERS:
-            allowed = operand.position == 0
-        else:
-            allowed = unknown or elementwise or operand.position in written
-        # A kernel must not write what it reads as another operand, except element by element.
-        others = (other.location for other in call.read if other is not operand)
-        if allowed and not any(
-            operand.location.overlaps(other)
-            and not (elementwise and operand.location.same_elements(other))
-            for other in others
-        ):
-            yield operand.location
+            # What it stores may be there already, so that may overlap its base.
+            if operand.position == 0:
+                yield operand.location
+        elif unknown or elementwise or operand.position in written:
+            others = (other.location for other in call.read if other is not operand)
+            if not any(_conflict(operand.location, other, elementwise) for other in others):
+                yield operand.location
+
+
+def _conflict(written: Location, read: Location, elementwise: bool) -> bool:
+    """True if a kernel must not write one operand while it reads another one."""
+    return written.overlaps(read) and not (elementwise and written.same_elements(read))
 
 
 @functools.cache
@@ -259,5 +258,8 @@ def _mutating_form(op: OpOverload) -> OpOverload | None:
 
 
 def _converts(node: fx.Node, source: Location) -> bool:
-    value: Any = node.meta["val"]
-    return bool(value.dtype != source.dtype)
+    """True if a copy changes bytes: for another dtype, or to resolve a lazy bit."""
+    encodings = {
+        (result.dtype, result.is_conj(), result.is_neg()) for result in tensors_in(node.meta["val"])
+    }
+    return encodings != {(source.dtype, source.conj, source.neg)}

@@ -250,15 +250,17 @@ def _candidates(problem: Problem) -> Iterator[tuple[int, int]]:
     idle |= {group[pair.value] for pair in problem.pairs if not _replaces(problem, pair)}
     for index, storage in product(range(len(group)), repeat=2):
         together = group[index] == group[storage]
-        if storage == index or storage < index and (together or idle & {group[index], group[storage]}):
+        if (
+            storage == index
+            or storage < index
+            and (together or idle & {group[index], group[storage]})
+        ):
             yield index, storage
 
 
 def _partly_idle(problem: Problem, value: Value) -> bool:
     return any(
-        value.live(time) < value.needed
-        for time in problem.times
-        if value.born < time <= value.dies
+        value.live(time) < value.needed for time in problem.times if value.born < time <= value.dies
     )
 
 
