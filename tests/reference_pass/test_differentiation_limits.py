@@ -172,6 +172,18 @@ def test_new_contents_have_strides_that_fakes_have_wrong():
     assert_as_eager(fills_a_diagonal, transposed)
 
 
+def test_a_call_on_a_list_gives_a_history_to_the_items_that_had_one():
+    def takes_sines(x, y):
+        torch.ops.aten._foreach_sin_.default([x[:2], y[:2]])
+        return y * 2
+
+    def inputs():
+        leaf = weights()
+        return (torch.arange(3.0), leaf * 1), [leaf]
+
+    assert_as_eager(takes_sines, inputs)
+
+
 def test_a_view_that_aot_autograd_takes_by_wrong_strides():
     """It makes a view of this `reshape`, which is a copy in eager: its graph cannot run."""
 
