@@ -172,6 +172,35 @@ def test_new_contents_have_strides_that_fakes_have_wrong():
     assert_as_eager(fills_a_diagonal, transposed)
 
 
+def test_a_call_on_a_list_writes():
+    """Fakes have no new version after it."""
+
+    def adds(x, y, w):
+        torch._foreach_add_([x], 1)
+        return y * w
+
+    def windows(start):
+        def inputs():
+            w, numbers = weights(), torch.arange(4.0)
+            return (numbers[:3], numbers[start:] if start else torch.arange(3.0), w), [w]
+
+        return inputs
+
+    assert_as_eager(adds, windows(0), windows(1))
+
+
+def test_a_call_on_a_list_gives_a_history_to_the_items_that_had_one():
+    def takes_sines(x, y):
+        torch.ops.aten._foreach_sin_.default([x[:2], y[:2]])
+        return y * 2
+
+    def inputs():
+        leaf = weights()
+        return (torch.arange(3.0), leaf * 1), [leaf]
+
+    assert_as_eager(takes_sines, inputs)
+
+
 def test_a_view_that_aot_autograd_takes_by_wrong_strides():
     """It makes a view of this `reshape`, which is a copy in eager: its graph cannot run."""
 
