@@ -65,6 +65,13 @@ MEMORY_LEFT_BY_SET = Refusal(
     " (FunctionalTensorWrapper::set__impl in aten/src/ATen/FunctionalTensorWrapper.cpp)",
     changes_metadata,
 )
+GROWTH_BESIDE_VIEWS = Refusal(
+    "resize_ to a larger size beside views",
+    r"Attempted to resize a view tensor to a larger size",
+    "functionalization bans it, as the error says (Note [resize_() in functionalization pass] in"
+    " aten/src/ATen/FunctionalTensorWrapper.cpp)",
+    changes_metadata,
+)
 NO_OVERLAP_ERROR = Waiver(
     Promise.SAME_OVERLAP_ERROR,
     "a functional op does not raise on overlapping memory where its in-place form must",

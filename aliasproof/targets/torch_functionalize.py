@@ -112,6 +112,7 @@ CONTRACT = Contract(
         CUSTOM_WRITE,
         clauses.SET_TO_PLACE,
         clauses.MEMORY_LEFT_BY_SET,
+        clauses.GROWTH_BESIDE_VIEWS,
     ),
     disputes=(clauses.DISPUTED_EXPAND,),
 )

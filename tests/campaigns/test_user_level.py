@@ -340,6 +340,10 @@ def test_a_title_names_all_writes_that_matter(writes: tuple[str, ...], said: str
             "after alias, set_ and add_",
         ),
         (
+            "v0 = aten.diagonal.default(x0)\naten.zero_.default(x0)\nreturn (v0,)",
+            "after x.diagonal() and x.zero_()",
+        ),
+        (
             (
                 "v0 = aten.neg.default(x0)\nv1 = aten.view.default(x0, [-1])\n"
                 "aten.add_.Scalar(v1, 1)\nreturn v0, v1"
@@ -350,7 +354,7 @@ def test_a_title_names_all_writes_that_matter(writes: tuple[str, ...], said: str
 )
 def test_a_title_names_what_writes_and_what_it_uses(body: str, said: str) -> None:
     """A custom operator writes, too, and `v0` says nothing to whoever reads the title alone."""
-    program = with_short_names(program_of(body, view(2), view(2)))
+    program = with_short_names(program_of(body, view(2, 2), view(2, 2)))
     wrong = Violation("inputs", "input ends wrong", "input 0")
     assert headline("aot", wrong, program).removesuffix(said).endswith(" in an input ")
 

@@ -13,6 +13,7 @@ from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.known_bugs import mended as mended_bugs
 from aliasproof.oracles.verdict import Verdict, Violation
+from aliasproof.programs.program import Input
 from aliasproof.programs.serialization import dumps, loads
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.examination import examine
@@ -235,13 +236,32 @@ def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended(
 
 
 @pytest.mark.parametrize(
-    ("target", "body"),
+    ("target", "given", "body"),
     [
         pytest.param(
-            "inductor-fx", "aten.rrelu_with_noise_.default(x0, x0)\nreturn ()", id="sizes first"
+            "inductor-fx",
+            view(0),
+            """
+            v0 = aten.randint_like.default(x0, 1)
+            aten.rrelu_with_noise_.default(x0, x0)
+            return ()
+            """,
+            id="sizes first",
+        ),
+        pytest.param(
+            "inductor-fx",
+            view(dtype=torch.int64),
+            """
+            v0 = aten.mul.Tensor(x0, 0.0)
+            v1 = aten.amax.default(v0, [], True)
+            v2 = aten.sub.Tensor(v0, v1)
+            return (v2,)
+            """,
+            id="a number first",
         ),
         pytest.param(
             "inductor-reinplace",
+            view(1),
             """
             v0 = aten.slice.Tensor(x0)
             torch.ops.aliasproof.add_both.default(x0, x0)
@@ -252,6 +272,7 @@ def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended(
         ),
         pytest.param(
             "functionalize",
+            view(1),
             """
             v0 = aten.alias.default(x0)
             aten.set_.default(x0)
@@ -262,7 +283,7 @@ def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended(
         ),
     ],
 )
-def test_what_is_mended_shows_nothing_else(target: str, body: str) -> None:
-    case = Case.of(program_of(body, view()))
+def test_what_is_mended_shows_nothing_else(target: str, given: Input, body: str) -> None:
+    case = Case.of(program_of(body, given))
     with mended_bugs(BUGS):
         assert not run_trial(case, target_named(target)).judgement.violations

@@ -121,25 +121,28 @@ def effect(violation: Violation) -> str:
 
 
 def _after(program: Program) -> str:
-    """The writes of the program in ordinary syntax, or else its only call, or its operators.
+    """The calls of the program in ordinary syntax, or its writes, or the names of its operators.
 
-    A reduced program has no write that can be left out, and no statement that makes what they use.
-    If they are too many, those that give a tensor another storage or layout are named, and the last
-    writes.
+    A reduced program has no call that can be left out; arithmetic without a call tells nothing. If
+    the writes are too many, those that give a tensor another storage or layout are named, and the
+    last ones.
     """
     lines = [line.strip() for line in ordinary_source(program, near=True).splitlines()[1:]]
     writers = [_name(call) for call in program.instructions if call.mutates()]
     write = "|".join((r"\w_\(", "out=", *(rf"\b{re.escape(name)}\(" for name in writers)))
     writes = [line for line in lines if re.search(write, line)]
-    calls = writes or [line for line in lines if len(lines) == 1 and len(program.outputs) < 2]
-    quoted = list(dict.fromkeys(_with_definitions(calls, lines)))
-    text = _listed(quoted)
-    if 0 < len(quoted) <= MOST_CALLS and len(text) <= LONGEST_CALLS and "aten." not in text:
-        return f"{'after' if writes else 'for'} {text}"
+    when = "after" if writers else "for"
+    calls = [line for line in lines if re.search(r"[(\[]", line)] if writes else []
+    only = lines if len(lines) == 1 and len(program.outputs) < 2 else []
+    for statements in (calls, writes, only):
+        quoted = list(dict.fromkeys(_with_definitions(statements, lines)))
+        text = _listed(quoted)
+        if 0 < len(quoted) <= MOST_CALLS and len(text) <= LONGEST_CALLS and "aten." not in text:
+            return f"{when} {text}"
     used = list(dict.fromkeys(map(_name, _writers_with_operands(program) or program.instructions)))
     telling = sorted(used, key=lambda name: (name in writers, name.startswith(("set_", "resize_"))))
     named = [name for name in used if name in telling[-MOST_CALLS:]]
-    return f"{'after' if writers else 'for'} {_listed(named) or 'a function without calls'}"
+    return f"{when} {_listed(named) or 'a function without calls'}"
 
 
 def _name(call: Instruction) -> str:
