@@ -4,6 +4,8 @@
 of the build. So a function that they get wrong shows that its results are compared.
 """
 
+import enum
+import importlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -187,6 +189,58 @@ def test_an_argument_and_a_global_of_one_name(stale_target):
     found = check(uses_both, torch.ones(2), ["identity", "stale"])
     judged_equal(found, "identity")
     assert "'STATE (2)' afterwards" in places(found, "stale", "values")
+
+
+class Mode(enum.IntEnum):
+    ADD = 1
+    SUBTRACT = -1
+
+
+def test_members_of_an_enum_are_constants(stale_target):
+    def moves(x: torch.Tensor, mode: Mode) -> Any:
+        return x + int(mode is Mode.ADD)
+
+    judged_equal(check(moves, (torch.ones(2), Mode.ADD), ["aot-eager", "identity"]), "aot-eager")
+
+
+class NamedByClass(dict):
+    """Keeps its values under other keys than it is given, so a copy by items has other keys."""
+
+    def __setitem__(self, key: object, value: object) -> None:
+        super().__setitem__(type(key).__name__, value)
+
+
+SCALES = NamedByClass()
+SCALES[1] = 3.0
+
+
+def test_a_value_whose_copy_is_another_one_is_not_copied():
+    def scaled(x: torch.Tensor) -> Any:
+        return x * SCALES["int"]
+
+    found = check(scaled, torch.ones(2), ["aot-eager"])
+    assert found.eager.raised is None
+    judged_equal(found, "aot-eager")
+
+
+def test_the_globals_of_an_installed_package_are_not_compared(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "counted_calls.py"
+    package.parent.mkdir()
+    package.write_text(
+        "import torch\n"
+        "seen = []\n"
+        "def twice(x):\n"
+        "    if torch.compiler.is_compiling():\n"
+        "        seen.append('compiled')\n"
+        "    return x * 2\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    twice = importlib.import_module("counted_calls").twice
+
+    def uses_it(x: torch.Tensor) -> Any:
+        return twice(x)
+
+    judged_equal(check(uses_it, torch.ones(2), ["aot-eager"]), "aot-eager")
 
 
 # --- autograd -------------------------------------------------------------------------------------
