@@ -295,6 +295,16 @@ def test_autograd_without_a_gradient_left(stale_target):
     assert places(found, "stale", "values") == {"output 0", "output 1"}
 
 
+def test_a_gradient_of_a_gradient_is_refused_as_documented():
+    def penalty(x: torch.Tensor) -> Any:
+        (slope,) = torch.autograd.grad(loss_of(x), WEIGHT, create_graph=True)
+        slope.square().sum().backward()
+
+    result = check(penalty, torch.ones(2, 4), ["aot-eager"]).results["aot-eager"]
+    (difference,) = result.reports["errors"].documented
+    assert difference.limitation.name == "refuses 'double backward'"
+
+
 def test_a_step_of_an_optimizer(forgetful_target):
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
