@@ -243,6 +243,21 @@ def test_the_globals_of_an_installed_package_are_not_compared(tmp_path, monkeypa
     judged_equal(check(uses_it, torch.ones(2), ["aot-eager"]), "aot-eager")
 
 
+def buckets(x: torch.Tensor, most: int) -> torch.Tensor:
+    """The last bucket is for what is far away. An infinite distance is cast, and not chosen."""
+    return torch.where(x < most, x.long(), most)
+
+
+def test_what_a_cast_leaves_undefined_may_be_computed_if_it_is_not_used(stale_target):
+    x = torch.tensor([0.0, 3.0, torch.inf, 1.0])
+    found = check(buckets, (x, 4), ["aot-eager", "stale"])
+    judged_equal(found, "aot-eager")
+    assert places(found, "stale", "values") == {"output 0"}
+    assert any("undefined" in note for note in found.notes)
+    used = check(lambda x: x.long(), x, ["aot-eager"])
+    assert "cannot represent" in used.eager.unjudged
+
+
 # --- autograd -------------------------------------------------------------------------------------
 
 WEIGHT = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4))
