@@ -103,7 +103,7 @@ def observe_eager(
         Undefined: The function is undefined in eager.
 
     """
-    watch = Watch(inputs)
+    watch = Watch(inputs, fill=getattr(function, "fill", None))
     watch.trace.captured = getattr(function, "captured", None)
     watch.trace.is_program = isinstance(function, ProgramFunction)
     if isinstance(function, ProgramFunction):

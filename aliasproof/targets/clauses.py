@@ -12,6 +12,7 @@ from aliasproof.oracles.contract import (
     changes_metadata,
     comes_from_expand,
     depends_on_data,
+    differentiates,
     has_no_fake_kernel,
     is_merged,
     overlapping_writes_come_from_expand,
@@ -124,6 +125,13 @@ DISPUTED_EXPAND = Dispute(
     " that compilers should support them (pytorch/pytorch#152425), and track wrong results as bugs"
     " (#114302 closed, #197448 open)",
     comes_from_expand,
+)
+DOUBLE_BACKWARD = Refusal(
+    "double backward",
+    r"torch\.compile with aot_autograd does not currently support double backward",
+    "a compiled backward pass cannot be differentiated again, as the error says"
+    " (_double_backward in torch/_functorch/_aot_autograd/runtime_wrappers.py)",
+    differentiates,
 )
 # Dynamo splits a function where it must, and then the second part gets views as inputs.
 MIXED_BASES = Refusal(
