@@ -250,10 +250,8 @@ def _candidates(problem: Problem) -> Iterator[tuple[int, int]]:
     idle |= {group[pair.value] for pair in problem.pairs if not _replaces(problem, pair)}
     for index, storage in product(range(len(group)), repeat=2):
         together = group[index] == group[storage]
-        if (
-            storage == index
-            or storage < index
-            and (together or idle & {group[index], group[storage]})
+        if storage == index or (
+            storage < index and (together or idle & {group[index], group[storage]})
         ):
             yield index, storage
 

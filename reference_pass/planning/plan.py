@@ -11,7 +11,7 @@ in between needs to know about memory. Then
 Steps 1 and 3 look at the timeline of the reinplaced graph. So the graph is reinplaced as it is,
 then with buffers, then with the storages to take over. Safety is decided in one place, by the
 conditions of reinplacing. The plan only says what to try first, so a wrong estimate costs bytes and
-never a result. Of the three graphs, the one with the lowest peak is taken.
+never a result. Of the graphs without a higher peak, that with the lowest one is taken.
 
 Time is linear in the number of calls: up to five walks, and one scan per join and per storage.
 """
@@ -31,7 +31,7 @@ from aliasproof.reference_pass.planning.buffers import join_in_buffers
 from aliasproof.reference_pass.planning.marks import refuse_unmet
 from aliasproof.reference_pass.planning.offers import Mark, Offers
 from aliasproof.reference_pass.planning.reuse import Place, storages_to_reuse
-from aliasproof.reference_pass.planning.timeline import Timeline, lifetimes, live_bytes
+from aliasproof.reference_pass.planning.timeline import Timeline, lifetimes, peaks
 from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
@@ -83,13 +83,19 @@ def plan_storages(
             break
         refused |= stored.keys() - elsewhere
     final = reinplaced(joined, stored, storages_to_reuse(planned.graph))
-    best = min((final, planned) if marks else (final, planned, plain), key=_cost)
+    graphs = (final, planned) if marks else (final, planned, plain)
+    most = peaks(graphs[-1].graph)
+    allowed = [made for made in graphs if _is_below(peaks(made.graph), most)]
+    best = min(allowed, key=_cost)
     graph_module.graph = best.graph
     graph_module.meta["reinplace"] = decisions(best)
 
 
-def _cost(graph_module: fx.GraphModule) -> tuple[int, int]:
-    """The peak of live bytes, and the number of allocations."""
-    graph = graph_module.graph
-    lives = [life for life in lifetimes(graph).values() if life.nbytes]
-    return max(live_bytes(lives, len(graph.nodes)), default=0), len(lives)
+def _is_below(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] <= other[0] and one[1] <= other[1]
+
+
+def _cost(graph_module: fx.GraphModule) -> tuple[int, int, int]:
+    """The peaks of live bytes, and the number of allocations."""
+    lives = lifetimes(graph_module.graph).values()
+    return *peaks(graph_module.graph), sum(life.nbytes > 0 for life in lives)

@@ -75,26 +75,38 @@ def live_bytes(lives: Sequence[Lifetime], length: int) -> list[int]:
     return list(itertools.accumulate(changes))[:length]
 
 
-def free_bytes(graph: fx.Graph, lives: Sequence[Lifetime]) -> list[int]:
-    """The bytes at each position that could be live, too, without a higher peak.
+def peaks(graph: fx.Graph) -> tuple[int, int]:
+    """The largest number of live bytes, without the inputs, and with them.
 
     The caller keeps the inputs, or drops them, as autograd drops what it saved for a backward
-    graph. Neither peak may rise.
+    graph. So neither peak may rise.
     """
-    length, last = len(graph.nodes), {}
+    lives, length = list(lifetimes(graph).values()), len(graph.nodes)
+    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *_inputs(graph)]))
+    return max(own, default=0), max(dropped, default=0)
+
+
+def free_bytes(graph: fx.Graph, lives: Sequence[Lifetime]) -> list[int]:
+    """The bytes at each position that could be live, too, without a higher peak of both kinds."""
+    length = len(graph.nodes)
+    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *_inputs(graph)]))
+    most = max(own, default=0), max(dropped, default=0)
+    return [min(most[0] - one, most[1] - other) for one, other in zip(own, dropped, strict=True)]
+
+
+def _inputs(graph: fx.Graph) -> list[Lifetime]:
+    """The storages of the inputs, until their last use."""
+    last: dict[int, int] = {}
     for at, node in enumerate(graph.nodes):
         last |= dict.fromkeys(operand_storages(node), at)
     inputs = {
-        storage_of(tensor): Lifetime(node, _fixed(tensor.untyped_storage().nbytes()), 0, 0, False)
+        storage_of(tensor): (node, _fixed(tensor.untyped_storage().nbytes()))
         for node in graph.find_nodes(op="placeholder")
         for tensor in tensors_in(value_of(node))
     }
-    used = [replace(life, dies=last.get(storage, 0)) for storage, life in inputs.items()]
-    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *used]))
-    peaks = max(own, default=0), max(dropped, default=0)
     return [
-        min(peaks[0] - own_live, peaks[1] - all_live)
-        for own_live, all_live in zip(own, dropped, strict=True)
+        Lifetime(node, nbytes, 0, last.get(storage, 0), False)
+        for storage, (node, nbytes) in inputs.items()
     ]
 
 
