@@ -36,7 +36,7 @@ from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
 NO_MARKS: Mapping[str, Mark] = {}
-MOST_TRIES = 3  # to join what can be joined; each is a walk over the graph
+MOST_TRIES = 2  # to join what can be joined after all; each is a walk over the graph
 
 
 def plan_storages(
@@ -67,21 +67,26 @@ def plan_storages(
         refuse_unmet(marks, decisions(made))
         return made
 
+    def tried(without: set[str]) -> tuple[fx.GraphModule, dict[str, str], fx.GraphModule]:
+        """The graph with buffers, what they store, and the graph reinplaced."""
+        joined = copied(graph_module)
+        with on_fakes(fake_mode(joined)):
+            stored = join_in_buffers(joined.graph, semantics, timeline, without)
+        refresh_metadata(joined, (), semantics)  # a view of a concatenation is one of its buffer
+        return joined, stored, reinplaced(joined, stored, {})
+
     plain = copied(graph_module)
     put_in_place(plain, semantics, conditions)
     timeline = Timeline.of(plain.graph, graph_module.graph)
-    refused = set(marks)
+    without = set(marks)
+    joined, stored, planned = tried(without)
     for _ in range(MOST_TRIES):
-        joined = copied(graph_module)
-        with on_fakes(fake_mode(joined)):
-            stored = join_in_buffers(joined.graph, semantics, timeline, refused)
-        refresh_metadata(joined, (), semantics)  # a view of a concatenation is one of its buffer
-        planned = reinplaced(joined, stored, {})
-        # A root that no condition allows there is tried no more: its part is copied, as it was.
         elsewhere = {each.node for each in decisions(planned) if each.how in (How.OUT, How.TAKEN)}
         if elsewhere >= stored.keys():
             break
-        refused |= stored.keys() - elsewhere
+        # A root that no condition allows there is tried no more: its part is copied, as it was.
+        without |= stored.keys() - elsewhere
+        joined, stored, planned = tried(without)
     final = reinplaced(joined, stored, storages_to_reuse(planned.graph))
     graphs = (final, planned) if marks else (final, planned, plain)
     most = peaks(graphs[-1].graph)
