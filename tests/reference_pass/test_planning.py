@@ -265,3 +265,35 @@ def test_no_more_is_live_where_inputs_are_dropped(one, other):
 
     assert peak(planned) <= peak(reinplaced)
     assert Cost.of(planned).allocations < Cost.of(reinplaced).allocations
+
+
+def test_an_input_that_is_overwritten_later_holds_results_until_then(one, other):
+    def program(a, b):
+        scale = (b @ b).sin().sum()
+        torch.add(b, scale, out=a)
+        return scale * 2
+
+    reinplaced, planned = costs(program, one, other)
+    assert reinplaced.peak == SQUARE + 4
+    assert planned == Cost(4, 1)
+
+
+def test_an_input_that_is_read_before_it_is_overwritten_holds_none(one, other):
+    def program(a, b):
+        scale = (b @ b).sin().sum()
+        a.add_(scale)
+        return scale * 2
+
+    reinplaced, planned = costs(program, one, other)
+    assert planned.peak == reinplaced.peak
+
+
+def test_a_result_is_beside_the_rows_that_are_read(one):
+    def program(a):
+        h = a.exp()
+        row = (h[:1] > h[1:2]).any()  # bools: they cannot be over the rows
+        return row
+
+    reinplaced, planned = costs(program, one)
+    assert reinplaced.peak == SQUARE + 32
+    assert planned.peak == SQUARE + 1
