@@ -57,6 +57,7 @@ def join_in_buffers(
         buffer, joined = _store(join, parts, Emitter(graph, semantics))
         stored |= {part.root.name: part.node.name for part in parts}
         liveness.position[buffer] = parts[0].start
+        liveness.position[joined] = liveness.position[join.node]
         if join.node in roots:  # now the buffer is what allocates, and may be part of a larger one
             roots[join.node].node = buffer
             roots[joined] = roots[join.node]

@@ -297,3 +297,12 @@ def test_a_result_is_beside_the_rows_that_are_read(one):
     reinplaced, planned = costs(program, one)
     assert reinplaced.peak == SQUARE + 32
     assert planned.peak == SQUARE + 1
+
+
+def test_a_store_into_a_concatenation_that_is_returned_too(one, other):
+    def program(a, b):
+        c = torch.cat([a, a * 2])
+        return torch.select_scatter(c, b[0] + 1, 0, 0), c
+
+    reinplaced, planned = costs(program, one, other)
+    assert planned.peak <= reinplaced.peak
