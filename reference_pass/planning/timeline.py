@@ -35,11 +35,13 @@ class Lifetime:
     returned: bool
 
 
-def lifetimes(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> dict[int, Lifetime]:
+def lifetimes(
+    graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of, made_by: str = "call_function"
+) -> dict[int, Lifetime]:
     """The storages that a graph allocates, by their identity, in order of allocation.
 
-    Inputs and constants are not among them: they are there before and after. `value` gives the
-    value of a node; by default, its metadata.
+    Inputs are not among them: they are there before and after. With `made_by="placeholder"`, it is
+    inputs alone. `value` gives the value of a node; by default, its metadata.
     """
     made: dict[int, tuple[fx.Node, int, int]] = {}
     dies: dict[int, int] = {}
@@ -48,7 +50,7 @@ def lifetimes(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> di
         taken = operand_storages(node, value)
         # Overwritten by each later use, so the last one stays.
         dies |= dict.fromkeys(taken, at)
-        if node.op != "call_function":
+        if node.op != made_by:
             continue
         for tensor in tensors_in(value(node)):
             storage = storage_of(tensor)
@@ -78,24 +80,13 @@ def live_bytes(lives: Sequence[Lifetime], length: int) -> list[int]:
 def free_bytes(graph: fx.Graph, lives: Sequence[Lifetime]) -> list[int]:
     """The bytes at each position that could be live, too, without a higher peak.
 
-    The caller keeps the inputs, or drops them, as autograd drops what it saved for a backward
+    The caller keeps the inputs, or drops them, as autograd does with what it saved for a backward
     graph. Neither peak may rise.
     """
-    length, last = len(graph.nodes), {}
-    for at, node in enumerate(graph.nodes):
-        last |= dict.fromkeys(operand_storages(node), at)
-    inputs = {
-        storage_of(tensor): Lifetime(node, _fixed(tensor.untyped_storage().nbytes()), 0, 0, False)
-        for node in graph.find_nodes(op="placeholder")
-        for tensor in tensors_in(value_of(node))
-    }
-    used = [replace(life, dies=last.get(storage, 0)) for storage, life in inputs.items()]
-    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *used]))
-    peaks = max(own, default=0), max(dropped, default=0)
-    return [
-        min(peaks[0] - own_live, peaks[1] - all_live)
-        for own_live, all_live in zip(own, dropped, strict=True)
-    ]
+    inputs = lifetimes(graph, made_by="placeholder").values()
+    kept, dropped = (live_bytes(all_, len(graph.nodes)) for all_ in (lives, [*lives, *inputs]))
+    peak, other = max(kept, default=0), max(dropped, default=0)
+    return [min(peak - one, other - two) for one, two in zip(kept, dropped, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
