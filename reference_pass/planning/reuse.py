@@ -6,7 +6,8 @@ To take over a storage saves an allocation. It costs bytes: the storage is kept 
 over, and it may be larger than the result. So it is taken over only if the peak stays where it is.
 
 This is linear scan, as for registers: the results in order of time, each into the smallest storage
-that is free. Before that, results are put beside what a call reads, in a storage that dies there.
+that is free. Before that, results are put into inputs that are overwritten later, and beside what a
+call reads, in a storage that dies there: both lower the peak.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ import torch
 from torch import fx
 
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.calls.storages import (
+    operand_storages,
+    storage_of,
+    value_of,
+    written_tensors,
+)
 from aliasproof.reference_pass.planning.offers import can_be_elsewhere
 from aliasproof.reference_pass.planning.timeline import Lifetime, free_bytes, lifetimes
 from aliasproof.reference_pass.regions import Region
@@ -43,11 +49,12 @@ def storages_to_reuse(graph: fx.Graph) -> dict[str, Place]:
     """By the name of each result that takes over memory: where that is."""
     lives = lifetimes(graph)
     holders = _holders(graph, lives)
-    beside = _beside_operands(lives, holders, free_bytes(graph, list(lives.values())))
+    elsewhere = _in_inputs(graph, lives)
+    elsewhere |= _beside_operands(lives, holders, free_bytes(graph, list(lives.values())))
     scan = _Scan(free_bytes(graph, list(lives.values())), holders)
     for storage, life in lives.items():  # in order of allocation
         scan.allocate(storage, life)
-    return beside | {name: (holder, 0) for name, holder in scan.taken.items()}
+    return elsewhere | {name: (holder, 0) for name, holder in scan.taken.items()}
 
 
 def _holders(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[int, str]:
@@ -58,6 +65,60 @@ def _holders(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[int, str]:
         if isinstance(value, torch.Tensor) and storage_of(value) in lives:
             holders.setdefault(storage_of(value), node.name)
     return holders
+
+
+# --- in an input that is overwritten later --------------------------------------------------------
+
+
+def _in_inputs(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[str, Place]:
+    """Results in inputs whose contents nobody reads before they are overwritten.
+
+    Removes their lives: an input is there anyway.
+    """
+    taken: dict[str, Place] = {}
+    gaps = _gaps(graph)
+    for own, life in list(lives.items()):
+        if life.returned or not life.nbytes or not can_be_elsewhere(life.node):
+            continue
+        fits = [gap for gap in gaps if gap.holds(life)]
+        if fits:
+            gap = min(fits, key=lambda gap: gap.nbytes)
+            taken[life.node.name] = gap.holder, 0
+            gap.start = life.dies + 1
+            del lives[own]
+    return taken
+
+
+@dataclass(slots=True)
+class _Gap:
+    """An input is not used from `start` until a call overwrites it at `end`."""
+
+    holder: str
+    nbytes: int
+    start: int
+    end: int
+
+    def holds(self, life: Lifetime) -> bool:
+        return self.start <= life.born and life.dies < self.end and life.nbytes <= self.nbytes
+
+
+def _gaps(graph: fx.Graph) -> list[_Gap]:
+    inputs = {
+        storage_of(tensor): (node.name, tensor.untyped_storage().nbytes())
+        for node in graph.find_nodes(op="placeholder")
+        for tensor in tensors_in(node.meta["val"])
+    }
+    starts = dict.fromkeys(inputs, 0)
+    gaps: list[_Gap] = []
+    for at, node in enumerate(graph.nodes):
+        used = operand_storages(node) & inputs.keys()
+        for tensor in written_tensors(node, value_of):
+            storage = storage_of(tensor)
+            # A call that reads what it overwrites is no end: the conditions would refuse it.
+            if storage in used and isinstance(inputs[storage][1], int):
+                gaps.append(_Gap(*inputs[storage], starts[storage], at))
+        starts |= dict.fromkeys(used, at + 1)
+    return [gap for gap in gaps if gap.start < gap.end]
 
 
 # --- in the storage of an operand -----------------------------------------------------------------

@@ -35,13 +35,11 @@ class Lifetime:
     returned: bool
 
 
-def lifetimes(
-    graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of, made_by: str = "call_function"
-) -> dict[int, Lifetime]:
+def lifetimes(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> dict[int, Lifetime]:
     """The storages that a graph allocates, by their identity, in order of allocation.
 
-    Inputs are not among them: they are there before and after. With `made_by="placeholder"`, it is
-    inputs alone. `value` gives the value of a node; by default, its metadata.
+    Inputs and constants are not among them: they are there before and after. `value` gives the
+    value of a node; by default, its metadata.
     """
     made: dict[int, tuple[fx.Node, int, int]] = {}
     dies: dict[int, int] = {}
@@ -50,7 +48,7 @@ def lifetimes(
         taken = operand_storages(node, value)
         # Overwritten by each later use, so the last one stays.
         dies |= dict.fromkeys(taken, at)
-        if node.op != made_by:
+        if node.op != "call_function":
             continue
         for tensor in tensors_in(value(node)):
             storage = storage_of(tensor)
@@ -77,16 +75,39 @@ def live_bytes(lives: Sequence[Lifetime], length: int) -> list[int]:
     return list(itertools.accumulate(changes))[:length]
 
 
-def free_bytes(graph: fx.Graph, lives: Sequence[Lifetime]) -> list[int]:
-    """The bytes at each position that could be live, too, without a higher peak.
+def peaks(graph: fx.Graph) -> tuple[int, int]:
+    """The largest number of live bytes, without the inputs, and with them.
 
-    The caller keeps the inputs, or drops them, as autograd does with what it saved for a backward
-    graph. Neither peak may rise.
+    The caller keeps the inputs, or drops them, as autograd drops what it saved for a backward
+    graph. So neither peak may rise.
     """
-    inputs = lifetimes(graph, made_by="placeholder").values()
-    kept, dropped = (live_bytes(all_, len(graph.nodes)) for all_ in (lives, [*lives, *inputs]))
-    peak, other = max(kept, default=0), max(dropped, default=0)
-    return [min(peak - one, other - two) for one, two in zip(kept, dropped, strict=True)]
+    lives, length = list(lifetimes(graph).values()), len(graph.nodes)
+    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *_inputs(graph)]))
+    return max(own, default=0), max(dropped, default=0)
+
+
+def free_bytes(graph: fx.Graph, lives: Sequence[Lifetime]) -> list[int]:
+    """The bytes at each position that could be live, too, without a higher peak of both kinds."""
+    length = len(graph.nodes)
+    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *_inputs(graph)]))
+    most = max(own, default=0), max(dropped, default=0)
+    return [min(most[0] - one, most[1] - other) for one, other in zip(own, dropped, strict=True)]
+
+
+def _inputs(graph: fx.Graph) -> list[Lifetime]:
+    """The storages of the inputs, until their last use."""
+    last: dict[int, int] = {}
+    for at, node in enumerate(graph.nodes):
+        last |= dict.fromkeys(operand_storages(node), at)
+    inputs = {
+        storage_of(tensor): (node, _fixed(tensor.untyped_storage().nbytes()))
+        for node in graph.find_nodes(op="placeholder")
+        for tensor in tensors_in(value_of(node))
+    }
+    return [
+        Lifetime(node, nbytes, 0, last.get(storage, 0), False)
+        for storage, (node, nbytes) in inputs.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
