@@ -162,6 +162,7 @@ def _store(join: Join, parts: Sequence[Part], emit: Emitter) -> tuple[fx.Node, f
     graph, node = emit.graph, join.node
     with graph.inserting_before(parts[0].root):
         joined = buffer = _buffer(join, emit)
+    buffer._rename(buffer_name(node))
     with graph.inserting_before(node):
         for part, store in join.parts:
             joined = store(emit, joined, part)
@@ -176,12 +177,9 @@ def _buffer(join: Join, emit: Emitter) -> fx.Node:
     if join.base is not None:
         return emit.call(aten.clone.default, join.base)
     if join.fill is not None:
-        buffer = emit.call(aten.full.default, list(value.shape), join.fill, **like)
-    else:
-        layout = list(value.shape), list(value.stride())
-        buffer = emit.call(aten.empty_strided.default, *layout, **like)
-    buffer._rename(buffer_name(join.node))
-    return buffer
+        return emit.call(aten.full.default, list(value.shape), join.fill, **like)
+    layout = list(value.shape), list(value.stride())
+    return emit.call(aten.empty_strided.default, *layout, **like)
 
 
 def buffer_name(join: fx.Node) -> str:
