@@ -4,6 +4,8 @@ Every storage is an interval of time, as high as it has bytes. FX frees a storag
 use, and the allocator may hand it out again, so the sum of the live bytes is what a graph needs.
 To take over a storage saves an allocation. It costs bytes: the storage is kept until it is taken
 over, and it may be larger than the result. So it is taken over only if the peak stays where it is.
+Nor is it kept while a kernel runs that may need memory of its own, such as a convolution: how much
+that is, no graph says.
 
 This is linear scan, as for registers: the results in order of time, each into the smallest storage
 that is free. Before that, results are put into inputs that are overwritten later, and beside what a
@@ -12,6 +14,7 @@ call reads, in a storage that dies there: both lower the peak.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -19,14 +22,17 @@ from typing import TypeAlias
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import aten, is_pointwise
 from aliasproof.reference_pass.calls.storages import (
     operand_storages,
     storage_of,
     value_of,
     written_tensors,
 )
+from aliasproof.reference_pass.liveness import is_view
 from aliasproof.reference_pass.planning.offers import can_be_elsewhere
 from aliasproof.reference_pass.planning.timeline import Lifetime, free_bytes, lifetimes
 from aliasproof.reference_pass.regions import Region
@@ -51,7 +57,7 @@ def storages_to_reuse(graph: fx.Graph) -> dict[str, Place]:
     holders = _holders(graph, lives)
     elsewhere = _in_inputs(graph, lives)
     elsewhere |= _beside_operands(lives, holders, free_bytes(graph, list(lives.values())))
-    scan = _Scan(free_bytes(graph, list(lives.values())), holders)
+    scan = _Scan(free_bytes(graph, list(lives.values())), holders, _kernels_before(graph))
     for storage, life in lives.items():  # in order of allocation
         scan.allocate(storage, life)
     return elsewhere | {name: (holder, 0) for name, holder in scan.taken.items()}
@@ -177,12 +183,35 @@ def _rooms(life: Lifetime, lives: dict[int, Lifetime]) -> Iterator[tuple[int, in
 # --- in a storage that is free --------------------------------------------------------------------
 
 
+def _kernels_before(graph: fx.Graph) -> list[int]:
+    """The number of kernels before each position that may need memory of their own."""
+    kernels = [
+        node.op == "call_function" and not is_view(node) and not _needs_no_memory(node.target)
+        for node in graph.nodes
+    ]
+    return list(itertools.accumulate(kernels, initial=0))
+
+
+def _needs_no_memory(op: object) -> bool:
+    """True for an operator that computes element by element, or copies."""
+    return isinstance(op, OpOverload) and (is_pointwise(op) or op in _COPIES)
+
+
+_COPIES = {
+    aten.clone.default,
+    aten._to_copy.default,
+    aten.copy_.default,
+    aten.empty_strided.default,
+}
+
+
 @dataclass(slots=True)
 class _Scan:
     """The scan: the bytes that may be live in addition, and the storages in use, or free."""
 
     room: list[int]
     holders: dict[int, str]
+    kernels: list[int]
     taken: dict[str, str] = field(default_factory=dict)
     in_use: list[tuple[int, int, str]] = field(default_factory=list)  # (dies, nbytes, holder)
     free: list[Free] = field(default_factory=list)  # by size
@@ -210,7 +239,8 @@ class _Scan:
         at = bisect_left(self.free, Free(life.nbytes, -1, ""))
         while at < len(self.free):
             free = self.free[at]
-            if free.nbytes > self._room(free.since + 1, life.born, free.nbytes):
+            kernels = self.kernels[life.born] - self.kernels[free.since + 1]
+            if kernels or free.nbytes > self._room(free.since + 1, life.born, free.nbytes):
                 del self.free[at]  # it cannot be kept for as long, nor for longer
             # A result that is returned gets no larger storage than in eager.
             elif life.returned and free.nbytes != life.nbytes:

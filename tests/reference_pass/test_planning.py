@@ -291,8 +291,7 @@ def test_an_input_that_is_read_before_it_is_overwritten_holds_none(one, other):
 def test_a_result_is_beside_the_rows_that_are_read(one):
     def program(a):
         h = a.exp()
-        row = (h[:1] > h[1:2]).any()  # bools: they cannot be over the rows
-        return row
+        return (h[:1] > h[1:2]).any()  # bools: they cannot be over the rows
 
     reinplaced, planned = costs(program, one)
     assert reinplaced.peak == SQUARE + 32
