@@ -113,6 +113,12 @@ class Prepared:
     opaque: frozenset[str] = frozenset()
 
 
+_UNUSED_CAST = (
+    "a cast meets values that its integer dtype does not have, which is undefined; the function"
+    " leaves the same whatever the cast stores for them"
+)
+
+
 def prepare(
     function: Program | Function,
     inputs: object = None,
@@ -144,10 +150,7 @@ def prepare(
     if opaque:
         notes.append(_opaque_reason(opaque))
     if comparable.function.fill is not None:
-        notes.append(
-            "a cast meets values that its integer dtype does not have, which is undefined; the"
-            " function leaves the same whatever the cast stores for them"
-        )
+        notes.append(_UNUSED_CAST)
     if eager.trace is not None and eager.trace.unwatched:
         notes.append(
             f"what {', '.join(eager.trace.unwatched)} does was not watched: whether it is defined"

@@ -215,20 +215,17 @@ class Watch(TorchDispatchMode):
         call = EagerCall.of(op, args, kwargs)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.only_read):
             self.trace.differentiates = True
-        expected, mistake, unrepresentable = None, None, None
+        expected, mistake = None, None
         try:
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
-            unrepresentable = None if self._fill is None else self._fill.where(call)
             self._note_operands(call)
         except Rejected:
             raise
         except Exception as reason:  # noqa: BLE001 - nothing is swallowed: it is raised below
             mistake = reason
         # A rule fails on arguments that make no sense. Eager then raises a better error here.
-        result = op(*args, **kwargs)
-        if self._fill is not None and unrepresentable is not None:
-            self._fill.store(result, unrepresentable)
+        result = self._filled(call, op(*args, **kwargs))
         if mistake is not None:
             raise _watch_failed(op, mistake) from mistake
         try:
@@ -242,6 +239,11 @@ class Watch(TorchDispatchMode):
             raise
         except Exception as reason:
             raise _watch_failed(op, reason) from reason
+        return result
+
+    def _filled(self, call: EagerCall, result: Any) -> Any:
+        if self._fill is not None:
+            self._fill.store(call, result)
         return result
 
     def _higher_order(

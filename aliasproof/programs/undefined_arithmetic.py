@@ -53,15 +53,13 @@ class Fill(Enum):
     HIGHEST = "highest"
     ZERO = "zero"
 
-    def where(self, call: EagerCall) -> torch.Tensor | None:
-        """Where a call that is about to run casts such values; None if nowhere."""
-        return _unrepresentable(call)
-
-    def store(self, result: torch.Tensor, elements: torch.Tensor) -> None:
-        """Exchange these elements of what the cast returned."""
-        limits = torch.iinfo(result.dtype)
-        number = {Fill.LOWEST: limits.min, Fill.HIGHEST: limits.max, Fill.ZERO: 0}[self]
-        result.masked_fill_(elements, number)
+    def store(self, call: EagerCall, result: torch.Tensor) -> None:
+        """Exchange such elements of what a call returned, if it was a cast."""
+        elements = _unrepresentable(call)
+        if elements is not None:
+            limits = torch.iinfo(result.dtype)
+            number = {Fill.LOWEST: limits.min, Fill.HIGHEST: limits.max, Fill.ZERO: 0}[self]
+            result.masked_fill_(elements, number)
 
 
 def quotient_is_out_of_range(call: EagerCall) -> str | None:

@@ -151,8 +151,9 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     # they change it, two eager runs differ, and nothing is judged.
     except Exception:  # noqa: BLE001 - see above
         return value
-    # So may one whose class copies something else, such as a dict that changes its keys.
-    return made if _paths(made) == _paths(value) else value
+    # So may a container whose class copies something else, such as a dict that changes its keys.
+    exact = not isinstance(value, dict) or _paths(made) == _paths(value)
+    return made if exact else value
 
 
 def _paths(value: object) -> list[str]:

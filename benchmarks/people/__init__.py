@@ -11,11 +11,9 @@ plain runs whose result a wrong pass *changes*; how many of these `check` has *f
 how many the line "first wrong after" has *named* the pass. Below, a line for each function that is
 wrong or not judged, and for each wrong pass that is missed.
 
-Of these, `check` is known to be wrong about, or not to judge: `autograd.gradient_penalty` and
-`physics_residual` (torch.compile refuses double backward), `language_models.relative_bias` and
-`transformers.t5_loss` (what is undefined in eager is not used afterwards),
-`transformers.bert_with_padding` (hooks of a copied module). Not flagged is what is planted in
-`language_models.filter_logits` (an element is compared with itself, and both round).
+Of these, `torch.compile` refuses `autograd.gradient_penalty` and `physics_residual`, as documented
+(double backward). Not flagged are what is planted in `language_models.filter_logits` (an element is
+compared with itself, and both round), nor a second write that `modules.bounded_embedding` skips.
 """
 
 from benchmarks.people.people_table import measure

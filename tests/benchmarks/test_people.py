@@ -84,24 +84,26 @@ def test_a_sample_is_judged_and_its_wrong_passes_are_flagged_by_name(name):
     assert not_flagged(planted) == []
 
 
-# What takes more than some seconds is left to the benchmark, and what `check` does not judge.
-SLOW = {
-    "autograd.manual_descent",
-    "autograd.checkpointed_stack",
-    "autograd.fine_tune_head",
-    "control_flow.edit_distance",
-    "control_flow.viterbi",
-    "control_flow.greedy_decode",
+# These are in the table of the benchmark, which says why.
+NOT_ASKED = {
+    "autograd.gradient_penalty",
+    "autograd.physics_residual",
+    "language_models.filter_logits",
+    "language_models.relative_bias",
+    "modules.bounded_embedding",
+    "modules.low_rank_linear",
 }
-REFUSED = {"autograd.gradient_penalty", "autograd.physics_residual"}  # double backward
+MANY = 49  # functions; the benchmark has all, and the time of CI is short
 
 
-def test_sixty_functions_are_judged_and_a_wrong_pass_for_each_is_flagged_by_name():
-    own = [name for name in names() if not name.startswith("transformers.")]
-    chosen = [name for name in own if name not in SLOW | REFUSED][:60]
+@pytest.mark.timeout(1200)  # minutes, on a machine that others use
+def test_many_functions_are_judged_and_a_wrong_pass_for_each_is_flagged_by_name():
+    chosen = [name for name in names() if name not in NOT_ASKED][:MANY]
     table = measure(chosen, ("as it is, in graphs", "a wrong pass"))
     assert table.deaths == []
     assert [answer for answer in table.given if answer.verdict != "holds"] == []
     assert {answer.function for answer in table.given} == set(chosen)
     assert [one.unusable for one in table.planted if one.unusable] == []
     assert [answer for planted in table.planted for answer in not_flagged(planted)] == []
+    kinds = {answer.kind for planted in table.planted for answer in planted.answers}
+    assert len(kinds) >= 10
