@@ -260,6 +260,16 @@ def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended(
             id="a number first",
         ),
         pytest.param(
+            "aot",
+            view(3, strides=(2,)),
+            """
+            aten.bernoulli_.float(x0)
+            v0 = torch.ops.aliasproof.strides.default(x0)
+            return (v0,)
+            """,
+            id="strides after a write through a view",
+        ),
+        pytest.param(
             "inductor-reinplace",
             view(1),
             """

@@ -95,7 +95,7 @@ def set_to_second_element(x: Tensor) -> None:
 
 def write_what_set_left(x: Tensor) -> Tensor:
     old = x.view(-1)
-    x.set_(x.clone())
+    torch.ops.aten.set_.source_Tensor(x, x.clone())
     return old.add_(1)
 
 

@@ -148,10 +148,9 @@ def after(owner: str, name: str, edit: Callable[[fx.Graph], None], **more: Any) 
 @contextlib.contextmanager
 def pattern(module: str, index: int, handler: str = "swapped") -> Iterator[None]:
     """A wrong pattern in one of the lists of patterns: sub is swapped. Its handler is so called."""
-    from torch._inductor import pattern_matcher
-    from torch._inductor.fx_passes import joint_graph, post_grad
+    from torch._inductor import fx_passes, pattern_matcher
 
-    lists = {"joint_graph": joint_graph, "post_grad": post_grad}[module]
+    lists = getattr(fx_passes, module)
     patterns = pattern_matcher.PatternMatcherPass(subsystem=f"{module}_passes")
 
     @pattern_matcher.register_graph_pattern(
@@ -327,8 +326,7 @@ PLANTED = (
         READ_LATER,
         P(after, POST, "remove_assert_ops", overwrite_operand),
     ),
-    Planted("post_grad: pass_pattern_2 (swapped)", SUB, P(pattern, "post_grad", 2)),
-    Planted("post_grad: pass_pattern_0", SUB, P(pattern, "post_grad", 0, "_")),
+    Planted("post_grad: pass_pattern_2", SUB, P(pattern, "post_grad", 2, "_")),
     Planted(
         "post_grad: post_grad_custom_post_pass (write_first)",
         WRITE,

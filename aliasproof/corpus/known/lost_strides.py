@@ -37,6 +37,7 @@ def mended(
     ]
     result = original(self, func, types, args, kwargs)
     for tensor, shape, strides in before:
+        torch._functionalize_sync(tensor)  # another mend writes through a view of it
         if tensor.shape == shape and tensor.stride() != strides:
             _give_strides(tensor, strides)
     return result

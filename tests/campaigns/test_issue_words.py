@@ -1,0 +1,212 @@
+"""What titles and issues say of a finding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aliasproof.campaigns.publish.headline import headline
+from aliasproof.campaigns.publish.issue_text import issue_text
+from aliasproof.campaigns.publish.user_level import Reproduced, of_target
+from aliasproof.corpus.known_bug import program_of, view
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.ordinary_syntax import with_short_names
+from tests.campaigns.test_user_level import CLEARED, PRINTED, RAISES, SHOWN, found
+
+TITLES = [
+    (Violation("values", "wrong value", "output 0"), "returns wrong values"),
+    (Violation("metadata", "wrong stride", "output 0"), "returns an output with wrong strides"),
+    (RAISES, "raises RuntimeError 'result type Long 12 can't be cast'"),
+    (Violation("metadata", "wrong size", "output 0"), "returns an output with a wrong size"),
+    (
+        Violation("aliasing", "lost alias between input and input", "input 0, input 1"),
+        "leaves two inputs that no longer share memory",
+    ),
+    (Violation("errors", "dies of signal 11", "call"), "dies of signal 11"),
+]
+
+
+@pytest.mark.parametrize(("violation", "does"), TITLES)
+def test_a_title_says_who_does_what_and_when(violation: Violation, does: str) -> None:
+    title = headline("aot:grad", violation, with_short_names(CLEARED))
+    assert title == f"AOTAutograd (grad) {does} after x.expand(3, 4).zero_()"
+
+
+@pytest.mark.parametrize(
+    ("blamed", "words"),
+    [
+        ("post_grad: remove_noop_ops", " (Inductor's post_grad pass remove_noop_ops)"),
+        ("AOTAutograd: RuntimeWrapper", " (AOTAutograd's RuntimeWrapper)"),
+        ("lowering of aten.add.Tensor", " (Inductor's lowering of aten.add.Tensor)"),
+        ("partitioner: fx_graph_cse", " (partitioner: fx_graph_cse)"),
+        ("AOTAutograd: functionalization", ""),
+        ("", ""),
+    ],
+)
+def test_a_title_names_the_pass_at_fault(blamed: str, words: str) -> None:
+    title = headline("inductor", TITLES[0][0], with_short_names(CLEARED), blamed)
+    assert title == f"torch.compile returns wrong values after x.expand(3, 4).zero_(){words}"
+
+
+@pytest.mark.parametrize(
+    ("blamed", "sentence"),
+    [
+        (
+            "post_grad: remove_noop_ops",
+            "It is right before Inductor's post_grad pass remove_noop_ops and wrong after it",
+        ),
+        ("scheduler: in-place buffers", "It is right with `inplace_buffers=False`"),
+        ("lowering of aten.add.Tensor", "It is right if it calls `aten.add.Tensor` of ATen."),
+        ("code generation", "All graphs are right, and the code that Inductor generates is wrong"),
+    ],
+)
+def test_an_issue_says_which_pass_is_at_fault(blamed: str, sentence: str) -> None:
+    finding = found(target="inductor", blamed=blamed)
+    text = issue_text(finding, Reproduced("import torch\n", "BUG: it"))
+    assert sentence in text
+    assert ("no generated code" in text) == blamed.startswith("post_grad")
+
+
+def test_an_issue_has_what_the_tracker_asks_for() -> None:
+    finding = found(
+        user_level={"aot_eager": "shows", "inductor": "does not show"},
+        graph="def forward(self, x):\n    return x\n",
+    )
+    text = issue_text(finding, Reproduced("import torch\n", SHOWN.output + "\nlogged by torch"))
+    title, *rest = text.splitlines()
+    assert title == (
+        "torch.compile(backend='aot_eager') returns wrong values after x.expand(3, 4).zero_()"
+    )
+    headings = [line for line in rest if line.startswith("### ")]
+    assert headings == ["### 🐛 Describe the bug", "### Error logs", "### Versions"]
+    for part in (
+        "```python\nimport torch\n```",
+        f"{PRINTED}\n```",
+        "eager has 0.0 in output 0 at index [1], the compiled function -2.0 (3 of 4 elements",
+        '- AOTAutograd alone: shows\n- `backend="aot_eager"`: shows',
+        "def forward(self, x):",
+        f"PyTorch version: {torch.__version__}",
+        "Values are compared exactly",
+    ):
+        assert part in text
+    assert "logged by torch" not in text
+
+
+WRITES = ("aten.mul_.Scalar(x0, 2)", "aten.set_.source_Tensor(x1, x0)", "aten.add_.Scalar(x0, 1)")
+
+
+@pytest.mark.parametrize(
+    ("writes", "said"),
+    [
+        (WRITES[1:], "after y.set_(x) and x.add_(1)"),
+        (WRITES, "after x.mul_(2), y.set_(x) and x.add_(1)"),
+        (
+            (*WRITES, "aten.neg_.default(x0)", "aten.tanh_.default(x0)", "aten.exp_.default(x0)"),
+            "after set_, tanh_ and exp_",
+        ),
+    ],
+)
+def test_a_title_names_all_writes_that_matter(writes: tuple[str, ...], said: str) -> None:
+    """`set_` came before the last write of a finding, and was not named."""
+    program = program_of("\n".join((*writes, "return ()")), view(2), view(2))
+    lost = Violation("aliasing", "lost alias between input and input", "input 0, input 1")
+    title = headline("aot", lost, with_short_names(program))
+    assert title == f"AOTAutograd leaves two inputs that no longer share memory {said}"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            (
+                "aten.add_.Scalar(x0, 1)\nv0 = aten.clone.default(x0)\n"
+                "torch.ops.aliasproof.add_twice.default(x0, v0)\nreturn ()"
+            ),
+            "after x.add_(1) and torch.ops.aliasproof.add_twice(x, x.clone())",
+        ),
+        (
+            (
+                "v0, v1 = aten._foreach_add.Scalar([x0, x1], 1)\naten.copy_.default(x0, v1)\n"
+                "aten.copy_.default(x1, v0)\nreturn ()"
+            ),
+            "after v0, v1 = torch._foreach_add([x, y], 1), x.copy_(v1) and y.copy_(v0)",
+        ),
+        (
+            (
+                "v0 = aten.alias.default(x0)\naten.set_.default(x0)\naten.add_.Scalar(v0, 1)\n"
+                "return ()"
+            ),
+            "after alias, set_ and add_",
+        ),
+        (
+            "v0 = aten.diagonal.default(x0)\naten.zero_.default(x0)\nreturn (v0,)",
+            "after x.diagonal() and x.zero_()",
+        ),
+        (
+            (
+                "v0 = aten.neg.default(x0)\nv1 = aten.view.default(x0, [-1])\n"
+                "aten.add_.Scalar(v1, 1)\nreturn v0, v1"
+            ),
+            "after v1 = x.view(-1) and v1.add_(1)",
+        ),
+    ],
+)
+def test_a_title_names_what_writes_and_what_it_uses(body: str, said: str) -> None:
+    """A custom operator writes, too, and `v0` says nothing to whoever reads the title alone."""
+    program = with_short_names(program_of(body, view(2, 2), view(2, 2)))
+    wrong = Violation("inputs", "input ends wrong", "input 0")
+    assert headline("aot", wrong, program).removesuffix(said).endswith(" in an input ")
+
+
+@pytest.mark.parametrize("literal", [False, True])
+def test_an_issue_says_that_gradients_are_off_where_its_script_needs_it(literal: bool) -> None:
+    """AOTAutograd keeps other writes in its graph then, and a maintainer would not guess it."""
+    script = of_target(found(), literal=literal).script
+    text = issue_text(found(), Reproduced(script, "BUG: it"))
+    said = "For this function, called under `torch.no_grad()`, AOTAutograd returns wrong values"
+    assert (said in text) == literal
+
+
+def test_sentences_follow_the_evidence() -> None:
+    """No sentence speaks of an output, or of values, where neither is wrong."""
+    lost = found(
+        program=program_of("\n".join((*WRITES[1:], "return ()")), view(2), view(2)),
+        oracle="aliasing",
+        kind="lost alias between input and input",
+        place="input 0, input 1",
+        evidence={},
+    )
+    text = issue_text(lost, Reproduced("import torch\n", "BUG: it"))
+    assert "output" not in text
+    assert "Values are compared" not in text
+    other = found(
+        oracle="metadata", kind="wrong stride", evidence={"eager": "[2]", "target": "[1]"}
+    )
+    text = issue_text(other, Reproduced("import torch\n", "BUG: it"))
+    assert "eager has [2] as stride of output 0, the compiled function [1]" in text
+
+
+def test_an_error_is_quoted_in_full_and_logged() -> None:
+    finding = found(oracle="errors", kind=RAISES.kind, place="call", evidence=RAISES.evidence)
+    output = "expected: no error\nactual:   RuntimeError: result\n  a stack\nBUG: it"
+    text = issue_text(finding, Reproduced("import torch\n", output))
+    assert "`result type Long 12 can't be cast`" in text
+    described, logs = text.split("### Error logs")
+    assert "a stack" not in described
+    assert "a stack" in logs
+    assert "#" not in text.splitlines()[0]
+
+
+def test_an_issue_says_that_the_bug_is_known() -> None:
+    text = issue_text(found(known="expand-inverse"), Reproduced("import torch\n", "BUG: it"))
+    assert "It is known: a write through expand adds up the copies" in text
+    assert "https://github.com/pytorch/pytorch/issues/197448" in text
+
+
+def test_an_issue_says_what_could_not_be_left_out() -> None:
+    text = issue_text(found(cause="write through expand"), Reproduced("import torch\n", "BUG: it"))
+    assert "The reduction could not leave out: write through expand." in text
+    error = found(
+        oracle="errors", kind=RAISES.kind, evidence=RAISES.evidence, cause="error in a.py: f"
+    )
+    assert "(`a.py: f`)" in issue_text(error, Reproduced("import torch\n", "BUG: it"))
