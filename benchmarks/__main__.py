@@ -23,6 +23,7 @@ from benchmarks import (
     models,
     pass_cost,
     people,
+    planning,
     reproducers,
     scenario_yield,
     sharing,
@@ -49,6 +50,7 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "models": lambda options: models.measure(options.only),
     "sharing": lambda options: sharing.measure(options.only),
     "people": lambda options: people.measure(options.only),
+    "planning": lambda options: planning.measure(options.only),
     "reproducers": lambda options: reproducers.measure(options.only),
 }
 NAMES = (*BENCHMARKS, *NAMED_ALONE)

@@ -1,0 +1,185 @@
+"""The graphs of `planning`: what optimizers, caches and layers allocate.
+
+Each is a function as people write it, with its inputs; weights are inputs, too. Functionalized, it
+is the graph that all planners get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Subject: TypeAlias = tuple[Callable[..., Any], tuple[Tensor, ...]]
+
+WIDTH, LENGTH, HEADS = 64, 32, 4
+
+
+def adamw() -> Subject:
+    """A step of AdamW on four parameters."""
+
+    def step(*tensors: Tensor) -> None:
+        for at in range(0, len(tensors), 4):
+            parameter, gradient, mean, square = tensors[at : at + 4]
+            parameter.mul_(1 - 1e-3 * 1e-2)
+            mean.lerp_(gradient, 0.1)
+            square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+            denominator = (square.sqrt() / 0.03).add_(1e-8)
+            parameter.addcdiv_(mean, denominator, value=-1e-2)
+
+    return step, tuple(torch.rand(WIDTH, WIDTH) for _ in range(16))
+
+
+def rows() -> Subject:
+    """Updates of the rows of a table, one after the other."""
+
+    def update(table: Tensor, change: Tensor) -> Tensor:
+        for row in range(8):
+            table[row].mul_(0.9).add_(change[row].exp() * 2)
+        return table.sum()
+
+    return update, (torch.rand(8, 256), torch.rand(8, 256))
+
+
+def swap() -> Subject:
+    """Two tensors change places."""
+
+    def exchange(one: Tensor, other: Tensor) -> None:
+        old = one.clone()
+        one.copy_(other)
+        other.copy_(old)
+
+    return exchange, (torch.rand(WIDTH, WIDTH), torch.rand(WIDTH, WIDTH))
+
+
+def gauss() -> Subject:
+    """Gaussian elimination, in place."""
+
+    def eliminate(matrix: Tensor) -> Tensor:
+        for row in range(matrix.shape[0] - 1):
+            factor = matrix[row + 1 :, row] / matrix[row, row]
+            matrix[row + 1 :] -= factor[:, None] * matrix[row]
+        return matrix.diagonal().prod()
+
+    return eliminate, (torch.rand(16, 16) + 16 * torch.eye(16),)
+
+
+def kv_cache() -> Subject:
+    """Attention of one new token to a cache, which gets its key and value."""
+
+    def attend(token: Tensor, weights: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        query, key, value = (token @ weights).view(HEADS, 1, 3, WIDTH // HEADS).unbind(2)
+        keys[:, 7:8] = key
+        values[:, 7:8] = value
+        scores = (query @ keys.transpose(1, 2)) / (WIDTH // HEADS) ** 0.5
+        return torch.softmax(scores, -1) @ values
+
+    cache = (HEADS, LENGTH, WIDTH // HEADS)
+    inputs = torch.rand(1, WIDTH), torch.rand(WIDTH, 3 * WIDTH), torch.rand(cache)
+    return attend, (*inputs, torch.rand(cache))
+
+
+def _normalized(x: Tensor, weight: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight
+
+
+def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    turned = torch.cat([-x[..., half:], x[..., :half]], -1)
+    return x * cosine + turned * sine
+
+
+def llama_block() -> Subject:
+    """RMSNorm, rotary attention, and a gated feed-forward layer."""
+
+    def block(x: Tensor, cosine: Tensor, sine: Tensor, *weights: Tensor) -> Tensor:
+        norm, qkv, out, norm_2, gate, up, down = weights
+        parts = (_normalized(x, norm) @ qkv).view(LENGTH, 3, HEADS, -1).permute(1, 2, 0, 3)
+        query, key = (_rotated(part, cosine, sine) for part in parts[:2])
+        scores = (query @ key.transpose(-1, -2)) / (WIDTH // HEADS) ** 0.5
+        mask = torch.full((LENGTH, LENGTH), float("-inf")).triu(1)
+        mixed = torch.softmax(scores + mask, -1) @ parts[2]
+        x = x + mixed.transpose(0, 1).reshape(LENGTH, WIDTH) @ out
+        inner = _normalized(x, norm_2)
+        return x + (functional.silu(inner @ gate) * (inner @ up)) @ down
+
+    rotary = (LENGTH, WIDTH // HEADS)
+    shapes = [(WIDTH,), (WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH,)]
+    shapes += [(WIDTH, 2 * WIDTH), (WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)]
+    x = torch.rand(LENGTH, WIDTH)
+    return block, (x, torch.rand(rotary), torch.rand(rotary), *map(torch.rand, shapes))
+
+
+def resnet_block() -> Subject:
+    """Two convolutions with batch norm in training, and a residual connection."""
+
+    def block(x: Tensor, *state: Tensor) -> Tensor:
+        first, second, *norms = state
+        y = functional.conv2d(x, first, padding=1)
+        y = functional.batch_norm(y, norms[0], norms[1], norms[2], norms[3], training=True)
+        y = functional.conv2d(functional.relu(y, inplace=True), second, padding=1)
+        y = functional.batch_norm(y, norms[4], norms[5], norms[6], norms[7], training=True)
+        y += x
+        return functional.relu(y, inplace=True)
+
+    kernels = torch.rand(16, 16, 3, 3), torch.rand(16, 16, 3, 3)
+    return block, (torch.rand(2, 16, 16, 16), *kernels, *(torch.rand(16) for _ in range(8)))
+
+
+def scan() -> Subject:
+    """A selective scan, as in Mamba: a state that is updated per step, and its outputs stacked."""
+
+    def run(x: Tensor, delta: Tensor, decay: Tensor, into: Tensor, out: Tensor) -> Tensor:
+        state = torch.zeros(WIDTH, 8)
+        outputs = []
+        for step in range(8):
+            state = torch.exp(delta[step][:, None] * decay) * state
+            state = state + (delta[step] * x[step])[:, None] * into[step]
+            outputs.append((state * out[step]).sum(-1))
+        return functional.silu(torch.stack(outputs))
+
+    inputs = torch.rand(8, WIDTH), torch.rand(8, WIDTH), -torch.rand(WIDTH, 8)
+    return run, (*inputs, torch.rand(8, 8), torch.rand(8, 8))
+
+
+def t5_layer() -> Subject:
+    """Attention with a relative position bias as in T5, and a feed-forward layer."""
+
+    def layer(x: Tensor, table: Tensor, buckets: Tensor, *weights: Tensor) -> Tensor:
+        norm, query, key, value, out, norm_2, inner, outer = weights
+        normal = _normalized(x, norm)
+        parts = [(normal @ w).view(LENGTH, HEADS, -1).transpose(0, 1) for w in (query, key, value)]
+        scores = parts[0] @ parts[1].transpose(1, 2)
+        scores += table[buckets].permute(2, 0, 1)
+        mixed = torch.softmax(scores, -1) @ parts[2]
+        x = x + mixed.transpose(0, 1).reshape(LENGTH, WIDTH) @ out
+        return x + torch.relu(_normalized(x, norm_2) @ inner) @ outer
+
+    square = (WIDTH, WIDTH)
+    shapes: list[tuple[int, ...]] = [(WIDTH,), square, square, square, square, (WIDTH,)]
+    shapes += [(WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)]
+    buckets = torch.randint(8, (LENGTH, LENGTH))
+    x = torch.rand(LENGTH, WIDTH)
+    return layer, (x, torch.rand(8, HEADS), buckets, *map(torch.rand, shapes))
+
+
+SUBJECTS: dict[str, Callable[[], Subject]] = {
+    "AdamW step": adamw,
+    "row updates": rows,
+    "swap": swap,
+    "Gaussian elimination": gauss,
+    "KV cache step": kv_cache,
+    "Llama block": llama_block,
+    "ResNet block": resnet_block,
+    "Mamba scan": scan,
+    "T5 layer": t5_layer,
+}
+
+
+def subjects(names: Sequence[str]) -> dict[str, Subject]:
+    """The graphs with these names."""
+    torch.manual_seed(0)
+    return {name: SUBJECTS[name]() for name in names}

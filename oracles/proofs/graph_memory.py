@@ -1,0 +1,191 @@
+"""The storages of a functional graph over time: which bytes are read until when.
+
+Everything is read off the metadata of the nodes (`node.meta["val"]`) and off schemas. Time is the
+position of a node. Nodes without a use do not count.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.oracles.forms import SCATTERS
+from aliasproof.oracles.location import Location, location_of
+from aliasproof.oracles.node_call import NodeCall, function_call, operator_call
+from aliasproof.programs.eager_call import tensors_in
+from aliasproof.programs.regions import Region
+from aliasproof.programs.schemas import Kind, facts
+
+aten = torch.ops.aten
+
+Times: TypeAlias = npt.NDArray[np.int64]
+NEVER = -1
+
+
+@dataclass(slots=True)
+class StorageUse:
+    """One storage: which bytes are read until when, and when they are overwritten at the end.
+
+    `source` is the node that allocates it; None for an input or a constant. `needed` are the bytes
+    of the tensor that it makes.
+    """
+
+    nbytes: int
+    source: fx.Node | None
+    born: int
+    dies: int
+    needed: npt.NDArray[np.bool_] = field(init=False)
+    last_read: Times = field(init=False)
+    written: Times = field(init=False)
+    returned: bool = False
+
+    def __post_init__(self) -> None:
+        self.needed = np.zeros(self.nbytes, np.bool_)
+        self.last_read = np.full(self.nbytes, NEVER, np.int64)
+        # Of its own only if it is an input.
+        self.written = np.full(self.nbytes if self.source is None else 0, NEVER, np.int64)
+
+
+class GraphMemory:
+    """The storages of a graph, its calls, and the copies of its epilogue.
+
+    Raises `ValueError` for symbolic sizes.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.memories: dict[int, StorageUse] = {}
+        self.calls: dict[fx.Node, NodeCall] = {}
+        self.copied: list[tuple[int, int, int]] = []  # (source, destination, time), as storages
+        self.position = {node: at for at, node in enumerate(graph.nodes)}
+        needed = _needed_nodes(graph)
+        for node in graph.nodes:
+            if node in needed:
+                self._note(node)
+
+    def _note(self, node: fx.Node) -> None:
+        at = self.position[node]
+        operands = [node] if node.target is operator.getitem else node.all_input_nodes
+        used = [tensor for operand in operands for tensor in tensors_in(operand.meta.get("val"))]
+        for tensor in used:
+            self.of(tensor).dies = at
+        if node.op == "output":
+            for tensor in used:
+                self._read(_located(tensor), at)
+                self.of(tensor).returned = True
+        elif node.op == "call_function" and node.target is not operator.getitem:
+            self._note_call(node, at)
+        for tensor in tensors_in(node.meta.get("val")):
+            if _storage(tensor) not in self.memories:
+                source = node if node.op == "call_function" else None
+                memory = StorageUse(_fixed(tensor.untyped_storage().nbytes()), source, at, at)
+                _bytes(memory.needed, _located(tensor).region)[...] = True
+                self.memories[_storage(tensor)] = memory
+
+    def _note_call(self, node: fx.Node, at: int) -> None:
+        call = self.calls[node] = _call_of(node)
+        is_view = isinstance(node.target, OpOverload) and facts(node.target).kind is Kind.VIEW
+        for operand in () if is_view else call.read:
+            kept = _stored_over(node) if node.target in SCATTERS and not operand.position else None
+            self._read(operand.location, at, kept)
+        if node.target is aten.set_.source_Tensor:
+            self.memories[call.operands[1].location.storage].returned = True
+        elif node.target is aten.copy_.default:
+            destination, source = call.operands[0].location, call.operands[1].location
+            memory = self.memories[destination.storage]
+            first = _bytes(memory.written, destination.region)
+            first[first == NEVER] = at
+            self.copied.append((source.storage, destination.storage, at))
+
+    def _read(self, location: Location, at: int, kept: Region | None = None) -> None:
+        """Note a read; the bytes of `kept` are not read."""
+        memory = self.memories[location.storage]
+        old = None if kept is None else _bytes(memory.last_read, kept).copy()
+        read = _bytes(memory.last_read, location.region)
+        # What is read after the epilogue has written it is another value.
+        if memory.source is None:
+            read[_bytes(memory.written, location.region) == NEVER] = at
+        else:
+            read[...] = at
+        if kept is not None:
+            _bytes(memory.last_read, kept)[...] = old
+
+    def of(self, tensor: torch.Tensor) -> StorageUse:
+        """The storage of a tensor."""
+        return self.memories[_storage(tensor)]
+
+    def last_reads(self, region: Region, storage: int) -> Times:
+        """When the bytes of a region are read for the last time."""
+        return _bytes(self.memories[storage].last_read, region)
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def _needed_nodes(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that matter: for an output, for what they write or draw, or for an effect."""
+    needed: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or _has_effect(node) or any(user in needed for user in node.users):
+            needed.add(node)
+    return needed
+
+
+def _has_effect(node: fx.Node) -> bool:
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    if not isinstance(node.target, OpOverload):
+        return True
+    known = facts(node.target)
+    return bool(known.writes) or known.random or not node.target._schema.returns
+
+
+def _call_of(node: fx.Node) -> NodeCall:
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
+    if isinstance(node.target, OpOverload):
+        return operator_call(node.target, node.target, args, kwargs, _located)
+    return function_call(args, kwargs, _located)
+
+
+def _stored_over(scatter: fx.Node) -> Region | None:
+    """The part of its base that a scatter stores over."""
+    args, kwargs = fx.node.map_arg(
+        (scatter.args, scatter.kwargs), lambda operand: operand.meta["val"]
+    )
+    names = [argument.name for argument in scatter.target._schema.arguments]  # type: ignore[union-attr]
+    given = dict(zip(names, args, strict=False)) | kwargs
+    base = given.pop("self")
+    del given["src"]
+    return _located(SCATTERS[scatter.target](base, **given)).region  # type: ignore[index]
+
+
+def _located(tensor: torch.Tensor) -> Location:
+    sizes = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+    if not all(isinstance(size, int) for size in sizes):
+        raise TypeError("the smallest peak is for fixed sizes; this graph has symbolic ones")
+    return location_of(tensor, _storage(tensor))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _fixed(size: Any) -> int:
+    if not isinstance(size, int):
+        raise TypeError("the smallest peak is for fixed sizes; this graph has symbolic ones")
+    return size
+
+
+def _bytes(of: npt.NDArray[Any], region: Region) -> npt.NDArray[Any]:
+    """The entries of the bytes of a region, as a view that can be written."""
+    shape, strides = (*region.sizes, region.itemsize), (*region.strides, 1)
+    if 0 in shape or not len(of):
+        return np.empty(0, of.dtype)
+    steps = [stride * of.itemsize for stride in strides]
+    return np.ndarray(shape, of.dtype, of.data, region.start * of.itemsize, steps)

@@ -1,0 +1,44 @@
+"""The benchmark of memory planning, at tiny sizes: no plan is better than the smallest peak."""
+
+import pytest
+
+from aliasproof.programs.errors import UserError
+from benchmarks import planning
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def measured() -> planning.Planning:
+    parts = (planning.DRAWN, planning.CHAIN, "swap")
+    return planning.measure(parts, programs=8, sizes=(12, 24))
+
+
+def test_the_smallest_peak_is_between_the_bound_and_the_plan(measured):
+    known = [plan for plan in measured.drawn if plan.smallest is not None]
+    assert known
+    for plan in known:
+        assert plan.smallest <= plan.planned.peak <= plan.functional.peak, plan.program
+
+
+def test_a_swap_needs_one_copy(measured):
+    (plan,) = measured.graphs
+    assert plan.at_least == plan.footprints["plan_memory"].peak == 64 * 64 * 4
+    assert plan.footprints["plan_memory"].calls == 1
+    # Its kernel reads both elements before it writes them.
+    assert plan.footprints["Inductor"].calls == 0
+
+
+def test_each_part_has_a_table(measured):
+    titles = [table.title for table in measured.tables()]
+    assert titles == [
+        "planning: drawn programs",
+        "planning: bytes at the peak / allocations",
+        "planning: seconds to plan a chain",
+    ]
+    assert [timing.nodes for timing in measured.timings[:2]] == [12, 24]
+
+
+def test_an_unknown_part_is_named():
+    with pytest.raises(UserError, match="unknown part 'nothing'"):
+        planning.measure(("nothing",))
