@@ -120,7 +120,7 @@ def parts_go_on(pick: Pick, scene: Scene) -> None:
 
 def dead_storages(pick: Pick, scene: Scene) -> None:
     """Tensors of several sizes die; a later one could be where an earlier one was."""
-    base = some(pick, scene, not_empty)
+    base = value = some(pick, scene, not_empty)
     sums: list[str] = []
     for _ in range(pick.integer(2, 4)):
         sizes = (pick.integer(1, 3), *(1,) * scene.values[base].dim())
@@ -197,7 +197,7 @@ def _row_stored(pick: Pick, scene: Scene, cache: str, row: str, at: int) -> str:
 def cache_with_new_rows(pick: Pick, scene: Scene) -> None:
     """A cache gets a row at a position, step by step; each step may read what is there by now."""
     first = some(pick, scene, has_rows)
-    cache = fresh(pick, scene, first) if pick.chance(40) else first
+    cache = before = fresh(pick, scene, first) if pick.chance(40) else first
     for _ in range(pick.integer(1, 3)):
         at = pick.integer(0, scene.values[cache].shape[0] - 1)
         row = scene.call("aten.slice.Tensor", Ref(cache), 0, at, at + 1)[0]
@@ -213,7 +213,7 @@ def cache_with_new_rows(pick: Pick, scene: Scene) -> None:
 
 def rolling_window(pick: Pick, scene: Scene) -> None:
     """A window drops its first row and gets a new one, step by step."""
-    first = window = some(pick, scene, has_rows)
+    first = window = row = some(pick, scene, has_rows)
     for _ in range(pick.integer(1, 3)):
         row = fresh(pick, scene, scene.call("aten.slice.Tensor", Ref(window), 0, 0, 1)[0])
         if pick.chance(60):

@@ -25,7 +25,8 @@ from aliasproof.reference_pass.calls.storages import operand_storages, value_of
 from aliasproof.reference_pass.candidates import Candidate, How
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.pipeline import CONDITIONS, plan_memory
+from aliasproof.reference_pass.memory_plan import plan_memory
+from aliasproof.reference_pass.pipeline import CONDITIONS
 from aliasproof.reference_pass.planning import buffers, offers, reuse
 from aliasproof.reference_pass.planning.buffers import Part
 from aliasproof.reference_pass.planning.joins import JOINS, Join, Store
@@ -277,6 +278,7 @@ def any_storage_has_room(held: torch.Tensor, value: torch.Tensor, offset: int) -
 
 def two_joins_share_a_buffer(join: Join, emit: Emitter) -> fx.Node:
     """Two concatenations of one layout are stored into the same buffer."""
+    node: fx.Node
     buffer = _buffer(join, emit)
     for node in emit.graph.nodes:
         if node is buffer:
