@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
 import z3
@@ -248,14 +247,12 @@ def _candidates(problem: Problem) -> Iterator[tuple[int, int]]:
         group[index] for index, value in enumerate(problem.values) if _partly_idle(problem, value)
     }
     idle |= {group[pair.value] for pair in problem.pairs if not _replaces(problem, pair)}
-    for index, storage in product(range(len(group)), repeat=2):
-        together = group[index] == group[storage]
-        if (
-            storage == index
-            or storage < index
-            and (together or idle & {group[index], group[storage]})
-        ):
-            yield index, storage
+    for index in range(len(group)):
+        yield index, index
+        for storage in range(index):
+            both = {group[index], group[storage]}
+            if len(both) == 1 or both & idle:
+                yield index, storage
 
 
 def _partly_idle(problem: Problem, value: Value) -> bool:
