@@ -22,6 +22,7 @@ from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.programs.execution import ProgramFunction, seed_generators
 from aliasproof.programs.program import Program
 from aliasproof.programs.trace import Trace
+from aliasproof.programs.undefined_arithmetic import Fill
 from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.reports.side_by_side import named_rows, value_text
 from aliasproof.targets.names import CHECKED
@@ -35,7 +36,7 @@ from aliasproof.trials.passes import first_wrong_pass
 from aliasproof.trials.trial import Case, EagerRun, Trial, run_eager
 from aliasproof.trials.value_search import Budget
 from aliasproof.user_code.call_arguments import check_arguments
-from aliasproof.user_code.comparable import Comparable
+from aliasproof.user_code.comparable import Comparable, Leaves
 from aliasproof.user_code.user_file import raised_text
 
 # A name, a target, or a pass or backend of the caller.
@@ -142,6 +143,11 @@ def prepare(
     opaque = frozenset(comparable.function.opaque)
     if opaque:
         notes.append(_opaque_reason(opaque))
+    if comparable.function.fill is not None:
+        notes.append(
+            "a cast meets values that its integer dtype does not have, which is undefined; the"
+            " function leaves the same whatever the cast stores for them"
+        )
     if eager.trace is not None and eager.trace.unwatched:
         notes.append(
             f"what {', '.join(eager.trace.unwatched)} does was not watched: whether it is defined"
@@ -249,7 +255,10 @@ def _run_eager(case: Case, file: Path | None) -> EagerResult:
         first, trace = run_eager(case)
         again, _ = run_eager(case)
     except Rejected as undefined:
-        return _eager_result(None, Trace(), f"it is undefined in eager: {undefined}")
+        runs = _filled_runs(case)
+        if not runs:
+            return _eager_result(None, Trace(), f"it is undefined in eager: {undefined}")
+        (first, trace), (again, _) = runs[:2]
     raised = None if first.error is None else raised_text(first.error, file)
     if first.error is not None:
         # Some functions raise only under the dispatch mode that watches the eager run. For
@@ -267,6 +276,24 @@ def _run_eager(case: Case, file: Path | None) -> EagerResult:
         )
         return _eager_result(first, trace, reason, raised)
     return _eager_result(first, trace, None, raised)
+
+
+def _filled_runs(case: Case) -> list[EagerRun]:
+    """Runs with other values where a cast is undefined; none if what they leave differs."""
+    if not isinstance(case.function, Leaves):
+        return []
+    runs = []
+    try:
+        for fill in Fill:
+            case.function.fill = fill
+            runs.append(run_eager(case))
+            differs = judge(Contract(), runs[0].observation, *runs[-1]).violations
+            if differs or runs[-1].observation.error is not None:
+                raise Rejected("what an undefined cast leaves is used")
+    except Rejected:
+        case.function.fill = None
+        return []
+    return runs
 
 
 def _eager_result(

@@ -14,6 +14,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.definedness_note import definedness_note
+from aliasproof.planned_memory import ObservedGraph, memory_plan
 from aliasproof.programs.devices import CPU, on_device
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.execution import as_graph
@@ -27,6 +28,7 @@ from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views
+from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace
 from aliasproof.reference_pass.regions import Size, known, same_strides
 from aliasproof.reference_pass.reinplace import Decision, decisions
@@ -50,9 +52,10 @@ def explain(
     inputs: object = (),
     views: Views = "alias",
     *,
+    plan: bool = False,
     file: Path | None = None,
 ) -> Explanation:
-    """Functionalize and reinplace a function, and record each step.
+    """Functionalize and reinplace a function, or plan its memory, and record each step.
 
     A `Program` brings its own inputs. `file` is the file of the function: errors then name their
     line in it. Raises `UserError` if the function cannot be captured as a graph, or if the pass
@@ -70,41 +73,53 @@ def explain(
         else:
             captured, comparable = _captured_graph(function, inputs)
             inputs, paths = comparable.inputs, comparable.names
-            notes += _capture_notes(comparable)
-            code = _source_of(function)
-        note = definedness_note(captured, inputs)
-        notes += [] if note is None else [note]
+            notes, code = _capture_notes(comparable), _source_of(function)
+        notes += filter(None, [note := definedness_note(captured, inputs)])
         program = graph_lines(captured, inputs, paths)
     except Refused as refused:
         raise UserError(f"the reference pass refuses it: {refused}") from refused
     # Tracing runs the user's code, so any exception can come out of it.
     except Exception as error:
         raise UserError(f"it cannot be traced: {raised_text(error, file)}") from error
-    functional, reinplaced = _graphs(captured, inputs, views, note)
-    one, other = (graph_lines(graph, inputs, paths) for graph in (functional, reinplaced))
-    made = tuple(map(_shown_decision, decisions(reinplaced)))
-    return Explanation(code, program, one, other, made, tuple(notes))
+    graphs = _graphs(captured, inputs, views, note, plan=plan)
+    made = tuple(map(_shown_decision, decisions(graphs[-1])))
+    observed = [_observed(graph, inputs, paths) for graph in graphs]
+    lines = program, observed[0].lines, observed[-1].lines
+    planned = memory_plan(observed, made) if plan else None
+    return Explanation(code, *lines, made, tuple(notes), planned)
 
 
-def explain_file(path: Path, names: tuple[str, str], views: Views) -> Explanation:
+def explain_file(
+    path: Path, names: tuple[str, str], views: Views, *, plan: bool = False
+) -> Explanation:
     """The same for the program, or the function of these names, in a user's file."""
 
     def action(given: UserFunction | Program) -> Explanation:
         if isinstance(given, Program):
-            return explain(given, views=views)
-        return explain(given.function, given.inputs, views, file=path)
+            return explain(given, views=views, plan=plan)
+        return explain(given.function, given.inputs, views, plan=plan, file=path)
 
     return apply_to(path, FileNames(*names), action)
 
 
 def _graphs(
-    captured: fx.GraphModule, inputs: Sequence[torch.Tensor], views: Views, note: str | None
-) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The functional and the reinplaced graph. `note` says why a refusal may be expected."""
+    captured: fx.GraphModule,
+    inputs: Sequence[torch.Tensor],
+    views: Views,
+    note: str | None,
+    *,
+    plan: bool,
+) -> list[fx.GraphModule]:
+    """The functional graph, the reinplaced one, and with `plan` the planned one.
+
+    `note` says why a refusal may be expected.
+    """
     try:
         functional = functionalize(captured, *inputs, views=views)
-        # Reinplacing changes the graph that it gets, and both graphs are shown.
-        return functional, reinplace(copy.deepcopy(functional), *inputs)
+        # The passes change the graph that they get, and all graphs are shown.
+        passes = (reinplace, plan_memory) if plan else (reinplace,)
+        rewritten = [rewrite(copy.deepcopy(functional), *inputs) for rewrite in passes]
+        return [functional, *rewritten]
     except Refused as refused:
         why = "" if note is None else f"; {note}"
         raise UserError(f"the reference pass refuses it: {refused}{why}") from refused
@@ -152,9 +167,15 @@ def graph_lines(
 
     `paths` are those by which the function reaches the inputs.
     """
-    placeholders = graph_module.graph.find_nodes(op="placeholder")
-    path_of = dict(zip(placeholders, paths, strict=False))
-    return tuple(_lines(graph_module.graph, analyse(graph_module, inputs, EAGER), path_of))
+    return _observed(graph_module, inputs, paths).lines
+
+
+def _observed(
+    graph_module: fx.GraphModule, inputs: Sequence[object], paths: Sequence[str]
+) -> ObservedGraph:
+    graph, analysis = graph_module.graph, analyse(graph_module, inputs, EAGER)
+    path_of = dict(zip(graph.find_nodes(op="placeholder"), paths, strict=False))
+    return ObservedGraph(graph, analysis, tuple(_lines(graph, analysis, path_of)))
 
 
 def _lines(
@@ -279,4 +300,4 @@ def _shown_decision(decision: Decision) -> ShownDecision:
         for how, condition, reason in decision.refused
     )
     how = None if decision.how is None else decision.how.value
-    return ShownDecision(decision.node, decision.op, how, tuple(refused))
+    return ShownDecision(decision.node, decision.op, how, tuple(refused), decision.into)

@@ -28,7 +28,7 @@ def inductor_footprint(
     """The allocations of a function compiled by Inductor, with its memory planning or without."""
     torch._dynamo.reset()
     with mock.patch.object(AsyncCompile, "cpp_pybinding", _no_kernel):
-        settings = {"memory_planning": planning, "fx_graph_cache": False}
+        settings: dict[str, Any] = {"memory_planning": planning, "fx_graph_cache": False}
         compiled = torch.compile(function, backend="inductor", options=settings)
         with torch.no_grad():
             _, (source, *others) = run_and_get_code(compiled, *[t.clone() for t in inputs])

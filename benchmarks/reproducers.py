@@ -86,7 +86,8 @@ def _shown(folder: Path, finding: Finding) -> AskedAgain:
         ran.shown and shows(violation, ran.output),
         control.ending == "exits 0",
         # Code of a user has no issue for PyTorch's tracker.
-        not issue.exists() or _quotes(issue.read_text(encoding="utf-8"), script, ran.output),
+        not issue.exists()
+        or quotes(issue.read_text(encoding="utf-8"), script, ran.output, silent=finding.silent),
     )
 
 
@@ -122,5 +123,12 @@ def _run(script: str) -> Confirmation:
         return confirm(path)
 
 
-def _quotes(issue: str, script: str, output: str) -> bool:
-    return script.strip() in issue and printed_by(output).strip() in issue
+def quotes(issue: str, script: str, output: str, *, silent: bool) -> bool:
+    """Whether an issue has the script and what that printed."""
+    printed = printed_by(output).strip()
+    if silent:
+        return script.strip() in issue and printed in issue
+    # The rest of a long message is in the section for error logs, as far as it has room.
+    starts = ("expected:", "actual:", "BUG: ")
+    lines = [line for line in printed.splitlines() if line.startswith(starts)]
+    return script.strip() in issue and "\n".join(lines) in issue

@@ -20,9 +20,18 @@ DYNAMO = "Dynamo"
 AOT_AUTOGRAD = "AOTAutograd"
 FUNCTIONALIZATION = "functionalization"
 REINPLACING = "reinplacing"
+MEMORY_PLANNING = "memory planning"
 GRAPH_PASSES = "graph passes"
 CODE_GENERATION = "code generation"
-LAYERS = (DYNAMO, AOT_AUTOGRAD, FUNCTIONALIZATION, REINPLACING, GRAPH_PASSES, CODE_GENERATION)
+LAYERS = (
+    DYNAMO,
+    AOT_AUTOGRAD,
+    FUNCTIONALIZATION,
+    REINPLACING,
+    MEMORY_PLANNING,
+    GRAPH_PASSES,
+    CODE_GENERATION,
+)
 
 
 @dataclass(frozen=True, slots=True)

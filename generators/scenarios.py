@@ -11,6 +11,7 @@ from aliasproof.generators.scenarios_of_custom_operators import CUSTOM_SCENARIOS
 from aliasproof.generators.scenarios_of_generated_code import CODE_SCENARIOS
 from aliasproof.generators.scenarios_of_graph_passes import GRAPH_PASS_SCENARIOS
 from aliasproof.generators.scenarios_of_inputs import INPUT_SCENARIOS
+from aliasproof.generators.scenarios_of_planning import PLANNING_SCENARIOS
 from aliasproof.generators.scenarios_of_reinplacing import REINPLACING_SCENARIOS
 from aliasproof.generators.scenarios_of_views import VIEW_SCENARIOS
 
@@ -36,4 +37,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     *GRAPH_PASS_SCENARIOS,
     *CODE_SCENARIOS,
     *CUSTOM_SCENARIOS,
+    *PLANNING_SCENARIOS,
 )

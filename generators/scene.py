@@ -19,7 +19,7 @@ from aliasproof.programs.definedness import ALLOCATES, Undefined, Watch
 from aliasproof.programs.execution import call, seed_generators
 from aliasproof.programs.program import Argument, Input, Instruction, Program, Storage
 from aliasproof.programs.regions import Region, overlap
-from aliasproof.programs.schemas import facts, resolve
+from aliasproof.programs.schemas import Kind, facts, resolve
 from aliasproof.programs.storage_bytes import bytes_of
 from aliasproof.programs.values import input_tensors
 
@@ -185,8 +185,10 @@ class Scene:
         except (Undefined, *EAGER_ERRORS) as reason:
             self.counts.note_dropped(op, reason)
             raise NoChoice from reason
-        for storage, length in zip(known, lengths, strict=True):
-            _fill_from(storage, length)
+        # An `out=` that is too short is lengthened, and written to its end.
+        if facts(resolve(op)).kind is not Kind.OUT:
+            for storage, length in zip(known, lengths, strict=True):
+                _fill_from(storage, length)
         if op.split(".")[1] in ALLOCATES:
             for result in results:
                 _fill_from(result.untyped_storage(), 0)

@@ -13,7 +13,7 @@ from aliasproof.programs.custom_operators import NAMESPACE
 from aliasproof.programs.definedness import Watch
 from aliasproof.programs.devices import finish
 from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
-from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.execution import ProgramFunction, leaving_forward_levels
 from aliasproof.programs.regions import Region
 from aliasproof.programs.schemas import is_composite, resolve
 from aliasproof.programs.storage_bytes import bytes_of
@@ -76,7 +76,7 @@ def observe(
     # `detach` makes a view with metadata of its own, so `t_` on the input leaves it.
     observation = Observation(inputs, [tensor.detach() for tensor in inputs])
     try:
-        with torch.no_grad(), within or nullcontext():
+        with torch.no_grad(), leaving_forward_levels(), within or nullcontext():
             observation.outputs = pytree.tree_leaves(function(*inputs))
         # An error of a kernel belongs to this run, not to the next one.
         finish((*inputs, *observation.outputs))
@@ -103,7 +103,7 @@ def observe_eager(
         Undefined: The function is undefined in eager.
 
     """
-    watch = Watch(inputs)
+    watch = Watch(inputs, fill=getattr(function, "fill", None))
     watch.trace.captured = getattr(function, "captured", None)
     watch.trace.is_program = isinstance(function, ProgramFunction)
     if isinstance(function, ProgramFunction):

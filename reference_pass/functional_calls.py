@@ -46,7 +46,7 @@ def functional_call_of(env: Environment, node: fx.Node, effect: Effect) -> None:
         return
     call = WritingCall.of(env, node)
     refuse_two_writes(call)
-    write_results(env, node, effect, computed(env, call))
+    write_results(env, call, effect, computed(env, call))
 
 
 # --- calls that write nothing ---------------------------------------------------------------------
@@ -125,17 +125,16 @@ def called_on_copies(env: Environment, call: WritingCall) -> fx.Node:
     return env.noted(env.emit.call(on_copies, call.op, *args, **kwargs))
 
 
-def write_results(env: Environment, node: fx.Node, effect: Effect, new: fx.Node) -> None:
+def write_results(env: Environment, call: WritingCall, effect: Effect, new: fx.Node) -> None:
     """Define the fresh results of a call, and write the others to what the program writes."""
-    op: Any = node.target
-    several, fresh = len(op._schema.returns) > 1, facts(op).fresh
+    several, fresh = len(call.op._schema.returns) > 1, facts(call.op).fresh
     returned = effect.value if several else (effect.value,)
     results = picked(env, new) if isinstance(new.meta["val"], tuple) else [new]
     for result, index in zip(results, fresh, strict=False):
-        env.define(node, effect, returned[index], result)
+        env.define(call.node, effect, returned[index], result)
     contents = [leaf for result in results[len(fresh) :] for leaf in _tensors(env, result)]
-    writes = zip(WritingCall.of(env, node).views, contents, strict=True)
-    for view, value in sorted(writes, key=lambda write: has_lazy_bits(write[0])):
+    stores = zip(call.views, contents, strict=True)
+    for view, value in sorted(stores, key=lambda store: has_lazy_bits(store[0])):
         view.storage.write(view, value)
 
 

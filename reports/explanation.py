@@ -10,8 +10,15 @@ from rich.console import Console
 
 from aliasproof.programs.printing import source
 from aliasproof.programs.program import Program
-from aliasproof.reports.console import print_code, print_exactly, print_heading, print_lines
+from aliasproof.reports.console import (
+    FILE_WIDTH,
+    print_code,
+    print_exactly,
+    print_heading,
+    print_lines,
+)
 from aliasproof.reports.program_code import print_program
+from aliasproof.reports.storage_timeline import TIMELINE_LEGEND, MemoryPlan
 
 LEGEND = "A letter names a storage. Each graph has its own letters. ! marks a write."
 NOTHING_DECIDED = (
@@ -77,12 +84,16 @@ class ShownRefusal:
 
 @dataclass(frozen=True, slots=True)
 class ShownDecision:
-    """How an op is in place, None if it is not, and the ways that were refused before."""
+    """How an op is in place, None if it is not, and the ways that were refused before.
+
+    `into` names the nodes in whose memory its results are.
+    """
 
     node: str
     op: str
     how: str | None
     refused: tuple[ShownRefusal, ...]
+    into: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         head = f"{self.node} = {self.op}"
@@ -99,6 +110,7 @@ class ShownDecision:
             "op": self.op,
             "in_place": self.how is not None,
             "how": self.how,
+            "into": list(self.into),
             "refused": list(map(asdict, self.refused)),
         }
 
@@ -107,23 +119,35 @@ class ShownDecision:
 class Explanation:
     """What the reference pass does to a program, and why.
 
-    `code` is the program, or the source of a user's function; None if there is no source.
+    `code` is the program, or the source of a user's function; None if there is no source. With a
+    `plan`, the decisions are those of planning, and `rewritten` is the planned graph; else, the
+    reinplaced one.
     """
 
     code: Program | str | None
     program: tuple[NodeLine, ...]
     functional: tuple[NodeLine, ...]
-    reinplaced: tuple[NodeLine, ...]
+    rewritten: tuple[NodeLine, ...]
     decisions: tuple[ShownDecision, ...]
     notes: tuple[str, ...] = ()
+    plan: MemoryPlan | None = None
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """The graphs and the decisions as text, by title."""
-        return {
+        """The graphs, and the decisions or the plan, as text by title."""
+        return self.parts_within(FILE_WIDTH)
+
+    def parts_within(self, width: int) -> Mapping[str, str]:
+        """The same, with timelines of at most `width` columns."""
+        graphs = {
             "ATen calls": graph_text(self.program),
             "functional graph": graph_text(self.functional),
-            "reinplaced graph": graph_text(self.reinplaced),
+        }
+        if self.plan is not None:
+            planned = {"planned graph": graph_text(self.rewritten)}
+            return graphs | planned | dict(self.plan.parts(width))
+        return graphs | {
+            "reinplaced graph": graph_text(self.rewritten),
             "decisions": "\n".join(map(str, self.decisions)) or NOTHING_DECIDED,
         }
 
@@ -150,13 +174,15 @@ def print_explanation(console: Console, name: str, explanation: Explanation) -> 
     """Print the program, its graphs, and the decisions."""
     print_lines(console, f"{name} in torch {torch.__version__}", "bold")
     print_lines(console, LEGEND, "dim")
+    if explanation.plan is not None:
+        print_lines(console, TIMELINE_LEGEND, "dim")
     if explanation.code is not None:
         print_heading(console, "program")
         if isinstance(explanation.code, Program):
             print_program(console, explanation.code)
         else:
             print_code(console, explanation.code)
-    for title, text in explanation.parts.items():
+    for title, text in explanation.parts_within(console.width).items():
         print_heading(console, title)
         print_exactly(console, text)
 
@@ -164,11 +190,14 @@ def print_explanation(console: Console, name: str, explanation: Explanation) -> 
 def explanation_json(explanation: Explanation) -> dict[str, object]:
     """The explanation as JSON values."""
     code = source(explanation.code) if isinstance(explanation.code, Program) else explanation.code
+    rewritten = "reinplaced" if explanation.plan is None else "planned"
+    plan = {} if explanation.plan is None else {"plan": explanation.plan.to_json()}
     return {
         "torch": torch.__version__,
         "notes": list(explanation.notes),
         "program": {"source": code, "graph": list(map(asdict, explanation.program))},
         "functional": list(map(asdict, explanation.functional)),
-        "reinplaced": list(map(asdict, explanation.reinplaced)),
+        rewritten: list(map(asdict, explanation.rewritten)),
         "decisions": [decision.to_json() for decision in explanation.decisions],
+        **plan,
     }

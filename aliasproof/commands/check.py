@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -124,4 +126,23 @@ def _print_check(
         write_json({"file": str(path)} | check_json(checked))
     else:
         printer.end(checked)
+        if (
+            wrong := next((it for it in checked.results.values() if it.violated), None)
+        ) is not None:
+            print_notes([f"for a short program that shows it: {_reduction(request, wrong.target)}"])
     return checked
+
+
+def _reduction(request: CheckRequest, target: str) -> str:
+    """The command that reduces what a check found wrong."""
+    (function, inputs), (rtol, atol) = request.names, request.tolerance
+    options = {
+        "--target": (target, None),
+        "--function": (function, "program"),
+        "--inputs": (inputs, "inputs"),
+        "--device": (request.device, None),
+        "--rtol": (rtol, None),
+        "--atol": (atol, None),
+    }
+    given = [(name, str(value)) for name, (value, default) in options.items() if value != default]
+    return shlex.join(["aliasproof", "minimize", str(request.path), *itertools.chain(*given)])

@@ -18,18 +18,27 @@ Views = Annotated[
         help="Views in the functional graph: view ops, or view-copy ops.",
     ),
 ]
+Plan = Annotated[
+    bool,
+    typer.Option(
+        "--plan",
+        help="Plan the memory: where each result is, the peak, and a timeline of the storages.",
+    ),
+]
 
 
 def explain(
     file: File,
     views: Views = "alias",
+    plan: Plan = False,
     function: FunctionName = "program",
     inputs: InputsName = "inputs",
     json: Json = False,
 ) -> None:
     """Show a program, its functional graph and its reinplaced graph.
 
-    For each op, say why it is in place or why not.
+    For each op, say why it is in place or why not. With --plan, its planned graph, and where each
+    result is.
 
     Exit status: 0, or 2 for bad input and for programs that the reference pass refuses.
     """
@@ -40,7 +49,8 @@ def explain(
     from aliasproof.trials.worker import quiet_torch
 
     quiet_torch()
-    explanation = explaining.explain_file(file, (function, inputs), explaining.VIEWS[views])
+    names = function, inputs
+    explanation = explaining.explain_file(file, names, explaining.VIEWS[views], plan=plan)
     print_notes(explanation.notes)
     if json:
         write_json({"file": str(file), "views": views} | explanation_json(explanation))

@@ -11,6 +11,7 @@ from aliasproof.faults import (
     metadata_faults,
     mutation_faults,
     output_faults,
+    planning_faults,
     random_faults,
     value_faults,
     view_faults,
@@ -34,6 +35,7 @@ FAULTS: dict[str, Fault] = {
         metadata_faults,
         random_faults,
         mutation_faults,
+        planning_faults,
     )
     for fault in module.FAULTS
 }

@@ -15,7 +15,7 @@ from aliasproof.faults.fault import (
     instead_of_entries,
     weaker_noop_rule,
 )
-from aliasproof.reference_pass.calls.operator_forms import facts
+from aliasproof.reference_pass.calls.operator_forms import facts, writes
 from aliasproof.reference_pass.calls.storages import encoding, same_view, storage_of
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.liveness import is_view, stored_over
@@ -85,9 +85,7 @@ def returned_view_is_dropped(graph_module: fx.GraphModule) -> None:
 def _merge(graph_module: fx.GraphModule) -> None:
     first: dict[tuple[object, str], fx.Node] = {}
     for node in list(graph_module.graph.nodes):
-        if node.op != "call_function" or (
-            isinstance(node.target, OpOverload) and facts(node.target).writes
-        ):
+        if node.op != "call_function" or writes(node.target):
             continue
         # Arguments are compared as text, in which an operand is its name.
         earlier = first.setdefault((node.target, f"{node.args} {node.kwargs}"), node)

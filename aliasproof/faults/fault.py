@@ -2,7 +2,7 @@
 
 Each fault is one small function. The function gives the fault its name, and its docstring is the
 summary. It either rewrites the graph after a stage, or replaces one function of `reference_pass`
-while the passes run. Everything else is as in the target `reference`.
+while the passes run. Everything else is as in the target `reference`, or `reference-planned`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from aliasproof.reference_pass.pipeline import (
     remove_noops,
     update_metadata,
 )
-from aliasproof.targets.reference import CONTRACT, staged
+from aliasproof.targets.reference import CONTRACT, REFERENCE, staged
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import untraced
 
@@ -49,13 +49,14 @@ class Fault:
     """A wrong pass.
 
     `source` is the PyTorch issue that the fault re-creates, or the rule of the reference pass that
-    it breaks.
+    it breaks. `right` is the target without the fault.
     """
 
     name: str
     summary: str
     source: str
     make: Make = field(repr=False)
+    right: Target = field(default=REFERENCE, repr=False)
 
     @property
     def target(self) -> Target:
@@ -74,7 +75,8 @@ class Passes:
     `functional` rewrites the graph after functionalization, `plain` after no-ops are removed, and
     `reinplaced` after reinplacing. The metadata is updated after the first two, as a careful pass
     would do. `rules` are the decisions of functionalization, `noop_rules` those of removing no-ops,
-    `conditions` those of reinplacing. All passes run inside the context `within`.
+    `conditions` those of reinplacing. `last` is the last pass: reinplacing, or memory planning. All
+    passes run inside the context `within`.
     """
 
     functional: Rewrite = _left_alone
@@ -83,6 +85,7 @@ class Passes:
     rules: Rules = RULES
     noop_rules: Sequence[NoOpRule] = NOOP_RULES
     conditions: Sequence[Condition] = CONDITIONS
+    last: Callable[..., fx.GraphModule] = reinplace
     within: Context = contextlib.nullcontext
 
     def __call__(self, function: Function, inputs: Inputs) -> Build:
@@ -93,7 +96,7 @@ class Passes:
             functional = _rewritten(functional, self.functional)
             plain = remove_noops(copy.deepcopy(functional), rules=self.noop_rules)
             plain = _rewritten(plain, self.plain)
-            reinplaced = reinplace(copy.deepcopy(plain), conditions=self.conditions)
+            reinplaced = self.last(copy.deepcopy(plain), conditions=self.conditions)
             self.reinplaced(reinplaced)
             reinplaced.recompile()
         return staged(functional, plain, reinplaced)

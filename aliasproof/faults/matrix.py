@@ -30,7 +30,6 @@ from aliasproof.generators.strategies import sample
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.oracles.verdict import Report, Verdict
 from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.targets.reference import REFERENCE
 from aliasproof.targets.target import Target
 from aliasproof.trials.examination import Examination, examine
 from aliasproof.trials.trial import Case, EagerRun, run_eager
@@ -163,7 +162,8 @@ def row_of(
     name: str, seed: int, most_programs: int = MOST_PROGRAMS, further: int = FURTHER
 ) -> FaultRow:
     """One row of the matrix."""
-    return row_of_target(fault_named(name).target, seed, most_programs, further, right=REFERENCE)
+    fault = fault_named(name)
+    return row_of_target(fault.target, seed, most_programs, further, right=fault.right)
 
 
 def row_of_target(

@@ -19,18 +19,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.programs.custom_operators import NAMESPACE, READS_AGAIN, READS_LOCATION
 from aliasproof.programs.data_dependence import is_data_dependent
-from aliasproof.programs.eager_call import EagerCall, tensors_in
+from aliasproof.programs.eager_call import EagerCall, storage_shown_next, tensors_in
 from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
 from aliasproof.programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
 from aliasproof.programs.higher_order import eager_steps
-from aliasproof.programs.indexed_stores import replaced_elements, stores_twice
+from aliasproof.programs.indexed_stores import replaced_elements, replaces_elements, stores_twice
 from aliasproof.programs.regions import Region, covers, overlap, overlaps_itself
 from aliasproof.programs.rounded_numbers import rounds_a_number
 from aliasproof.programs.rounding_tables import moves, rounds_again
 from aliasproof.programs.schemas import Kind, has_fake_kernel
 from aliasproof.programs.stored_values import same_values, value_stored
 from aliasproof.programs.trace import InputLocation, StridedChains, Trace
-from aliasproof.programs.undefined_arithmetic import ARITHMETIC
+from aliasproof.programs.undefined_arithmetic import ARITHMETIC, Fill, converts_out_of_range
 from aliasproof.programs.uninitialised import UninitialisedMemory
 from aliasproof.programs.wrong_kernels import WRONG_KERNELS
 
@@ -178,13 +178,16 @@ class Watch(TorchDispatchMode):
 
     It leaves what happened in `trace`. It follows a higher-order operator into what that calls.
     Without `traces`, it only decides what is undefined, in less time, and the trace stays empty.
+    With a `fill`, a cast may meet values that its integer dtype does not have.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, inputs: Sequence[torch.Tensor] = (), *, traces: bool = True) -> None:
+    def __init__(
+        self, inputs: Sequence[torch.Tensor] = (), *, traces: bool = True, fill: Fill | None = None
+    ) -> None:
         super().__init__()
-        self._traces = traces
+        self._traces, self._fill = traces, fill
         self.trace = Trace(tuple(map(InputLocation.of, inputs)))
         # Inputs that share a storage may read it as different dtypes from the start.
         dtypes = {(tensor.untyped_storage()._cdata, tensor.dtype): tensor for tensor in inputs}
@@ -212,10 +215,11 @@ class Watch(TorchDispatchMode):
         call = EagerCall.of(op, args, kwargs)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.only_read):
             self.trace.differentiates = True
-        expected, mistake = None, None
+        expected, mistake, unrepresentable = None, None, None
         try:
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
+            unrepresentable = None if self._fill is None else self._fill.where(call)
             self._note_operands(call)
         except Rejected:
             raise
@@ -223,6 +227,8 @@ class Watch(TorchDispatchMode):
             mistake = reason
         # A rule fails on arguments that make no sense. Eager then raises a better error here.
         result = op(*args, **kwargs)
+        if self._fill is not None and unrepresentable is not None:
+            self._fill.store(result, unrepresentable)
         if mistake is not None:
             raise _watch_failed(op, mistake) from mistake
         try:
@@ -269,7 +275,7 @@ class Watch(TorchDispatchMode):
         steps = one_by_one(call)
         for rule in RULES:
             reason = next(filter(None, map(rule, steps)), None)
-            if reason is None:
+            if reason is None or (rule is converts_out_of_range and self._fill is not None):
                 continue
             # Our own operators say what they do with arguments that overlap each other.
             if call.op.namespace == NAMESPACE and rule in _BETWEEN_ARGUMENTS:
@@ -295,7 +301,7 @@ class Watch(TorchDispatchMode):
         if is_view or not self._uninitialised:
             return
         # A store by index replaces elements, and reads none.
-        stored = replaced_elements(call.op.overloadpacket, call.arguments) is not None
+        stored = replaces_elements(call.op.overloadpacket, call.arguments)
         if any(map(self._uninitialised.shown_by, call.only_read if stored else call.read())):
             raise Undefined(f"{call.op} reads memory that was never written")
 
@@ -303,7 +309,7 @@ class Watch(TorchDispatchMode):
         """Look at the operands as they are before the call, which may overwrite them."""
         reshapes = torch.Tag.inplace_view in call.op.tags
         if reshapes:
-            self._before_resize = _storage_shown_next(call).nbytes()
+            self._before_resize = storage_shown_next(call).nbytes()
         if not self._traces:
             return
         if reshapes:
@@ -320,9 +326,10 @@ class Watch(TorchDispatchMode):
             if resized.nbytes() > self._before_resize:
                 self._uninitialised.note_resize(resized, self._before_resize)
             return
-        for tensor in call.written if self._uninitialised else ():
+        if self._uninitialised and call.written:
             elements = replaced_elements(call.op.overloadpacket, call.arguments)
-            self._uninitialised.note_write(tensor, elements)
+            for tensor in call.written:
+                self._uninitialised.note_write(tensor, elements)
         if call.op.overloadpacket.__name__ in ALLOCATES:
             for tensor in returned:
                 self._uninitialised.note_allocation(tensor)
@@ -372,15 +379,6 @@ class Watch(TorchDispatchMode):
             if storage._cdata not in counted:
                 counted.add(storage._cdata)
                 self.trace.nbytes += storage.nbytes()
-
-
-def _storage_shown_next(call: EagerCall) -> torch.UntypedStorage:
-    """The storage that a tensor shows after `set_` or `resize_`, which may lengthen it."""
-    source = call.arguments.get("source", call.written[0])
-    shown: torch.UntypedStorage = (
-        source.untyped_storage() if isinstance(source, torch.Tensor) else source
-    )
-    return shown
 
 
 def _operands_overlap(call: EagerCall) -> bool:

@@ -71,3 +71,12 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
     elif isinstance(value, dict):
         for element in value.values():
             yield from tensors_in(element)
+
+
+def storage_shown_next(call: EagerCall) -> torch.UntypedStorage:
+    """The storage that a tensor shows after `set_` or `resize_`, which may lengthen it."""
+    source = call.arguments.get("source", call.written[0])
+    shown: torch.UntypedStorage = (
+        source.untyped_storage() if isinstance(source, torch.Tensor) else source
+    )
+    return shown

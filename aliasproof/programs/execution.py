@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import fx
+from torch.autograd import forward_ad
 
 from aliasproof.programs.program import Argument, Instruction, Program, Ref
 from aliasproof.programs.schemas import resolve
@@ -28,6 +29,24 @@ def seed_generators() -> None:
     torch.default_generator.manual_seed(SEED)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(SEED)
+
+
+@contextlib.contextmanager
+def leaving_forward_levels() -> Iterator[None]:
+    """Leave the level of forward-mode autograd that what runs here enters, if it raises.
+
+    A graph that Dynamo captured enters and leaves a level by two calls, and an error between them
+    keeps the level. Torch has one level at most, so no `torch.func.jvp` would run afterwards.
+    """
+    within = forward_ad._current_level >= 0
+    try:
+        yield
+    except BaseException:
+        if not within:
+            with contextlib.suppress(RuntimeError):  # no level was kept
+                torch._C._exit_dual_level(level=0)
+            forward_ad._current_level = -1
+        raise
 
 
 def run(program: Program, tensors: Tensors) -> tuple[torch.Tensor, ...]:

@@ -23,6 +23,10 @@ def stores_twice(packet: object, arguments: dict[str, Any]) -> bool:
 def _index_put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
     if arguments.get("accumulate"):
         return None  # a sum has the same value in any order, up to rounding
+    indices = [index for index in arguments["indices"] if index is not None]
+    # A mask names each element once. Without dimensions, no kernel of `index` takes it.
+    if len(indices) == 1 and indices[0].dtype in (torch.bool, torch.uint8):
+        return None
     chosen: torch.Tensor = aten.index.Tensor(
         _element_numbers(arguments["self"]), arguments["indices"]
     )
@@ -84,17 +88,22 @@ INDEXED_STORES: dict[object, PositionsRule] = {
 StoredElements: TypeAlias = Callable[[torch.Tensor, dict[str, Any]], object]
 
 
+def replaces_elements(packet: object, arguments: dict[str, Any]) -> bool:
+    """True for a store by index in place that reads nothing of its destination."""
+    # A sum, or a product, reads what is there.
+    sums = arguments.get("accumulate") or arguments.get("reduce") is not None
+    return packet in _STORES_IN_PLACE and not sums
+
+
 def replaced_elements(packet: object, arguments: dict[str, Any]) -> torch.Tensor | None:
     """A mask of the elements that a call in place replaces; it leaves the others as they are.
 
     None for a call that reads its destination, and for one that is no store by index.
     """
-    store = _STORES_IN_PLACE.get(packet)
-    # A sum, or a product, reads what is there.
-    if store is None or arguments.get("accumulate") or arguments.get("reduce") is not None:
+    if not replaces_elements(packet, arguments):
         return None
     mask = torch.zeros_like(arguments["self"], dtype=torch.bool)
-    store(mask, arguments)
+    _STORES_IN_PLACE[packet](mask, arguments)
     return mask
 
 

@@ -6,6 +6,7 @@ Each rule takes a call that is about to run and says what is wrong with it, or N
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 
 import torch
 
@@ -17,6 +18,13 @@ aten = torch.ops.aten
 
 def converts_out_of_range(call: EagerCall) -> str | None:
     """A call casts NaN, infinity or a value out of range to an integer: undefined in C++."""
+    if _unrepresentable(call) is None:
+        return None
+    return "converts a value that the integer dtype cannot represent"
+
+
+def _unrepresentable(call: EagerCall) -> torch.Tensor | None:
+    """Where a call casts a value that the integer dtype does not have; None if nowhere."""
     if call.op is aten.copy_.default:
         source, dtype = call.arguments["src"], call.arguments["self"].dtype
     elif call.op is aten._to_copy.default:
@@ -31,9 +39,29 @@ def converts_out_of_range(call: EagerCall) -> str | None:
     limits = torch.iinfo(dtype)
     # Truncation keeps values between `min - 1` and `max + 1` in range. NaN fails both comparisons.
     inside = (values > float(limits.min) - 1) & (values < float(limits.max + 1))
-    if bool(inside.all()):
-        return None
-    return "converts a value that the integer dtype cannot represent"
+    return None if bool(inside.all()) else ~inside
+
+
+class Fill(Enum):
+    """What a cast stores for values that its integer dtype does not have.
+
+    C++ allows any number there. So a function that leaves the same with each of these is defined:
+    it does not use them, as where `torch.where` chooses others.
+    """
+
+    LOWEST = "lowest"
+    HIGHEST = "highest"
+    ZERO = "zero"
+
+    def where(self, call: EagerCall) -> torch.Tensor | None:
+        """Where a call that is about to run casts such values; None if nowhere."""
+        return _unrepresentable(call)
+
+    def store(self, result: torch.Tensor, elements: torch.Tensor) -> None:
+        """Exchange these elements of what the cast returned."""
+        limits = torch.iinfo(result.dtype)
+        number = {Fill.LOWEST: limits.min, Fill.HIGHEST: limits.max, Fill.ZERO: 0}[self]
+        result.masked_fill_(elements, number)
 
 
 def quotient_is_out_of_range(call: EagerCall) -> str | None:

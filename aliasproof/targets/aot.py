@@ -74,6 +74,8 @@ CONTRACT = Contract(
         clauses.OVERLAPPING_INPUT,
         clauses.DATA_DEPENDENT_SHAPE,
         clauses.SET_TO_PLACE,
+        clauses.MEMORY_LEFT_BY_SET,
+        clauses.GROWTH_BESIDE_VIEWS,
         Refusal(
             "overlapping inputs of different dtypes",
             r"does not yet handle input mutations on views with different dtypes",

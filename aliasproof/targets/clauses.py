@@ -12,6 +12,7 @@ from aliasproof.oracles.contract import (
     changes_metadata,
     comes_from_expand,
     depends_on_data,
+    differentiates,
     has_no_fake_kernel,
     is_merged,
     overlapping_writes_come_from_expand,
@@ -56,6 +57,20 @@ SET_TO_PLACE = Refusal(
     r'|Attempted to set the storage of a tensor on device "meta" to a storage on different device',
     "functionalization supports set_ with a tensor alone, and Dynamo breaks the graph"
     " at set_ with an offset (torch/_dynamo/variables/tensor.py, pytorch/pytorch#111554)",
+    changes_metadata,
+)
+MEMORY_LEFT_BY_SET = Refusal(
+    "write to memory that set_ took from a tensor",
+    r"cannot mutate tensors with frozen storage",
+    "functionalization bans writes to the memory that x had before x.set_(y)"
+    " (FunctionalTensorWrapper::set__impl in aten/src/ATen/FunctionalTensorWrapper.cpp)",
+    changes_metadata,
+)
+GROWTH_BESIDE_VIEWS = Refusal(
+    "resize_ to a larger size beside views",
+    r"Attempted to resize a view tensor to a larger size",
+    "functionalization bans it, as the error says (Note [resize_() in functionalization pass] in"
+    " aten/src/ATen/FunctionalTensorWrapper.cpp)",
     changes_metadata,
 )
 NO_OVERLAP_ERROR = Waiver(
@@ -110,6 +125,13 @@ DISPUTED_EXPAND = Dispute(
     " that compilers should support them (pytorch/pytorch#152425), and track wrong results as bugs"
     " (#114302 closed, #197448 open)",
     comes_from_expand,
+)
+DOUBLE_BACKWARD = Refusal(
+    "double backward",
+    r"torch\.compile with aot_autograd does not currently support double backward",
+    "a compiled backward pass cannot be differentiated again, as the error says"
+    " (_double_backward in torch/_functorch/_aot_autograd/runtime_wrappers.py)",
+    differentiates,
 )
 # Dynamo splits a function where it must, and then the second part gets views as inputs.
 MIXED_BASES = Refusal(

@@ -111,6 +111,8 @@ CONTRACT = Contract(
         AUTOGRAD_INSIDE,
         CUSTOM_WRITE,
         clauses.SET_TO_PLACE,
+        clauses.MEMORY_LEFT_BY_SET,
+        clauses.GROWTH_BESIDE_VIEWS,
     ),
     disputes=(clauses.DISPUTED_EXPAND,),
 )

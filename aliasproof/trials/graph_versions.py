@@ -174,7 +174,7 @@ def _pattern_name(frame: FrameType) -> str:
     """The pattern that matched, in parentheses, as far as its handler tells."""
     handler = getattr(frame.f_locals.get("entry"), "handler", None)
     name = getattr(handler, "__name__", "")
-    return f" ({name})" if name else ""
+    return f" ({name})" if name.strip("_") else ""
 
 
 def _observed_name(frame: FrameType) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.programs.errors import UserError
+from aliasproof.programs.undefined_arithmetic import Fill
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.target import Function, UserRun
 from aliasproof.user_code.call_arguments import CallArguments
@@ -67,7 +68,8 @@ class Leaves:
     `gradients`, autograd runs within; if `recorded`, it runs within what is compiled, since it does
     where the user calls the function. The last `captured` tensors are no arguments of the function.
     `output_names` are the names of what the last run returned, and `opaque` collects the types of
-    leaves that cannot be compared; such a leaf becomes the name of its type.
+    leaves that cannot be compared; such a leaf becomes the name of its type. With a `fill`, eager
+    casts values that an integer dtype does not have: the function is known not to use them.
     """
 
     surroundings: Surroundings
@@ -77,6 +79,7 @@ class Leaves:
     captured: int = 0
     output_names: tuple[str, ...] = ()
     opaque: set[str] = field(default_factory=set)
+    fill: Fill | None = None
 
     @property
     def constants(self) -> frozenset[int]:
@@ -122,7 +125,7 @@ class Leaves:
             function = copied.function if compiler is None else compiler(copied.function)
             before = dict(copied.leaves())  # afterwards, since a compiler marks a module
             with recording, self._replacing(replaced, compiled=compiler is not None):
-                returned = function(*copied.arguments.args, **copied.arguments.kwargs)
+                returned = replace(copied, function=function).call()
             after = dict(copied.leaves())
         for index, leaf in parameters.items():
             if _is_elsewhere(leaf, passed[index]):  # the function assigned `.data`, or called `t_`

@@ -13,6 +13,7 @@ import itertools
 import sys
 import types
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import torch
 
@@ -97,6 +98,16 @@ def _has_attributes(value: object) -> bool:
 def is_library(module: str) -> bool:
     """Whether a module belongs to Python, torch, numpy or this project, not to the user."""
     return module.partition(".")[0] in _LIBRARIES
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module belongs to a package that was installed, so it is not edited.
+
+    Its instances have parts. Its globals do not count: logs, caches and threads of a package change
+    with what runs, and say nothing of the function.
+    """
+    path = getattr(sys.modules.get(module), "__file__", None)
+    return path is not None and bool({"site-packages", "dist-packages"} & {*Path(path).parts})
 
 
 def _attributes(value: object) -> Iterator[tuple[str, object]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import enum
 import functools
 import random
 import types
@@ -21,7 +22,7 @@ import torch
 
 from aliasproof.targets.target import Function
 from aliasproof.user_code.call_arguments import CallArguments
-from aliasproof.user_code.object_graph import PLAIN, is_library, leaves, objects
+from aliasproof.user_code.object_graph import PLAIN, is_installed, is_library, leaves, objects
 
 # Leaves with a state of their own.
 _COPIED = (*PLAIN, set, bytearray, np.ndarray, torch.Generator, random.Random, np.random.Generator)
@@ -146,11 +147,16 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
             for name, item in vars(value).items():
                 if name not in vars(made) and not callable(item):
                     setattr(made, name, copy.deepcopy(item, memo))
-        return made
     # An object of a user's class may refuse to be copied in any way. Then all runs share it; if
     # they change it, two eager runs differ, and nothing is judged.
     except Exception:  # noqa: BLE001 - see above
         return value
+    # So may one whose class copies something else, such as a dict that changes its keys.
+    return made if _paths(made) == _paths(value) else value
+
+
+def _paths(value: object) -> list[str]:
+    return [path for path, _ in leaves(value)]
 
 
 def _is_small(variable: Variable) -> bool:
@@ -209,6 +215,9 @@ def _user_classes(kind: type) -> list[type]:
 
 def _variables_of(owner: types.FunctionType | type) -> Iterator[Variable]:
     if isinstance(owner, type):
+        # An enum refuses to exchange a member.
+        if is_installed(owner.__module__) or issubclass(owner, enum.Enum):
+            return
         for name, value in vars(owner).items():
             # Other attributes are code, or belong to the machinery of the class.
             if not name.startswith("__") and isinstance(value, _STATE):
@@ -219,8 +228,9 @@ def _variables_of(owner: types.FunctionType | type) -> Iterator[Variable]:
         with contextlib.suppress(ValueError):  # the cell is empty
             _ = cell.cell_contents
             yield Variable(name, cell)
-    # The globals and defaults of torch are not the user's.
-    if is_library(str(owner.__globals__.get("__name__", ""))):
+    # The globals and defaults of torch and of installed packages are not the user's.
+    module = str(owner.__globals__.get("__name__", ""))
+    if is_library(module) or is_installed(module):
         return
     for name in _defaults(owner):
         yield Variable(name, owner)

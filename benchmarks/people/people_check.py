@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import warnings
 from collections.abc import Callable, Sequence
@@ -77,6 +78,11 @@ def as_it_is(name: str) -> list[GivenAnswer]:
     return given_answers(name, default_targets())
 
 
+def in_graphs(name: str) -> list[GivenAnswer]:
+    """The answers through the default targets that generate no code."""
+    return given_answers(name, [target for target in default_targets() if target != "inductor"])
+
+
 def under_right_passes(name: str) -> list[GivenAnswer]:
     """The answers about a function under passes that change no result."""
     return given_answers(name, RIGHT_PASSES)
@@ -111,6 +117,10 @@ def _lines(result: TargetResult) -> list[str]:
 # --- wrong passes ---------------------------------------------------------------------------------
 
 
+# Few functions have a graph in which these change something.
+RARE_KINDS = ("dropped_operator", "merged_random_calls", "reordered_random_calls")
+
+
 @dataclass(slots=True)
 class GraphNote:
     """A right pass that notes the graph that it gets, and the arguments of its first call."""
@@ -132,8 +142,13 @@ class GraphNote:
             self.given.inputs = plain_run.copies(args)
 
 
-def under_wrong_passes(name: str, kinds: Sequence[str] = tuple(KINDS)) -> PlantedAnswers:
-    """Plant a mistake of each kind, where it changes the result of a plain run, and check that."""
+def under_wrong_passes(
+    name: str, kinds: Sequence[str] = tuple(KINDS), most: int = len(KINDS)
+) -> PlantedAnswers:
+    """Plant a mistake of each kind, where it changes the result of a plain run, and check that.
+
+    So for the first `most` kinds that change it.
+    """
     expected, graphs = eager_run(name), list[GivenGraph]()
     if different := differences(expected, compiled_run(name, None, graphs)):
         return PlantedAnswers(name, unusable=f"torch.compile differs from eager in {different[0]}")
@@ -145,7 +160,15 @@ def under_wrong_passes(name: str, kinds: Sequence[str] = tuple(KINDS)) -> Plante
         note = GraphNote()
         check_target(prepared, of_value(note))
         found = (_planted(name, kind, expected, graphs, note.given, prepared) for kind in kinds)
-        return PlantedAnswers(name, [answer for answer in found if answer is not None])
+        changing = (answer for answer in found if answer is not None)
+        return PlantedAnswers(name, list(itertools.islice(changing, most)))
+
+
+def under_one_wrong_pass(name: str) -> PlantedAnswers:
+    """The answer to one mistake; functions that follow each other begin with other kinds."""
+    usual = [kind for kind in KINDS if kind not in RARE_KINDS]
+    first = names().index(name) % len(usual)
+    return under_wrong_passes(name, (*RARE_KINDS, *usual[first:], *usual[:first]), most=1)
 
 
 def _planted(
@@ -196,8 +219,10 @@ def _sites(
 
 PASSES: dict[str, Callable[[str], Any]] = {
     "as it is": as_it_is,
+    "as it is, in graphs": in_graphs,
     "right passes": under_right_passes,
     "wrong passes": under_wrong_passes,
+    "a wrong pass": under_one_wrong_pass,
 }
 
 

@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aliasproof.processes.isolation import Limits, start_server
+from aliasproof.processes.isolation import Limits
 from aliasproof.processes.outcome import Death, Raised, Returned
-from aliasproof.processes.pool import Pool, RemoteCall
-from aliasproof.programs.errors import UserError
 from benchmarks.people import people_check
-from benchmarks.people.people_check import PASSES, GivenAnswer, PlantedAnswers
+from benchmarks.people.people_check import GivenAnswer, PlantedAnswers
 from benchmarks.people.people_functions import names as all_names
 from benchmarks.people.planted_kinds import KINDS
 from benchmarks.people.planted_passes import RIGHT_PASSES
 from benchmarks.tables import Table
+from benchmarks.worker_processes import Key, WorkerCalls, require_known
 
 LIMITS = Limits(seconds=600.0, nbytes=6 * 2**30)
-_PROCESSES = 2
-_CALLS_PER_PROCESS = 20  # Dynamo and the files that were loaded keep memory
+CALLS = WorkerCalls(people_check.__name__, "begin", "answer", LIMITS, renewal=20)
+TABLES = ("as it is", "right passes", "wrong passes")  # without the shorter forms for tests
+WRONG_PASSES = ("wrong passes", "a wrong pass")
 WRONG = "WRONG"
 
 
@@ -102,41 +102,27 @@ def _reasons(answers: Sequence[GivenAnswer]) -> Iterator[str]:
             yield f"  {answer.verdict}: {answer.function}, {answer.target}: {reason}"
 
 
-def measure(names: Sequence[str] = (), passes: Sequence[str] = tuple(PASSES)) -> PeopleTable:
+def measure(names: Sequence[str] = (), passes: Sequence[str] = TABLES) -> PeopleTable:
     """Check these functions, or all of them: as they are, under right and under wrong passes.
 
     Raises `UserError` for unknown names.
     """
     known = all_names()
-    if unknown := [name for name in names if name not in known]:
-        raise UserError(f"no function '{unknown[0]}' in benchmarks/people")
+    require_known(names, known, "function", "people")
     keys = [(name, what) for what in passes for name in names or known]
-    start_server([people_check.__name__])
-    pool = Pool(
-        RemoteCall("", f"{people_check.__name__}:begin"),
-        LIMITS,
-        _PROCESSES,
-        renewal=_CALLS_PER_PROCESS,
-    )
-    answers: dict[tuple[str, str], Any] = {}
+    answers: dict[Key, Any] = {}
     deaths = []
-    with pool.at_work():
-        for key in keys:
-            pool.submit(RemoteCall(key, f"{people_check.__name__}:answer", key))
-        while pool.pending:
-            ended, outcome = pool.take()
-            assert isinstance(ended, tuple)
-            if isinstance(outcome, Raised):
-                deaths.append(f"  {', '.join(ended)}: {outcome.error!r}")
-            elif isinstance(outcome, Death):
-                deaths.append(f"  {', '.join(ended)}: {outcome.step} {outcome.describe()}")
-            else:
-                assert isinstance(outcome, Returned)
-                answers[ended] = outcome.value
-            print(f"{len(answers)} of {len(keys)}: {', '.join(ended)}", flush=True)
-    given, right = (
-        [one for key in keys if key[1] == what for one in answers.get(key, ())]
-        for what in ("as it is", "right passes")
+    for key, outcome in CALLS.outcomes({key: key for key in keys}):
+        if isinstance(outcome, Raised):
+            deaths.append(f"  {', '.join(key)}: {outcome.error!r}")
+        elif isinstance(outcome, Death):
+            deaths.append(f"  {', '.join(key)}: {outcome.step} {outcome.describe()}")
+        else:
+            assert isinstance(outcome, Returned)
+            answers[key] = outcome.value
+        print(f"{len(answers)} of {len(keys)}: {', '.join(key)}", flush=True)
+    given, right, wrong = (
+        [one for key in keys if key[1] in kinds for one in answers.get(key, ())]
+        for kinds in (("as it is", "as it is, in graphs"), ("right passes",), WRONG_PASSES)
     )
-    wrong = [answers[key] for key in keys if key[1] == "wrong passes" and key in answers]
     return PeopleTable(given, right, wrong, deaths)

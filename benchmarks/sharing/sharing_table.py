@@ -6,18 +6,16 @@ import collections
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aliasproof.processes.isolation import Limits, start_server
+from aliasproof.processes.isolation import Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
-from aliasproof.processes.pool import Pool, RemoteCall
-from aliasproof.programs.errors import UserError
 from benchmarks.sharing import beside_eager
 from benchmarks.sharing.beside_eager import MODES, SharingAnswer, SharingResult
 from benchmarks.tables import Table
+from benchmarks.worker_processes import Key, WorkerCalls, require_known
 
 BACKENDS = ("aot_eager", "aliasproof")
 LIMITS = Limits(seconds=120.0, nbytes=6 * 2**30)
-_PROCESSES = 2
-_CALLS_PER_PROCESS = 50  # Dynamo and the caches of fakes keep memory
+CALLS = WorkerCalls(beside_eager.__name__, "prepare", "named_result", LIMITS, renewal=50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,37 +60,25 @@ def measure(names: Sequence[str] = (), seed: int = 0) -> SharingTable:
     The seed decides the values, and the order of the calls. Raises `UserError` for unknown names.
     """
     known = beside_eager.programs()
-    if unknown := [name for name in names if name not in known]:
-        raise UserError(f"no program '{unknown[0]}' in benchmarks/sharing")
+    require_known(names, known, "program", "sharing")
     keys = [
         (name, backend, mode) for name in names or known for backend in BACKENDS for mode in MODES
     ]
-    start_server([beside_eager.__name__])
-    pool = Pool(
-        RemoteCall("", f"{beside_eager.__name__}:prepare"),
-        LIMITS,
-        _PROCESSES,
-        renewal=_CALLS_PER_PROCESS,
-    )
-    results: dict[tuple[str, ...], SharingResult] = {}
-    with pool.at_work():
-        for key in keys:
-            pool.submit(RemoteCall(key, f"{beside_eager.__name__}:named_result", (*key, seed)))
-        while pool.pending:
-            ended, outcome = pool.take()
-            assert isinstance(ended, tuple)
-            results[ended] = result = _result(ended, outcome)
-            print(f"{len(results)} of {len(keys)}: {', '.join(ended)}: {result.answer}", flush=True)
+    results: dict[Key, SharingResult] = {}
+    for key, outcome in CALLS.outcomes({key: (*key, seed) for key in keys}):
+        results[key] = result = _result(key, outcome)
+        print(f"{len(results)} of {len(keys)}: {', '.join(key)}: {result.answer}", flush=True)
     return SharingTable([results[key] for key in keys])
 
 
-def _result(key: tuple[str, str, str], outcome: Outcome) -> SharingResult:
+def _result(key: Key, outcome: Outcome) -> SharingResult:
     """The result of a call to `named_result` for this program, backend and mode."""
     if isinstance(outcome, Raised):
         raise outcome.error  # of this benchmark, since what programs raise is a result
     if isinstance(outcome, Death):
         text = f"{outcome.step}: {outcome.describe()}"
-        return SharingResult(*key, str(SharingAnswer.RAISES), [text])
+        program, backend, mode = key
+        return SharingResult(program, backend, mode, str(SharingAnswer.RAISES), [text])
     assert isinstance(outcome, Returned)
     result: SharingResult = outcome.value
     return result

@@ -27,6 +27,7 @@ def expand_constants(graph_module: fx.GraphModule) -> None:
 
     Leaves the new nodes without metadata.
     """
+    is_changed = False
     for node in graph_module.graph.find_nodes(op="call_function", target=aten.full_like.default):
         if not node.users or not all(_takes_one_element(user, node) for user in node.users):
             continue
@@ -45,7 +46,9 @@ def expand_constants(graph_module: fx.GraphModule) -> None:
             user.replace_input_with(node, expanded)
             note_strides(user, noted.get)
         graph_module.graph.erase_node(node)
-    graph_module.recompile()
+        is_changed = True
+    if is_changed:  # it takes as long as a small pass
+        graph_module.recompile()
 
 
 def _takes_one_element(user: fx.Node, constant: fx.Node) -> bool:
@@ -59,6 +62,8 @@ def _takes_one_element(user: fx.Node, constant: fx.Node) -> bool:
 
 def _is_one_loop(item: tuple[fx.Node, ...], constant: fx.Node) -> bool:
     """True if the kernel runs over all operands as over one dimension, on a CPU."""
+    if any("val" not in node.meta for node in item):  # one operand repeats an element already
+        return False
     values = [node.meta["val"] for node in item]
     if any(value._has_symbolic_sizes_strides for value in values):
         return False

@@ -193,7 +193,7 @@ class _Splitting:
         """True if the epilogue returns or writes a value, or a view of it, and detaches it not."""
         return any(
             user is self.output
-            or user in self.writes
+            or user.target in EPILOGUE
             or (
                 user in self.later
                 and user.target is not aten.detach.default
@@ -212,8 +212,8 @@ class _Splitting:
         written: dict[fx.Node, fx.Node] = {}  # inputs as they can be written
         for node in self.functional.graph.nodes:
             if node in self.later:
-                destination = node.args[0] if node in self.writes else None
-                if isinstance(destination, fx.Node) and node.target is aten.copy_.default:
+                if node.target is aten.copy_.default:
+                    destination: Any = node.args[0]
                     self._writable(destination, graph, copies, written)
                     operands = {**copies, destination: written[destination]}
                     graph.node_copy(node, operands.__getitem__).target = store
@@ -276,17 +276,24 @@ def _parts_to_write(
     return {node: taken(node) for node in operands if is_view(node)}
 
 
-def with_contents(layout: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
-    """The functional `copy`: new memory with the layout of one tensor, the contents of another."""
+def with_contents(
+    layout: torch.Tensor, contents: torch.Tensor, strides: Sequence[int] | None = None
+) -> torch.Tensor:
+    """The functional `copy`: new memory with the layout of one tensor, the contents of another.
+
+    `strides` are those of the layout in eager. The fakes of AOTAutograd may have them wrong.
+    """
     memory = torch.empty_strided(
-        layout.shape, layout.stride(), dtype=layout.dtype, device=layout.device
+        layout.shape, strides or layout.stride(), dtype=layout.dtype, device=layout.device
     )
     return memory.copy_(contents)
 
 
-def overwritten_with(old: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+def overwritten_with(
+    old: torch.Tensor, contents: torch.Tensor, strides: Sequence[int] | None = None
+) -> torch.Tensor:
     """The functional `copy` for a `copy_` of the program."""
-    return overwriting(old, with_contents(old, contents))
+    return overwriting(old, with_contents(old, contents, strides))
 
 
 def _differentiable(node: fx.Node, copy: fx.Node) -> None:
@@ -295,6 +302,10 @@ def _differentiable(node: fx.Node, copy: fx.Node) -> None:
     in_place = node.meta.get(WRITTEN_IN_PLACE)
     if op is aten.copy.default:
         copy.target = overwritten_with if in_place else with_contents
+        layout: Any = node.args[0]
+        strides = layout.meta["val"].stride()
+        if all(isinstance(stride, int) for stride in strides):  # others are symbols of our trace
+            copy.args = (*copy.args, strides)
     elif op is on_copies:
         copy.target = opaque_call
     elif in_place and op in COMPARISONS:

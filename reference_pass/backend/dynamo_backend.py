@@ -37,7 +37,7 @@ from aliasproof.reference_pass.backend.partitioning import (
     partition,
 )
 from aliasproof.reference_pass.capture.aten_graphs import composites_of_eager, differentiable_lstm
-from aliasproof.reference_pass.eager.history import LostHistory
+from aliasproof.reference_pass.eager.history import LostHistory, lost_where_torch_raises
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.functionalize import Views
 from aliasproof.reference_pass.pipeline import PipelineOptions
@@ -90,7 +90,8 @@ def _compile(
     # AOTAutograd takes wrappers apart itself.
     if has_wrappers(graph_module) or not (may_write(graph_module) or is_beyond_aot(graph_module)):
         try:
-            return _differentiated(options, graph_module, example_inputs)
+            with lost_where_torch_raises():
+                return _differentiated(options, graph_module, example_inputs)
         except LostHistory as reason:
             _log.info("not compiled: %s", reason)
             return graph_module

@@ -20,7 +20,7 @@ def may_write(graph_module: fx.GraphModule) -> bool:
     """True unless it is known that a graph writes no tensor.
 
     Dynamo has run its graph on fakes, and each write counts as a new version of the fake that it
-    wrote. Calls of ATen operators say what they write.
+    wrote, but for those of a call on lists. Calls of ATen operators say what they write.
     """
     if any(map(may_write, _children(graph_module).values())):
         return True
@@ -29,7 +29,16 @@ def may_write(graph_module: fx.GraphModule) -> bool:
         return any(writes(node.target) for node in nodes)
     values = [node.meta.get("example_value", _UNKNOWN) for node in nodes]
     tensors = tensors_in([node.meta.get("example_value") for node in graph_module.graph.nodes])
-    return any(value is _UNKNOWN for value in values) or any(x._version for x in tensors)
+    if any(value is _UNKNOWN for value in values) or any(map(_writes_a_list, nodes)):
+        return True
+    return any(tensor._version for tensor in tensors)
+
+
+def _writes_a_list(node: fx.Node) -> bool:
+    """True for a call such as `torch._foreach_add_(tensors, 1)`."""
+    name = str(getattr(node.target, "__name__", ""))
+    arguments = (*node.args, *node.kwargs.values())
+    return name.endswith("_") and any(isinstance(each, (list, tuple)) for each in arguments)
 
 
 def is_beyond_aot(graph_module: fx.GraphModule) -> bool:
@@ -66,8 +75,8 @@ def writes_plainly(graph_module: fx.GraphModule) -> bool:
     the call, and is no input that requires a gradient: the statistics of a batch norm, a counter,
     the operand of `relu(inplace=True)`.
     """
-    nodes = graph_module.graph.nodes
-    if any("example_value" not in node.meta for node in _calls(graph_module)):
+    nodes, calls = graph_module.graph.nodes, _calls(graph_module)
+    if any("example_value" not in node.meta or _writes_a_list(node) for node in calls):
         return False  # it is not known what is written
     # A checkpoint computes again what a later write has changed.
     if is_beyond_aot(graph_module) or any(

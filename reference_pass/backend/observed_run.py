@@ -27,7 +27,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from aliasproof.reference_pass.backend.differentiation import Runnable, Trained
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import bind, facts
+from aliasproof.reference_pass.calls.operator_forms import bind, writes
 from aliasproof.reference_pass.eager.observations import note
 from aliasproof.reference_pass.exceptions import Refused
 
@@ -192,7 +192,7 @@ class _Observer(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node and compare it; raise before the first one that writes, if one differs."""
-        is_end = n.op == "output" or _writes(n)
+        is_end = n.op == "output" or writes(n.target)
         if is_end and self.raises and (wrong := self.wrong()) is not None:
             raise wrong
         result = super().run_node(n)
@@ -209,10 +209,6 @@ class _Observer(fx.Interpreter):
         if isinstance(node.target, OpOverload):
             given = on_values(bind(node.target, node.args, node.kwargs), self.env.__getitem__)
             self.is_noted = note(node.target, given, result) or self.is_noted
-
-
-def _writes(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and bool(facts(node.target).writes)
 
 
 def difference(noted: Any, result: Any, operands: Sequence[tuple[Any, Any]]) -> str | None:

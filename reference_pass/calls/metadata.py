@@ -38,6 +38,7 @@ from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import (
     encoding,
     operand_storages,
+    same_layout,
     storage_of,
     value_of,
 )
@@ -71,7 +72,7 @@ def _moved(node: fx.Node) -> Any:
     if noted is None or not _same_leaves(noted[2:], now[2:]) or noted[0] is not now[0]:
         return None
     before, operand = noted[1], now[1]
-    if not all(map(_is_fixed, (old, before, operand))) or not _same_layout(before, operand):
+    if not all(map(_is_fixed, (old, before, operand))) or not same_layout(before, operand):
         return None
     if storage_of(old) != storage_of(before):
         return None
@@ -87,16 +88,6 @@ def _same_leaves(noted: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
 def _is_fixed(value: Any) -> bool:
     """True for a fake tensor without symbols."""
     return isinstance(value, FakeTensor) and not value._has_symbolic_sizes_strides
-
-
-def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if two tensors without symbols have the same sizes and strides, and read bytes alike."""
-    return (
-        encoding(one) == encoding(other)
-        and one.device == other.device
-        and one.shape == other.shape
-        and one.stride() == other.stride()
-    )
 
 
 def note_value(node: fx.Node, value: Any) -> None:

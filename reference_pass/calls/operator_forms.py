@@ -13,9 +13,9 @@ writes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
@@ -71,12 +71,12 @@ def facts(op: OpOverload) -> Facts:
     )
 
 
-def writes(op: object) -> bool:
+def writes(op: object) -> TypeGuard[OpOverload]:
     """True if a call of it writes to an argument."""
     return isinstance(op, OpOverload) and bool(facts(op).writes)
 
 
-def writes_outs_alone(op: object) -> bool:
+def writes_outs_alone(op: object) -> TypeGuard[OpOverload]:
     """True if a call of it writes its `out=` arguments and nothing else."""
     return (
         isinstance(op, OpOverload) and bool(facts(op).outs) and facts(op).outs == facts(op).writes
@@ -309,6 +309,24 @@ def on_copies(
     With `layouts`, one per tensor in the order of the arguments, the operator gets copies of all
     operands, which have these layouts and share memory as these say.
     """
+    return on_copies_by(_called, op, *args, layouts=layouts, **kwargs)
+
+
+def _called(op: OpOverload, given: dict[str, Any]) -> Any:
+    """What an operator returns for these arguments."""
+    args, kwargs = unbind(op, given)
+    return op(*args, **kwargs)
+
+
+def on_copies_by(
+    call: Callable[[OpOverload, dict[str, Any]], Any],
+    op: OpOverload,
+    /,
+    *args: Any,
+    layouts: Sequence[Layout] | None = None,
+    **kwargs: Any,
+) -> tuple[Any, ...]:
+    """The same, by another way to call an operator: a fake kernel may need a correction."""
     known = facts(op)
     given = bind(op, args, kwargs)
     if layouts is not None:
@@ -323,8 +341,7 @@ def on_copies(
             if isinstance(value, (list, tuple))
             else copy_with_strides(value, located=is_opaque(op))
         )
-    args, kwargs = unbind(op, given)
-    returned = op(*args, **kwargs)
+    returned = call(op, given)
     several = isinstance(returned, (list, tuple)) and len(op._schema.returns) > 1
     returns = returned if several else (returned,)
     return (*(returns[index] for index in known.fresh), *(given.get(name) for name in known.writes))

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import bind, facts
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, writes
 from aliasproof.reference_pass.regions import Region, Size
 
 
@@ -102,6 +101,16 @@ def encoding(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
     return tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
+def same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if two tensors without symbols have the same sizes and strides, and read bytes alike."""
+    return (
+        encoding(one) == encoding(other)
+        and one.device == other.device
+        and one.shape == other.shape
+        and one.stride() == other.stride()
+    )
+
+
 def same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if two tensors are known to be the same view of one storage.
 
@@ -114,7 +123,7 @@ def same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torch.Tensor]:
     """The tensors that a node writes to, by its schema."""
-    if not isinstance(node.target, OpOverload) or not facts(node.target).writes:
+    if not writes(node.target):
         return []
     given = bind(node.target, node.args, node.kwargs)
     found: list[torch.Tensor] = []

@@ -11,11 +11,10 @@ They are called on copies of what they write (`on_copies`), with the strides of 
 from __future__ import annotations
 
 from torch import fx
-from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.calls.operator_forms import facts, on_copies
+from aliasproof.reference_pass.calls.operator_forms import facts, on_copies, writes
 from aliasproof.reference_pass.eager.rounding import ROUND_SCALARS, rounds_its_scalar
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.functional_calls import (
@@ -34,13 +33,13 @@ from aliasproof.reference_pass.regions import contiguous_strides, same_strides
 def call_of_exact_bits(env: Environment, node: fx.Node, effect: Effect) -> bool:
     """Emit a call that writes, and may need exact strides; False for any other call."""
     op = node.target
-    if not isinstance(op, OpOverload) or not facts(op).writes:
+    if not writes(op):
         return False
     if not (facts(op).random or facts(op).outs or op in ROUND_SCALARS):
         return False
     call = WritingCall.of(env, node)
     refuse_two_writes(call)
-    write_results(env, node, effect, exactly_computed(env, call))
+    write_results(env, call, effect, exactly_computed(env, call))
     return True
 
 

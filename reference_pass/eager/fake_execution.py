@@ -20,6 +20,8 @@ from aliasproof.reference_pass.calls.operator_forms import (
     bind,
     copied_view,
     facts,
+    on_copies,
+    on_copies_by,
     unbind,
     writes,
     writes_outs_alone,
@@ -35,7 +37,13 @@ from aliasproof.reference_pass.semantics import Values
 
 def run(node: fx.Node, values: Values) -> Any:
     """The value of a call_function node. Raises `DataDependent` where fakes cannot give it."""
-    return run_out_call(node, values) if writes_outs_alone(node.target) else run_call(node, values)
+    op = node.target
+    args, kwargs = on_values((node.args, node.kwargs), values)
+    if writes_outs_alone(op):
+        return run_out_call(op, bind(op, args, kwargs))
+    if op is on_copies and writes_outs_alone(args[0]):
+        return on_copies_by(run_out_call, *args, **kwargs)
+    return run_call(node, values)
 
 
 def run_call(node: fx.Node, values: Values) -> Any:
@@ -86,14 +94,11 @@ def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 # --- out= calls -----------------------------------------------------------------------------------
 
 
-def run_out_call(node: fx.Node, values: Values) -> Any:
+def run_out_call(op: OpOverload, given: dict[str, Any]) -> Any:
     """The value of a call that writes its `out=` arguments alone: these, resized as in eager.
 
     Raises what eager raises, and `Refused` if it is unknown how the call resizes them.
     """
-    op = node.target
-    assert isinstance(op, OpOverload)
-    given = bind(op, *on_values((node.args, node.kwargs), values))
     outs = tensors_in([given[name] for name in facts(op).outs])
     # Fake out= kernels give wrong layouts (see `out_layouts`). So the call itself runs on
     # substitutes, to raise what eager would raise, and the outs are resized after that.

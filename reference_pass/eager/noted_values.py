@@ -28,6 +28,7 @@ from aliasproof.reference_pass.calls.fake_tensors import fake_on
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import OTHER_ITEM_SIZE, depends_on_location
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, copied_view, facts, is_opaque
+from aliasproof.reference_pass.calls.storages import same_layout
 from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.eager.fake_corrections import has_correction, may_be_corrected
 from aliasproof.reference_pass.semantics import Values
@@ -129,7 +130,7 @@ class NotedValues:
             return True
         if not isinstance(value, torch.Tensor):
             return type(note) is type(value) and isinstance(value, (int, float)) and note == value
-        if not _is_plain(note) or not _is_plain(value) or not _same_layout(note, value):
+        if not _is_plain(note) or not _is_plain(value) or not same_layout(note, value):
             return False
         shift = (value.storage_offset() - note.storage_offset()) * note.itemsize
         return self._take(note.untyped_storage()._cdata, value.untyped_storage(), shift)
@@ -172,12 +173,3 @@ def _has_form_of_result(note: Any, op: OpOverload) -> bool:
         return isinstance(note, tuple) and len(note) == len(returns)
     is_tensor = isinstance(returns[0].type, torch.TensorType)
     return isinstance(note, torch.Tensor if is_tensor else list)
-
-
-def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (
-        (one.dtype, one.is_conj(), one.is_neg()) == (other.dtype, other.is_conj(), other.is_neg())
-        and one.device == other.device
-        and one.shape == other.shape
-        and one.stride() == other.stride()
-    )

@@ -17,9 +17,9 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.calls.copied_operands import Layout
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque, on_copies
+from aliasproof.reference_pass.calls.operator_forms import facts, is_opaque, on_copies
 from aliasproof.reference_pass.environment import Environment
-from aliasproof.reference_pass.functional_calls import write_results
+from aliasproof.reference_pass.functional_calls import WritingCall, write_results
 from aliasproof.reference_pass.regions import is_data_dependent, known
 
 
@@ -28,13 +28,14 @@ def call_of_other_library(env: Environment, node: fx.Node, effect: Effect) -> bo
     op = node.target
     if not isinstance(op, OpOverload) or not is_opaque(op):
         return False
-    layouts = layouts_in_eager(env, op, bind(op, node.args, node.kwargs))
+    call = WritingCall.of(env, node)
+    layouts = layouts_in_eager(env, op, call.given)
     if layouts is None and not facts(op).writes:
         return False
-    call = node if facts(op).random else None  # strides are among the layouts
-    args, kwargs = env.arguments(node.args, call), env.arguments(node.kwargs, call)
+    strided = node if facts(op).random else None  # strides are among the layouts
+    args, kwargs = env.arguments(node.args, strided), env.arguments(node.kwargs, strided)
     more = {} if layouts is None else {"layouts": layouts}
-    write_results(env, node, effect, env.emit.call(on_copies, op, *args, **kwargs, **more))
+    write_results(env, call, effect, env.emit.call(on_copies, op, *args, **kwargs, **more))
     return True
 
 

@@ -1,8 +1,10 @@
-"""Calls on lists whose items overlap.
+"""Calls on lists whose items overlap, or differ in having a gradient.
 
 A `_foreach_` op runs one item of its lists after the other on a CPU
 (aten/src/ATen/native/ForeachOpsKernels.cpp). If items overlap, the order shows in the results. So
-the functional form is called once per item, in that order.
+the functional form is called once per item, in that order. In place, autograd records each item
+alone, and all results of the functional form have a gradient if one operand has. So it is called
+once per item, too, if only some items have gradients.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from torch import fx
-from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.calls.nested import nodes_in
-from aliasproof.reference_pass.calls.operator_forms import aten, facts
+from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import written_tensors
 from aliasproof.reference_pass.eager.exact_calls import exactly_computed
+from aliasproof.reference_pass.eager.history import HAS_GRADIENT
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.functional_calls import (
     WritingCall,
@@ -32,13 +34,12 @@ from aliasproof.reference_pass.functional_storage import FunctionalView
 def call_of_overlapping_items(env: Environment, node: fx.Node, effect: Effect) -> bool:
     """Emit a call on lists whose items overlap, or `_foreach_copy_`; False for any other call."""
     op = node.target
-    if not isinstance(op, OpOverload) or not facts(op).writes:
-        return False
-    if not op.overloadpacket.__name__.startswith("_foreach_"):
+    if not writes(op) or not op.overloadpacket.__name__.startswith("_foreach_"):
         return False
     call = WritingCall.of(env, node)
     on_cpu = all(tensor.device.type == "cpu" for tensor in written_tensors(node, env.shown))
-    if op is aten._foreach_copy_.default or (on_cpu and _items_overlap(env, call)):
+    overlap = on_cpu and _items_overlap(env, call)
+    if op is aten._foreach_copy_.default or overlap or _some_have_gradients(call):
         _call_item_by_item(env, call)
         return True
     return False
@@ -54,6 +55,23 @@ def _items_overlap(env: Environment, call: WritingCall) -> bool:
         for other, operand in enumerate(views)
         if index != other
     )
+
+
+def _some_have_gradients(call: WritingCall) -> bool:
+    """True if some items of a call have an operand with a gradient, and others do not."""
+    with_gradients = set()
+    for index in range(len(call.views)):
+        operands = nodes_in(_of_item(call.given, index))
+        with_gradients.add(any(operand.meta.get(HAS_GRADIENT, False) for operand in operands))
+    return len(with_gradients) > 1
+
+
+def _of_item(given: dict[str, Any], index: int) -> dict[str, Any]:
+    """The arguments of a call for one item of its lists, as lists of one item."""
+    return {
+        name: [value[index]] if isinstance(value, (list, tuple)) else value
+        for name, value in given.items()
+    }
 
 
 def _item_views(env: Environment, value: Any) -> list[FunctionalView]:
@@ -84,7 +102,6 @@ def _call_item_by_item(env: Environment, call: WritingCall) -> None:
             one = WritingCall(call.node, aten.copy_.default, item, [view])
             new = computed(resolving, one)
         else:
-            item = given | {name: [given[name][index]] for name in lists}
-            one = replace(call, given=item, views=[view])
+            one = replace(call, given=_of_item(given, index), views=[view])
             (new,) = picked(env, exactly_computed(resolving, one))
         view.storage.write(view, new)

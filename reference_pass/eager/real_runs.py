@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import facts, mutates_only_metadata
+from aliasproof.reference_pass.calls.operator_forms import facts, mutates_only_metadata, writes
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import Size
 
@@ -48,9 +48,9 @@ def refused_by_fakes(op: object, given: dict[str, Any]) -> Iterator[None]:
         yield
     except RuntimeError as error:
         is_own = type(error) is not RuntimeError  # an error of fakes, which has a meaning
-        if is_own or not isinstance(op, OpOverload) or not facts(op).writes:
+        if is_own or not writes(op) or mutates_only_metadata(op):
             raise
-        if mutates_only_metadata(op) or not _can_run(leaves_in(given)):
+        if not _can_run(leaves_in(given)):
             raise
         with contextlib.suppress(RuntimeError):
             _run(op, given, fill=1)

@@ -175,6 +175,14 @@ def _buffer(join: Join, emit: Emitter) -> fx.Node:
     if join.base is not None:
         return emit.call(aten.clone.default, join.base)
     if join.fill is not None:
-        return emit.call(aten.full.default, list(value.shape), join.fill, **like)
-    strides = list(value.stride())
-    return emit.call(aten.empty_strided.default, list(value.shape), strides, **like)
+        buffer = emit.call(aten.full.default, list(value.shape), join.fill, **like)
+    else:
+        layout = list(value.shape), list(value.stride())
+        buffer = emit.call(aten.empty_strided.default, *layout, **like)
+    buffer._rename(buffer_name(join.node))
+    return buffer
+
+
+def buffer_name(join: fx.Node) -> str:
+    """The name of the buffer of a join."""
+    return f"{join.name}_buffer"

@@ -107,6 +107,10 @@ def _of_scatter(node: fx.Node) -> Join | None:
     # What a clone of the base is, too.
     if not is_dense(Region.of(value)) or not equal(value.stride(), result.stride()):
         return None
+    # A scatter copies the whole storage of its base, which `as_strided` of the result may show.
+    own = result.numel() * result.itemsize
+    if not equal((result.storage_offset(), result.untyped_storage().nbytes()), (0, own)):
+        return None
     return Join(node, ((part, _by(node.target, *args, **node.kwargs)),), base=base)
 
 

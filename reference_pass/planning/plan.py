@@ -11,7 +11,7 @@ in between needs to know about memory. Then
 Steps 1 and 3 look at the timeline of the reinplaced graph. So the graph is reinplaced as it is,
 then with buffers, then with the storages to take over. Safety is decided in one place, by the
 conditions of reinplacing. The plan only says what to try first, so a wrong estimate costs bytes and
-never a result. Of the three graphs, the one with the lowest peak is taken.
+never a result. Of the graphs without a higher peak, that with the lowest one is taken.
 
 Time is linear in the number of calls: up to five walks, and one scan per join and per storage.
 """
@@ -31,12 +31,12 @@ from aliasproof.reference_pass.planning.buffers import join_in_buffers
 from aliasproof.reference_pass.planning.marks import refuse_unmet
 from aliasproof.reference_pass.planning.offers import Mark, Offers
 from aliasproof.reference_pass.planning.reuse import Place, storages_to_reuse
-from aliasproof.reference_pass.planning.timeline import Timeline, lifetimes, live_bytes
+from aliasproof.reference_pass.planning.timeline import Timeline, lifetimes, peaks
 from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
 NO_MARKS: Mapping[str, Mark] = {}
-MOST_TRIES = 3  # to join what can be joined; each is a walk over the graph
+MOST_TRIES = 2  # to join what can be joined after all; each is a walk over the graph
 
 
 def plan_storages(
@@ -67,29 +67,40 @@ def plan_storages(
         refuse_unmet(marks, decisions(made))
         return made
 
+    def tried(without: set[str]) -> tuple[fx.GraphModule, dict[str, str], fx.GraphModule]:
+        """The graph with buffers, what they store, and the graph reinplaced."""
+        joined = copied(graph_module)
+        with on_fakes(fake_mode(joined)):
+            stored = join_in_buffers(joined.graph, semantics, timeline, without)
+        refresh_metadata(joined, (), semantics)  # a view of a concatenation is one of its buffer
+        return joined, stored, reinplaced(joined, stored, {})
+
     plain = copied(graph_module)
     put_in_place(plain, semantics, conditions)
     timeline = Timeline.of(plain.graph, graph_module.graph)
-    refused = set(marks)
+    without = set(marks)
+    joined, stored, planned = tried(without)
     for _ in range(MOST_TRIES):
-        joined = copied(graph_module)
-        with on_fakes(fake_mode(joined)):
-            stored = join_in_buffers(joined.graph, semantics, timeline, refused)
-        refresh_metadata(joined, (), semantics)  # a view of a concatenation is one of its buffer
-        planned = reinplaced(joined, stored, {})
-        # A root that no condition allows there is tried no more: its part is copied, as it was.
         elsewhere = {each.node for each in decisions(planned) if each.how in (How.OUT, How.TAKEN)}
         if elsewhere >= stored.keys():
             break
-        refused |= stored.keys() - elsewhere
+        # A root that no condition allows there is tried no more: its part is copied, as it was.
+        without |= stored.keys() - elsewhere
+        joined, stored, planned = tried(without)
     final = reinplaced(joined, stored, storages_to_reuse(planned.graph))
-    best = min((final, planned) if marks else (final, planned, plain), key=_cost)
+    graphs = (final, planned) if marks else (final, planned, plain)
+    most = peaks(graphs[-1].graph)
+    allowed = [made for made in graphs if _is_below(peaks(made.graph), most)]
+    best = min(allowed, key=_cost)
     graph_module.graph = best.graph
     graph_module.meta["reinplace"] = decisions(best)
 
 
-def _cost(graph_module: fx.GraphModule) -> tuple[int, int]:
-    """The peak of live bytes, and the number of allocations."""
-    graph = graph_module.graph
-    lives = [life for life in lifetimes(graph).values() if life.nbytes]
-    return max(live_bytes(lives, len(graph.nodes)), default=0), len(lives)
+def _is_below(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] <= other[0] and one[1] <= other[1]
+
+
+def _cost(graph_module: fx.GraphModule) -> tuple[int, int, int]:
+    """The peaks of live bytes, and the number of allocations."""
+    lives = lifetimes(graph_module.graph).values()
+    return *peaks(graph_module.graph), sum(life.nbytes > 0 for life in lives)

@@ -6,7 +6,8 @@ To take over a storage saves an allocation. It costs bytes: the storage is kept 
 over, and it may be larger than the result. So it is taken over only if the peak stays where it is.
 
 This is linear scan, as for registers: the results in order of time, each into the smallest storage
-that is free. Before that, results are put beside what a call reads, in a storage that dies there.
+that is free. Before that, results are put into inputs that are overwritten later, and beside what a
+call reads, in a storage that dies there: both lower the peak.
 """
 
 from __future__ import annotations
@@ -20,9 +21,14 @@ import torch
 from torch import fx
 
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.calls.storages import (
+    operand_storages,
+    storage_of,
+    value_of,
+    written_tensors,
+)
 from aliasproof.reference_pass.planning.offers import can_be_elsewhere
-from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
+from aliasproof.reference_pass.planning.timeline import Lifetime, free_bytes, lifetimes
 from aliasproof.reference_pass.regions import Region
 
 
@@ -42,12 +48,13 @@ Place: TypeAlias = tuple[str, int]
 def storages_to_reuse(graph: fx.Graph) -> dict[str, Place]:
     """By the name of each result that takes over memory: where that is."""
     lives = lifetimes(graph)
-    holders, length = _holders(graph, lives), len(graph.nodes)
-    beside = _beside_operands(lives, holders, length)
-    scan = _Scan(live_bytes(list(lives.values()), length), holders)
+    holders = _holders(graph, lives)
+    elsewhere = _in_inputs(graph, lives)
+    elsewhere |= _beside_operands(lives, holders, free_bytes(graph, list(lives.values())))
+    scan = _Scan(free_bytes(graph, list(lives.values())), holders)
     for storage, life in lives.items():  # in order of allocation
         scan.allocate(storage, life)
-    return beside | {name: (holder, 0) for name, holder in scan.taken.items()}
+    return elsewhere | {name: (holder, 0) for name, holder in scan.taken.items()}
 
 
 def _holders(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[int, str]:
@@ -60,6 +67,60 @@ def _holders(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[int, str]:
     return holders
 
 
+# --- in an input that is overwritten later --------------------------------------------------------
+
+
+def _in_inputs(graph: fx.Graph, lives: dict[int, Lifetime]) -> dict[str, Place]:
+    """Results in inputs whose contents nobody reads before they are overwritten.
+
+    Removes their lives: an input is there anyway.
+    """
+    taken: dict[str, Place] = {}
+    gaps = _gaps(graph)
+    for own, life in list(lives.items()):
+        if life.returned or not life.nbytes or not can_be_elsewhere(life.node):
+            continue
+        fits = [gap for gap in gaps if gap.holds(life)]
+        if fits:
+            gap = min(fits, key=lambda gap: gap.nbytes)
+            taken[life.node.name] = gap.holder, 0
+            gap.start = life.dies + 1
+            del lives[own]
+    return taken
+
+
+@dataclass(slots=True)
+class _Gap:
+    """An input is not used from `start` until a call overwrites it at `end`."""
+
+    holder: str
+    nbytes: int
+    start: int
+    end: int
+
+    def holds(self, life: Lifetime) -> bool:
+        return self.start <= life.born and life.dies < self.end and life.nbytes <= self.nbytes
+
+
+def _gaps(graph: fx.Graph) -> list[_Gap]:
+    inputs = {
+        storage_of(tensor): (node.name, tensor.untyped_storage().nbytes())
+        for node in graph.find_nodes(op="placeholder")
+        for tensor in tensors_in(node.meta["val"])
+    }
+    starts = dict.fromkeys(inputs, 0)
+    gaps: list[_Gap] = []
+    for at, node in enumerate(graph.nodes):
+        used = operand_storages(node) & inputs.keys()
+        for tensor in written_tensors(node, value_of):
+            storage = storage_of(tensor)
+            # A call that reads what it overwrites is no end: the conditions would refuse it.
+            if storage in used and isinstance(inputs[storage][1], int):
+                gaps.append(_Gap(*inputs[storage], starts[storage], at))
+        starts |= dict.fromkeys(used, at + 1)
+    return [gap for gap in gaps if gap.start < gap.end]
+
+
 # --- in the storage of an operand -----------------------------------------------------------------
 #
 #     h = exp(x)                  4 MB
@@ -70,29 +131,27 @@ ALIGNED = 64  # bytes: as the allocator of torch places what it allocates
 
 
 def _beside_operands(
-    lives: dict[int, Lifetime], holders: dict[int, str], length: int
+    lives: dict[int, Lifetime], holders: dict[int, str], room: list[int]
 ) -> dict[str, Place]:
     """Results that have room in the storage of an operand which dies there, beside what is read.
 
     That saves their bytes while the call runs. Changes the lives: the operand's storage lives on.
     """
     taken: dict[str, Place] = {}
-    live = live_bytes(list(lives.values()), length)
-    peak = max(live, default=0)
     for own, life in list(lives.items()):
         if not life.nbytes or life.returned or not can_be_elsewhere(life.node):
             continue
         for storage, start in _rooms(life, lives):
             kept = lives[storage].nbytes - life.nbytes
             after = range(life.born + 1, life.dies + 1)
-            if storage not in holders or any(live[time] + kept > peak for time in after):
+            if storage not in holders or any(room[time] < kept for time in after):
                 continue
             taken[life.node.name] = holders[storage], start
             lives[storage] = replace(lives[storage], dies=life.dies)
             del lives[own]
-            live[life.born] -= life.nbytes
+            room[life.born] += life.nbytes
             for time in after:
-                live[time] += kept
+                room[time] -= kept
             break
     return taken
 
@@ -120,17 +179,13 @@ def _rooms(life: Lifetime, lives: dict[int, Lifetime]) -> Iterator[tuple[int, in
 
 @dataclass(slots=True)
 class _Scan:
-    """The scan: the live bytes by now, and the storages that are in use, or free."""
+    """The scan: the bytes that may be live in addition, and the storages in use, or free."""
 
-    live: list[int]
+    room: list[int]
     holders: dict[int, str]
     taken: dict[str, str] = field(default_factory=dict)
     in_use: list[tuple[int, int, str]] = field(default_factory=list)  # (dies, nbytes, holder)
     free: list[Free] = field(default_factory=list)  # by size
-    peak: int = 0
-
-    def __post_init__(self) -> None:
-        self.peak = max(self.live, default=0)
 
     def allocate(self, storage: int, life: Lifetime) -> None:
         """Give a result a free storage, if one costs no peak; else a new one."""
@@ -155,22 +210,23 @@ class _Scan:
         at = bisect_left(self.free, Free(life.nbytes, -1, ""))
         while at < len(self.free):
             free = self.free[at]
-            if self._most(free.since + 1, life.born) + free.nbytes > self.peak:
+            if free.nbytes > self._room(free.since + 1, life.born, free.nbytes):
                 del self.free[at]  # it cannot be kept for as long, nor for longer
             # A result that is returned gets no larger storage than in eager.
             elif life.returned and free.nbytes != life.nbytes:
                 return None
-            elif self._most(life.born, life.dies + 1) + free.nbytes - life.nbytes > self.peak:
+            elif free.nbytes - life.nbytes > self._room(life.born, life.dies + 1, free.nbytes):
                 return None  # nor would a larger one be possible
             else:
                 return self.free.pop(at)
         return None
 
-    def _most(self, start: int, end: int) -> int:
-        return max(self.live[start:end], default=0)
+    def _room(self, start: int, end: int, asked: int) -> int:
+        """The bytes that may be live in addition all the time; all that is asked, if it is none."""
+        return min(self.room[start:end], default=asked)
 
     def _keep(self, free: Free, life: Lifetime) -> None:
         for time in range(free.since + 1, life.born):
-            self.live[time] += free.nbytes
+            self.room[time] -= free.nbytes
         for time in range(life.born, life.dies + 1):
-            self.live[time] += free.nbytes - life.nbytes
+            self.room[time] -= free.nbytes - life.nbytes

@@ -75,6 +75,41 @@ def live_bytes(lives: Sequence[Lifetime], length: int) -> list[int]:
     return list(itertools.accumulate(changes))[:length]
 
 
+def peaks(graph: fx.Graph) -> tuple[int, int]:
+    """The largest number of live bytes, without the inputs, and with them.
+
+    The caller keeps the inputs, or drops them, as autograd drops what it saved for a backward
+    graph. So neither peak may rise.
+    """
+    lives, length = list(lifetimes(graph).values()), len(graph.nodes)
+    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *_inputs(graph)]))
+    return max(own, default=0), max(dropped, default=0)
+
+
+def free_bytes(graph: fx.Graph, lives: Sequence[Lifetime]) -> list[int]:
+    """The bytes at each position that could be live, too, without a higher peak of both kinds."""
+    length = len(graph.nodes)
+    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *_inputs(graph)]))
+    most = max(own, default=0), max(dropped, default=0)
+    return [min(most[0] - one, most[1] - other) for one, other in zip(own, dropped, strict=True)]
+
+
+def _inputs(graph: fx.Graph) -> list[Lifetime]:
+    """The storages of the inputs, until their last use."""
+    last: dict[int, int] = {}
+    for at, node in enumerate(graph.nodes):
+        last |= dict.fromkeys(operand_storages(node), at)
+    inputs = {
+        storage_of(tensor): (node, _fixed(tensor.untyped_storage().nbytes()))
+        for node in graph.find_nodes(op="placeholder")
+        for tensor in tensors_in(value_of(node))
+    }
+    return [
+        Lifetime(node, nbytes, 0, last.get(storage, 0), False)
+        for storage, (node, nbytes) in inputs.items()
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """The lives of the storages of a reinplaced graph, at the times of its functional graph.

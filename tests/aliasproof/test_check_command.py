@@ -102,6 +102,15 @@ def test_a_miscompile_of_torch(call, write):
     assert outcome.out.strip().endswith("Wrong: aot. Equal to eager: identity.")
 
 
+def test_what_is_wrong_comes_with_the_command_that_reduces_it(call, write, forgetful_target):
+    file = write(
+        "import torch\ndef step(x):\n    x.add_(1)\ndef inputs():\n    return torch.ones(2)\n"
+    )
+    outcome = call("check", "--in-process", file, "--target", "forgetful", "--function", "step")
+    command = f"aliasproof minimize {file} --target forgetful --function step"
+    assert outcome.err.strip().endswith(f"for a short program that shows it: {command}")
+
+
 def test_what_an_earlier_target_breaks_is_shown_once(call, write):
     outcome = call(
         "check", "--in-process", write(MISCOMPILED), "--target", "aot", "--target", "aot-epilogue"

@@ -122,7 +122,7 @@ def test_json(call, write):
     }
     assert first["tensors"] == [layout]
     for decision in found["decisions"]:
-        assert set(decision) == {"node", "op", "in_place", "how", "refused"}
+        assert set(decision) == {"node", "op", "in_place", "how", "into", "refused"}
         assert decision["in_place"] is (decision["how"] is not None)
         for refused in decision["refused"]:
             assert set(refused) == {"how", "condition", "step", "reason"}
@@ -312,7 +312,7 @@ def test_arguments_that_are_defaults_are_left_out():
 
 def test_data_dependent_sizes():
     found = explain(lambda x: x[x > 0].add_(1), [torch.ones(3)])
-    (index,) = (line for line in found.reinplaced if line.name == "index")
+    (index,) = (line for line in found.rewritten if line.name == "index")
     assert str(index.tensors[0]).startswith("float32[u")
 
 

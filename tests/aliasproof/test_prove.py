@@ -41,7 +41,16 @@ def only(found, answer):
 
 
 @pytest.mark.parametrize(
-    "target", ["identity", "functionalize", "aot", "aot-epilogue", "reference", "reference-copy"]
+    "target",
+    [
+        "identity",
+        "functionalize",
+        "aot",
+        "aot-epilogue",
+        "reference",
+        "reference-copy",
+        "reference-planned",
+    ],
 )
 @pytest.mark.parametrize("sizes", [Range(1, 64), Range(2, None)])
 def test_a_right_target_adds_no_alias_at_any_size(target, sizes):

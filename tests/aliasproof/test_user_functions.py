@@ -4,6 +4,8 @@
 of the build. So a function that they get wrong shows that its results are compared.
 """
 
+import enum
+import importlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -189,6 +191,73 @@ def test_an_argument_and_a_global_of_one_name(stale_target):
     assert "'STATE (2)' afterwards" in places(found, "stale", "values")
 
 
+class Mode(enum.IntEnum):
+    ADD = 1
+    SUBTRACT = -1
+
+
+def test_members_of_an_enum_are_constants(stale_target):
+    def moves(x: torch.Tensor, mode: Mode) -> Any:
+        return x + int(mode is Mode.ADD)
+
+    judged_equal(check(moves, (torch.ones(2), Mode.ADD), ["aot-eager", "identity"]), "aot-eager")
+
+
+class NamedByClass(dict):
+    """Keeps its values under other keys than it is given, so a copy by items has other keys."""
+
+    def __setitem__(self, key: object, value: object) -> None:
+        super().__setitem__(type(key).__name__, value)
+
+
+SCALES = NamedByClass()
+SCALES[1] = 3.0
+
+
+def test_a_value_whose_copy_is_another_one_is_not_copied():
+    def scaled(x: torch.Tensor) -> Any:
+        return x * SCALES["int"]
+
+    found = check(scaled, torch.ones(2), ["aot-eager"])
+    assert found.eager.raised is None
+    judged_equal(found, "aot-eager")
+
+
+def test_the_globals_of_an_installed_package_are_not_compared(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "counted_calls.py"
+    package.parent.mkdir()
+    package.write_text(
+        "import torch\n"
+        "seen = []\n"
+        "def twice(x):\n"
+        "    if torch.compiler.is_compiling():\n"
+        "        seen.append('compiled')\n"
+        "    return x * 2\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    twice = importlib.import_module("counted_calls").twice
+
+    def uses_it(x: torch.Tensor) -> Any:
+        return twice(x)
+
+    judged_equal(check(uses_it, torch.ones(2), ["aot-eager"]), "aot-eager")
+
+
+def buckets(x: torch.Tensor, most: int) -> torch.Tensor:
+    """The last bucket is for what is far away. An infinite distance is cast, and not chosen."""
+    return torch.where(x < most, x.long(), most)
+
+
+def test_what_a_cast_leaves_undefined_may_be_computed_if_it_is_not_used(stale_target):
+    x = torch.tensor([0.0, 3.0, torch.inf, 1.0])
+    found = check(buckets, (x, 4), ["aot-eager", "stale"])
+    judged_equal(found, "aot-eager")
+    assert places(found, "stale", "values") == {"output 0"}
+    assert any("undefined" in note for note in found.notes)
+    used = check(lambda x: x.long(), x, ["aot-eager"])
+    assert "cannot represent" in used.eager.unjudged
+
+
 # --- autograd -------------------------------------------------------------------------------------
 
 WEIGHT = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4))
@@ -239,6 +308,16 @@ def test_autograd_without_a_gradient_left(stale_target):
     found = check(calls_grad, x, ["aot", "reference", "identity", "stale"])
     judged_equal(found, "aot", "reference", "identity")
     assert places(found, "stale", "values") == {"output 0", "output 1"}
+
+
+def test_a_gradient_of_a_gradient_is_refused_as_documented():
+    def penalty(x: torch.Tensor) -> Any:
+        (slope,) = torch.autograd.grad(loss_of(x), WEIGHT, create_graph=True)
+        slope.square().sum().backward()
+
+    result = check(penalty, torch.ones(2, 4), ["aot-eager"]).results["aot-eager"]
+    (difference,) = result.reports["errors"].documented
+    assert difference.limitation.name == "refuses 'double backward'"
 
 
 def test_a_step_of_an_optimizer(forgetful_target):

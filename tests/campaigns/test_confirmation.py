@@ -127,6 +127,15 @@ def test_a_script_prints_what_the_campaign_sees(kind: str) -> None:
         assert not shows(other, confirmation.output), key
 
 
+def test_another_error_than_the_campaign_saw_is_told() -> None:
+    """The title of a script quotes the error of the campaign, whatever the script then shows."""
+    seen = Violation("errors", "raises ValueError: no", "call", {"message": "no such thing"})
+    script = reproducer(WRITTEN, wrong("raise RuntimeError('something else')"), seen)
+    assert "no such thing" in script.script
+    shown = confirmed(script, in_process)
+    assert (shown.shown, shown.ending) == (False, OTHER_EVIDENCE)
+
+
 def test_an_input_is_looked_at_as_it_was_passed() -> None:
     """After `t_`, the tensor of the caller has another layout, and may hide what is wrong."""
     accused = wrong("return lambda x: [x.set_(x.add(1).t())][1:]")

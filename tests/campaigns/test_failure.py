@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import fx
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.kept import Kept, blamed_pass
-from aliasproof.campaigns.failure.reduction import reduce_failure
+from aliasproof.campaigns.failure.reduction import Runner, reduce_failure
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.programs import definedness
+from aliasproof.programs.eager_call import EagerCall
 from aliasproof.targets.registry import target
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
@@ -61,3 +64,30 @@ def test_a_finding_names_the_pass_at_fault(program) -> None:
     assert len(reduced.program) == 1
     finding = Finding.of(reduced)
     assert finding.blamed == "post_grad: post_grad_custom_pre_pass (swap_operands)"
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_candidate_on_which_aliasproof_fails_ends_no_reduction(
+    program, monkeypatch, forks
+) -> None:
+    from torch._inductor import config
+
+    drawn = program(
+        "v0 = aten.abs.default(x1)\nv1 = aten.sub.Tensor(x0, v0)\nreturn v1, v0", (4,), (4,)
+    )
+
+    def fails_on_one_tensor(call: EagerCall) -> str | None:
+        if call.op is torch.ops.aten.sub.Tensor and len(set(map(id, call.only_read))) == 1:
+            raise IndexError("a defect of the watch")
+        return None
+
+    with config.patch(post_grad_custom_pre_pass=swap_operands):
+        symptom = examine(Case.of(drawn), target("inductor-fx")).symptom
+        assert symptom is not None
+        monkeypatch.setattr(definedness, "RULES", (*definedness.RULES, fails_on_one_tensor))
+        runner = Runner(forks)
+        reduced = reduce_failure(Failure(symptom, drawn, seed=0), runner)
+    assert reduced is not None
+    assert len(reduced.program) == 1
+    told = "watching aten.sub.Tensor failed: IndexError: a defect of the watch"
+    assert runner.mistakes == [told]

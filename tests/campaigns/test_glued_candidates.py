@@ -6,10 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 
 import pytest
+import torch
 from torch import Tensor
 
 from aliasproof.campaigns.failure.glued_candidates import in_groups
 from aliasproof.oracles.contract import Contract
+from aliasproof.programs import definedness
+from aliasproof.programs.eager_call import EagerCall
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Reducer
@@ -88,3 +91,25 @@ def test_candidates_that_are_right_in_a_group_are_not_asked_about(
     asked.clear()
     answers = list(in_groups(planted(builds))(predicate, [right, wrong, wrong]))
     assert answers == [0, 1, 1]
+
+
+def test_a_candidate_on_which_aliasproof_fails_is_asked_about_alone(
+    program: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_on_cosine(call: EagerCall) -> str | None:
+        if call.op is torch.ops.aten.cos.default:
+            raise IndexError("a defect of the watch")
+        return None
+
+    monkeypatch.setattr(definedness, "RULES", (*definedness.RULES, fails_on_cosine))
+    right = program("v0 = aten.neg.default(x0)\nreturn (v0,)", (4,))
+    failing = program("v0 = aten.cos.default(x0)\nreturn (v0,)", (4,))
+    asked: list[Program] = []
+
+    def predicate(candidate: Program) -> int:
+        asked.append(candidate)
+        return 0
+
+    candidates = [right, right, right, right, failing, right, right]
+    assert list(in_groups(planted([]))(predicate, candidates)) == [0] * 7
+    assert asked == [right, failing]  # the first group has one member

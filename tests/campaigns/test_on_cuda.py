@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cuda
 DEVICE = "cuda"
 
 
-@pytest.mark.parametrize("name", ["identity", "reference", "reference-copy"])
+@pytest.mark.parametrize("name", ["identity", "reference", "reference-copy", "reference-planned"])
 def test_a_right_target_is_right_with_all_oracles(name: str) -> None:
     for program in sample(swarm(7), 7, 60):
         found = examine(Case.of(on_device(program, DEVICE)), target(name), every_oracle=True)

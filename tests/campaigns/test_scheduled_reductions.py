@@ -93,3 +93,11 @@ def test_ends_from_outside_say_nothing_of_a_reduction(tmp_path: Path) -> None:
     for status in (-9, -11, *(-9,) * (TRIES_OF_REDUCTION_IF_FROM_OUTSIDE - 2)):
         assert dies(subject, pool, [], status) is None
     assert dies(subject, pool, [], -9) is not None, "it does not go on for ever"
+
+
+def test_errors_of_aliasproof_on_candidates_are_told(tmp_path: Path) -> None:
+    subject, pool = reducing(tmp_path)
+    reduced = ReducedFailure.unreduced(Failure(SYMPTOM, PROGRAM, 0), "a reason")
+    pool.futures[-1].set_result(Reduction(reduced, 0.0, ("watching failed",)))
+    assert subject.take() is not None
+    assert [text.split(": ", 1)[1] for text in subject.campaign.mistakes] == ["watching failed"]

@@ -315,6 +315,59 @@ def test_a_title_names_all_writes_that_matter(writes: tuple[str, ...], said: str
     assert title == f"AOTAutograd leaves two inputs that no longer share memory {said}"
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            (
+                "aten.add_.Scalar(x0, 1)\nv0 = aten.clone.default(x0)\n"
+                "torch.ops.aliasproof.add_twice.default(x0, v0)\nreturn ()"
+            ),
+            "after x.add_(1) and torch.ops.aliasproof.add_twice(x, x.clone())",
+        ),
+        (
+            (
+                "v0, v1 = aten._foreach_add.Scalar([x0, x1], 1)\naten.copy_.default(x0, v1)\n"
+                "aten.copy_.default(x1, v0)\nreturn ()"
+            ),
+            "after v0, v1 = torch._foreach_add([x, y], 1), x.copy_(v1) and y.copy_(v0)",
+        ),
+        (
+            (
+                "v0 = aten.alias.default(x0)\naten.set_.default(x0)\naten.add_.Scalar(v0, 1)\n"
+                "return ()"
+            ),
+            "after alias, set_ and add_",
+        ),
+        (
+            "v0 = aten.diagonal.default(x0)\naten.zero_.default(x0)\nreturn (v0,)",
+            "after x.diagonal() and x.zero_()",
+        ),
+        (
+            (
+                "v0 = aten.neg.default(x0)\nv1 = aten.view.default(x0, [-1])\n"
+                "aten.add_.Scalar(v1, 1)\nreturn v0, v1"
+            ),
+            "after v1 = x.view(-1) and v1.add_(1)",
+        ),
+    ],
+)
+def test_a_title_names_what_writes_and_what_it_uses(body: str, said: str) -> None:
+    """A custom operator writes, too, and `v0` says nothing to whoever reads the title alone."""
+    program = with_short_names(program_of(body, view(2, 2), view(2, 2)))
+    wrong = Violation("inputs", "input ends wrong", "input 0")
+    assert headline("aot", wrong, program).removesuffix(said).endswith(" in an input ")
+
+
+@pytest.mark.parametrize("literal", [False, True])
+def test_an_issue_says_that_gradients_are_off_where_its_script_needs_it(literal: bool) -> None:
+    """AOTAutograd keeps other writes in its graph then, and a maintainer would not guess it."""
+    script = of_target(found(), literal=literal).script
+    text = issue_text(found(), Reproduced(script, "BUG: it"))
+    said = "For this function, called under `torch.no_grad()`, AOTAutograd returns wrong values"
+    assert (said in text) == literal
+
+
 def test_sentences_follow_the_evidence() -> None:
     """No sentence speaks of an output, or of values, where neither is wrong."""
     lost = found(

@@ -13,6 +13,7 @@ from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.known_bugs import mended as mended_bugs
 from aliasproof.oracles.verdict import Verdict, Violation
+from aliasproof.programs.program import Input
 from aliasproof.programs.serialization import dumps, loads
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.examination import examine
@@ -232,3 +233,57 @@ def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended(
     with mended_bugs(BUGS):
         found = examine(Case.of(program), target_named("aot"))
     assert found.reports["equivalence"].verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "body"),
+    [
+        pytest.param(
+            "inductor-fx",
+            view(0),
+            """
+            v0 = aten.randint_like.default(x0, 1)
+            aten.rrelu_with_noise_.default(x0, x0)
+            return ()
+            """,
+            id="sizes first",
+        ),
+        pytest.param(
+            "inductor-fx",
+            view(dtype=torch.int64),
+            """
+            v0 = aten.mul.Tensor(x0, 0.0)
+            v1 = aten.amax.default(v0, [], True)
+            v2 = aten.sub.Tensor(v0, v1)
+            return (v2,)
+            """,
+            id="a number first",
+        ),
+        pytest.param(
+            "inductor-reinplace",
+            view(1),
+            """
+            v0 = aten.slice.Tensor(x0)
+            torch.ops.aliasproof.add_both.default(x0, x0)
+            aten.add_.Scalar(v0, 1)
+            return (v0,)
+            """,
+            id="two copies",
+        ),
+        pytest.param(
+            "functionalize",
+            view(1),
+            """
+            v0 = aten.alias.default(x0)
+            aten.set_.default(x0)
+            aten.add_.Scalar(v0, 1)
+            return ()
+            """,
+            id="memory that set_ left",
+        ),
+    ],
+)
+def test_what_is_mended_shows_nothing_else(target: str, given: Input, body: str) -> None:
+    case = Case.of(program_of(body, given))
+    with mended_bugs(BUGS):
+        assert not run_trial(case, target_named(target)).judgement.violations

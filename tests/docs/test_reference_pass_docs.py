@@ -62,7 +62,7 @@ def test_every_program_of_the_document_is_an_example():
     assert len(EXAMPLES) == text.count("def program(") == text.count("```\n\n```text\n") == 9
 
 
-@pytest.mark.parametrize("target", ["reference", "reference-copy"])
+@pytest.mark.parametrize("target", ["reference", "reference-copy", "reference-planned"])
 @pytest.mark.parametrize("title", EXAMPLES)
 def test_a_compiled_example_does_what_eager_does(title, target):
     function, inputs = defined(EXAMPLES[title]["code"])

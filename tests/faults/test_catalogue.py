@@ -32,6 +32,7 @@ MODULES = (
     "random_faults",
     "value_faults",
     "output_faults",
+    "planning_faults",
     "view_faults",
     "write_faults",
 )

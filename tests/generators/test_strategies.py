@@ -137,6 +137,13 @@ def test_draws_do_not_see_memory_that_was_never_written(garbage: int, monkeypatc
     assert scene.values["x0"][2:].tolist() == [0, 0, 0]
 
 
+def test_draws_see_what_a_call_computes_into_an_empty_output() -> None:
+    scene = Scene((Storage(torch.int64, 2),), (Input("x0", 0, torch.int64, (2,), (1,)),), seed=0)
+    (empty,) = scene.call("aten.new_empty.default", Ref("x0"), (0,))
+    scene.call("aten.neg.out", Ref("x0"), out=Ref(empty))
+    assert scene.values[empty].tolist() == scene.values["x0"].neg().tolist() != [0, 0]
+
+
 def test_another_process_draws_the_same_programs() -> None:
     code = (
         "import hashlib; from aliasproof.generators.features import swarm;"

@@ -371,7 +371,12 @@ def test_each_invariant_has_a_planted_fault() -> None:
 @pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 @pytest.mark.parametrize(
     ("target", "invariants"),
-    [("identity", INVARIANTS), ("reference", TIDY), ("reference-copy", TIDY)],
+    [
+        ("identity", INVARIANTS),
+        ("reference", TIDY),
+        ("reference-copy", TIDY),
+        ("reference-planned", TIDY),
+    ],
 )
 def test_right_targets_keep_the_invariants(target: str, invariants: Sequence[Invariant]) -> None:
     judged = 0

@@ -139,6 +139,17 @@ def test_what_is_meant_for_others_passes(error: BaseException) -> None:
         observe_eager(function, [BASE])
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")  # of torch.func.jvp
+def test_a_run_that_raises_leaves_no_level_of_forward_mode_autograd() -> None:
+    def fails(x: Tensor) -> None:
+        torch._functorch.predispatch._enter_dual_level()  # as a graph that Dynamo captured does
+        raise ValueError("within a level")
+
+    seen = observe(fails, [torch.ones(2)])
+    assert isinstance(seen.error, ValueError)
+    assert torch.func.jvp(torch.sin, (torch.zeros(2),), (torch.ones(2),))[1].tolist() == [1, 1]
+
+
 def test_only_dense_tensors_can_be_judged() -> None:
     with pytest.raises(Rejected, match="sparse"):
         observe_eager(lambda x: x.to_sparse(), [BASE])

@@ -55,3 +55,14 @@ def test_one_row_of_a_loop_after_another() -> None:
         return rows
 
     assert observe_eager(stacked, [torch.ones(2)])[0].error is None
+
+
+def test_a_mask_without_dimensions_stores_everywhere_or_nowhere() -> None:
+    """`index_put_` fills with such a mask, and `index` has no kernel for it (torch 2.13)."""
+
+    def stores(x: Tensor) -> Tensor:
+        return x.index_put_((x.sum() > 2,), torch.tensor(7.0))
+
+    for x, stored in ((torch.ones(3), 7.0), (torch.zeros(3), 0.0)):
+        [output] = observe_eager(stores, [x])[0].outputs
+        torch.testing.assert_close(output, torch.full((3,), stored))

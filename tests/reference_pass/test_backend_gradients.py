@@ -17,7 +17,7 @@ from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.backend import compiled as backend
 from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.backend.dynamo_backend import boxed
-from aliasproof.reference_pass.pipeline import Functionalize
+from aliasproof.reference_pass.pipeline import Functionalize, PipelineOptions
 
 Run = Callable[[Callable[..., Any]], Any]
 
@@ -220,7 +220,7 @@ def test_a_boxed_call_frees_its_inputs_before_it_ends():
         library.impl("note", torch.empty_like, "Meta")
         program = lambda x: torch.ops.reference_pass_tests.note(x * 2)  # noqa: E731
         graph = make_fx(program, tracing_mode="fake")(numbers())
-        run = boxed("alias", False, graph, [numbers()])
+        run = boxed(PipelineOptions(), graph, [numbers()])
         inputs = [numbers()]
         alive = weakref.ref(inputs[0])
         assert torch.equal(run(inputs), numbers() * 2)

@@ -8,7 +8,7 @@ import torch
 from aliasproof.reference_pass import Broken, Refused, functionalize, plan_memory
 from aliasproof.reference_pass.capture.footprint import footprint
 
-KEPT = []  # what `cached` was given first
+KEPT: list[torch.Tensor] = []  # what `cached` was given first
 
 
 @pytest.fixture(scope="module", autouse=True)

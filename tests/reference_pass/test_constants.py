@@ -39,6 +39,8 @@ def test_one_element_gives_the_bits_of_a_constant(dtype, sizes):
         (lambda x: torch.addcmul(torch.full_like(x, 2), x, x), (4,)),  # its sum may be in place
         (lambda x: torch.addcmul(x[:, :4], torch.full_like(x[:, :4], 2), x[:, 4:]), (3, 8)),
         (lambda x: torch.addcmul(x, torch.full_like(x, 2), x[0]), (3, 8)),
+        # One of the two may be one element: the loop over dense tensors takes one that repeats.
+        (lambda x: torch.addcmul(x, torch.full_like(x, 2), torch.full_like(x, 3)), (4,)),
     ],
 )
 def test_other_constants_stay(function, sizes):

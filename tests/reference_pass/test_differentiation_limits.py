@@ -153,6 +153,67 @@ def test_new_contents_keep_the_strides_of_dimensions_of_size_one():
     assert strides(torch.compile(divides, backend=aliasproof)) == strides(divides)
 
 
+def test_new_contents_have_strides_that_fakes_have_wrong():
+    """The fake `addr` with `beta=0` is contiguous, and the real one has the strides of its operand.
+
+    AOTAutograd traces with that fake.
+    """
+
+    def fills_a_diagonal(x):
+        y = torch.addr(x.t(), torch.ones(2), torch.ones(3), beta=0)
+        y.addbmm_(torch.ones(1, 2, 1), torch.ones(1, 1, 3))
+        y.as_strided((2,), (3,)).zero_()
+        return y * x.t()
+
+    def transposed():
+        leaf = torch.arange(6.0).view(3, 2).requires_grad_()
+        return (leaf * 1,), [leaf]
+
+    assert_as_eager(fills_a_diagonal, transposed)
+
+
+def test_a_call_on_a_list_writes():
+    """Fakes have no new version after it."""
+
+    def adds(x, y, w):
+        torch._foreach_add_([x], 1)
+        return y * w
+
+    def windows(start):
+        def inputs():
+            w, numbers = weights(), torch.arange(4.0)
+            return (numbers[:3], numbers[start:] if start else torch.arange(3.0), w), [w]
+
+        return inputs
+
+    assert_as_eager(adds, windows(0), windows(1))
+
+
+def test_a_call_on_a_list_gives_a_history_to_the_items_that_had_one():
+    def takes_sines(x, y):
+        torch.ops.aten._foreach_sin_.default([x[:2], y[:2]])
+        return y * 2
+
+    def inputs():
+        leaf = weights()
+        return (torch.arange(3.0), leaf * 1), [leaf]
+
+    assert_as_eager(takes_sines, inputs)
+
+
+def test_a_view_that_aot_autograd_takes_by_wrong_strides():
+    """It makes a view of this `reshape`, which is a copy in eager: its graph cannot run."""
+
+    def flattens(v):
+        return torch.addr(torch.ones(3, 2).t(), v, torch.arange(3.0), beta=0).reshape(-1) * 2
+
+    def inputs():
+        leaf = weights(2)
+        return (leaf,), [leaf]
+
+    assert_as_eager(flattens, inputs)
+
+
 def test_what_is_resized_is_in_the_storage_of_each_call():
     def resizes(x, y):
         torch.ops.aten.resize_as_(y, x)

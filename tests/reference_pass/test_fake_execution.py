@@ -10,8 +10,9 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from aliasproof.reference_pass import pipeline
+from aliasproof.reference_pass import functionalize, pipeline
 from aliasproof.reference_pass.calls.fake_tensors import fake_inputs, fake_mode
+from aliasproof.reference_pass.calls.operator_forms import on_copies
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.eager.fake_execution import _view_as
 from aliasproof.reference_pass.exceptions import DataDependent, Refused
@@ -116,6 +117,17 @@ def test_a_resized_out_tensor_is_refused_if_there_is_no_functional_form():
     )
     with pytest.raises(Refused, match="resizes its out="):
         analysis_of(graph_module, (wrong,))
+
+
+def test_a_copy_of_an_out_tensor_with_gaps_has_its_strides():
+    def program(x, values, indices):
+        torch.sort(x, stable=True, dim=0, out=(values[::2], indices))
+        return values
+
+    given = (torch.arange(6.0), torch.zeros(12), torch.zeros(6, dtype=torch.int64))
+    graph = functionalize(program, *given).graph
+    (call,) = graph.find_nodes(op="call_function", target=on_copies)
+    assert [tensor.stride() for tensor in call.meta["val"]] == [(2,), (1,)]
 
 
 def test_what_is_written_may_be_on_any_device():

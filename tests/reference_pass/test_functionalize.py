@@ -28,7 +28,7 @@ LAZY = [
 ]
 
 
-@pytest.mark.parametrize("name", ["reference", "reference-copy"])
+@pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])
 @pytest.mark.parametrize(("program", "inputs"), PROGRAMS, ids=names(PROGRAMS))
 def test_it_does_what_eager_does(program, inputs, name):
     with checked():
@@ -158,7 +158,7 @@ def sees_another_dtype(demo, x, y):
     return view, view + 1, x + y[0]
 
 
-@pytest.mark.parametrize("name", ["reference", "reference-copy"])
+@pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])
 @pytest.mark.parametrize(
     "program",
     [
@@ -177,7 +177,7 @@ def test_custom_operators_do_what_they_do_in_eager(demo, program, name):
     assert trial.judgement.violations == []
 
 
-@pytest.mark.parametrize("name", ["reference", "reference-copy"])
+@pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])
 def test_a_custom_operator_that_reads_what_it_writes_does_so_as_in_eager(demo, name):
     def program(x):
         demo.bump(x[:3], x[1:])

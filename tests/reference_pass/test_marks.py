@@ -80,7 +80,7 @@ def two(x, y):
 @pytest.mark.parametrize(("into", "holder"), [((0,), "mul"), ((1,), "mul_1")])
 def test_a_user_may_say_which_operand(into, holder):
     made = plan_memory(marked_by_hand(two, "add", into, torch.ones(2), torch.ones(2)))
-    assert made.graph.output_node().args[0].name == holder
+    assert str(made.graph.output_node().args[0]) == holder
     assert torch.equal(made(torch.ones(2), torch.ones(2)), torch.full((2,), 5.0))
 
 

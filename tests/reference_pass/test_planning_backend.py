@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from aliasproof.reference_pass import functionalize, pipeline, plan_memory, reinplace, remove_noops
 from aliasproof.reference_pass.capture.footprint import footprint
 
-PLANNED = {"plan_memory": True}
+PLANNED: dict[str, Any] = {"plan_memory": True}
 
 
 def compiled(function, **options):
@@ -25,6 +26,7 @@ class Gate(nn.Module):
     def __init__(self):
         super().__init__()
         self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.seen: torch.Tensor
         self.register_buffer("seen", torch.zeros(2, 4))
 
     def forward(self, x):
@@ -39,9 +41,11 @@ def test_training_is_that_of_eager():
     eager.load_state_dict(ours.state_dict())
     run, x = compiled(ours), torch.randn(2, 4)
     for _ in range(2):
-        run(x).square().sum().backward()
-        eager(x).square().sum().backward()
+        for module in (run, eager):
+            module(x).square().sum().backward()
     for one, other in zip(ours.parameters(), eager.parameters(), strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
         assert torch.equal(one.grad, other.grad)
     assert torch.equal(ours.seen, eager.seen)
 

@@ -106,7 +106,7 @@ def no_elements(x):
     return ((x[:0].as_strided((0, 0), (1, 2)) + 0) + 0,)
 
 
-@pytest.mark.parametrize("target", ["reference", "reference-copy"])
+@pytest.mark.parametrize("target", ["reference", "reference-copy", "reference-planned"])
 @pytest.mark.parametrize(
     "program",
     [

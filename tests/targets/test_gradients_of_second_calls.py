@@ -268,7 +268,7 @@ def test_a_recipe_with_gradients_makes_the_same_calls(name: str) -> None:
 
 
 def test_a_violation_of_the_reference_pass_is_not_passed_on() -> None:
-    for name in ("reference", "reference-copy"):
+    for name in ("reference", "reference-copy", "reference-planned"):
         plain = target(name)
         assert not plain.excused
         for variant in plain.variants:

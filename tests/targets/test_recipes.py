@@ -136,7 +136,7 @@ def test_a_recipe_does_what_build_does_if_an_input_gets_another_layout(
     check_recipe(direct, parse_source(text, (Storage(torch.float32, 2),), (view,)))
 
 
-@pytest.mark.parametrize("name", ["reference", "reference-copy"])
+@pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("strides", ["[2, 1]", "[]"])
 def test_a_recipe_sets_a_tensor_to_a_place_in_a_storage(

@@ -93,6 +93,18 @@ def set_to_second_element(x: Tensor) -> None:
     torch.ops.aten.set_.source_Tensor_storage_offset(x, x, 1, [1], [1])
 
 
+def write_what_set_left(x: Tensor) -> Tensor:
+    old = x.view(-1)
+    x.set_(x.clone())
+    return old.add_(1)
+
+
+def grow_beside_a_view(x: Tensor) -> Tensor:
+    view = x.view(-1)
+    x.resize_(x.numel() + 9).fill_(1)
+    return view + 1
+
+
 def squared_gradient(x: Tensor) -> object:
     with torch.enable_grad():
         y = x.detach().requires_grad_()
@@ -118,6 +130,8 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
         (lambda x: x[0].add_(1), lambda: [torch.ones(2).expand(3, 2)]),
     ],
     "set_\\.source_Tensor": [(set_to_second_element, lambda: [torch.ones(2)])],
+    "frozen storage": [(write_what_set_left, lambda: [matrix()])],
+    "to a larger size": [(grow_beside_a_view, lambda: [matrix()])],
     "different dtypes": [(lambda x, y: x.zero_(), lambda: [(x := matrix()), x.view(torch.int32)])],
 }
 

@@ -110,6 +110,7 @@ STAGES = {
     "inductor": [],  # generated code
     "reference": ["functional", "without no-ops", "reinplaced"],
     "reference-copy": ["functional", "without no-ops", "reinplaced"],
+    "reference-planned": ["functional", "without no-ops", "reinplaced"],
 }
 
 

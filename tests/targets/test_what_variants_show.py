@@ -255,7 +255,7 @@ return ()"""
     assert "the first call is undefined in eager" in str(reason)
 
 
-@pytest.mark.parametrize("name", ["reference", "reference-copy"])
+@pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])
 def test_dynamo_compiles_again_for_inputs_that_require_no_gradient(name: str) -> None:
     """What AOTAutograd made for the first call would return another object than the input."""
     program = of_vectors("aten.add_.Scalar(x1, 1)\nreturn (x1,)", 0, 0)

@@ -146,8 +146,8 @@ def after(owner: str, name: str, edit: Callable[[fx.Graph], None], **more: Any) 
 
 
 @contextlib.contextmanager
-def pattern(module: str, index: int) -> Iterator[None]:
-    """A wrong pattern in one of the lists of patterns: sub is swapped."""
+def pattern(module: str, index: int, handler: str = "swapped") -> Iterator[None]:
+    """A wrong pattern in one of the lists of patterns: sub is swapped. Its handler is so called."""
     from torch._inductor import pattern_matcher
     from torch._inductor.fx_passes import joint_graph, post_grad
 
@@ -161,6 +161,7 @@ def pattern(module: str, index: int) -> Iterator[None]:
     def swapped(match: Any, one: fx.Node, other: fx.Node) -> None:
         match.output_node().args = (other, one)
 
+    swapped.__name__ = handler
     with (
         mock.patch.dict(lists.pass_patterns, {index: patterns})
         if isinstance(lists.pass_patterns, dict)
@@ -327,6 +328,7 @@ PLANTED = (
         P(after, POST, "remove_assert_ops", overwrite_operand),
     ),
     Planted("post_grad: pass_pattern_2 (swapped)", SUB, P(pattern, "post_grad", 2)),
+    Planted("post_grad: pass_pattern_0", SUB, P(pattern, "post_grad", 0, "_")),
     Planted(
         "post_grad: post_grad_custom_post_pass (write_first)",
         WRITE,

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Sequence
 
 from aliasproof.oracles.judge import judge
 from aliasproof.processes import time_limit
-from aliasproof.programs.errors import Rejected
+from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Evaluate, Predicate
 from aliasproof.targets.target import Target
@@ -43,24 +43,26 @@ def in_groups(target: Target, most: int = MOST) -> Evaluate:
 
 def _doubtful(candidates: Sequence[Program], target: Target) -> set[int]:
     """The candidates, by index, that may fail: all that do not pass in the group."""
-    members = []
+    members, unknown = [], set()
     for index, candidate in enumerate(candidates):
         case = Case.of(candidate)
         try:
             members.append(Member(index, case, returning(run_eager(case))))
         except Rejected:  # undefined in eager, or eager raises: no failure of the target
             continue
-    everyone = {member.index for member in members}
+        except InternalError:  # alone, it fails again, and that is noted
+            unknown.add(index)
+    everyone = unknown | {member.index for member in members}
     if len(members) < 2 or any(member.eager.trace.random for member in members):
         return everyone
     glued_case = GluedCase.of(members)
     try:
         run = glued_case.run(target, Spent())
-    except Rejected:
+    except (Rejected, InternalError):
         return everyone
     if run.observation.error is not None:
         return everyone
-    return {
+    return unknown | {
         member.index
         for member, observation in glued_case.parts(run.observation)
         if judge(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from aliasproof.processes.forked import forked
 from aliasproof.processes.isolation import PREPARATION
 from aliasproof.processes.outcome import Death, Raised
 from aliasproof.programs.devices import on_device
+from aliasproof.programs.errors import InternalError, require_sound_process
 from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Reducer, one_by_one
 from aliasproof.targets.registry import target as target_named
@@ -60,7 +61,8 @@ class Runner:
     """Makes the calls of a reduction that run programs: here, or in `forks` of this process.
 
     A candidate runs so many `times`, each for `limit` seconds, and shows nothing once `most_hangs`
-    of them hang. Here, one that ends its process ends this one.
+    of them hang. Here, one that ends its process ends this one. One on which aliasproof itself
+    fails shows nothing, and `mistakes` has the message.
     """
 
     forks: bool = False
@@ -68,6 +70,7 @@ class Runner:
     times: int = 1
     most_hangs: float = math.inf
     hangs: int = 0
+    mistakes: list[str] = field(default_factory=list)
 
     def call(self, function: Callable[..., Any], *arguments: object) -> Any:
         """What a call returns. Raises what it raises, and `EndedInFork` if its fork ends."""
@@ -82,9 +85,16 @@ class Runner:
         return outcome.value
 
     def grade(self, kept: Kept, program: Program) -> int:
-        """The grade of a candidate, also of one that ends its fork."""
-        if not self.forks:
-            return kept.grade(program)
+        """The grade of a candidate, also of one that ends its fork, or that aliasproof fails on."""
+        try:
+            return self._grade_in_forks(kept, program) if self.forks else kept.grade(program)
+        except InternalError as mistake:
+            require_sound_process(mistake)
+            if str(mistake) not in self.mistakes:
+                self.mistakes.append(str(mistake))
+            return 0
+
+    def _grade_in_forks(self, kept: Kept, program: Program) -> int:
         grade = 0
         with time_limit.lowered(self.limit):
             for _ in range(self.times if self.hangs < self.most_hangs else 0):
@@ -97,31 +107,33 @@ class Runner:
         return grade
 
 
-HERE = Runner()
+def isolated_runner(failure: Failure) -> Runner:
+    """A runner in forks for a failure that may end its process."""
+    if not failure.ends_process:
+        return Runner(forks=True)
+    # What depends on chance cannot be reduced, but a hang takes too long to be shown twice.
+    times = 1 if failure.symptom.kind == "hangs" else 2
+    return Runner(True, HANG_LIMIT, times, MOST_HANGS)
 
 
-def reduce_isolated(failure: Failure) -> ReducedFailure | None:
+def reduce_isolated(failure: Failure, runner: Runner) -> ReducedFailure | None:
     """Reduce a failure in forks. None if it does not fail again.
 
     If a process ends where none may, the failure stays as it was drawn.
     """
-    runner = Runner(forks=True)
-    if failure.ends_process:
-        # What depends on chance cannot be reduced, but a hang takes too long to be shown twice.
-        times = 1 if failure.symptom.kind == "hangs" else 2
-        runner = Runner(True, HANG_LIMIT, times, MOST_HANGS)
     try:
         return reduce_failure(failure, runner)
     except EndedInFork as end:
         return ReducedFailure.unreduced(failure, f"a process that reduced it {end.death.kind}")
 
 
-def reduce_failure(failure: Failure, runner: Runner = HERE) -> ReducedFailure | None:
+def reduce_failure(failure: Failure, runner: Runner | None = None) -> ReducedFailure | None:
     """Reduce the program of a failure. None if the program does not fail again.
 
     What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
     at one of them, since they are near. `runner` runs programs.
     """
+    runner = runner or Runner()
     symptom = failure.symptom
     every = KNOWN_BUGS.values() if target_named(symptom.target).excused else ()
     if failure.ends_process:  # with the mends, if it does so past them

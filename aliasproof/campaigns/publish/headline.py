@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, OUT_OF_MEMORY
 from aliasproof.programs.ordinary_syntax import ordinary_source
-from aliasproof.programs.program import Program
+from aliasproof.programs.program import Instruction, Program
 from aliasproof.trials.passes import FUNCTIONALIZATION
 
-LONGEST_CALLS = 60  # characters of the calls that a headline quotes
+LONGEST_CALLS = 72  # characters of the calls that a headline quotes
 LONGEST_MESSAGE = 90  # characters of a message that a headline quotes
 MOST_CALLS = 3  # that a headline quotes or names
 
@@ -120,24 +121,62 @@ def effect(violation: Violation) -> str:
 
 
 def _after(program: Program) -> str:
-    """The writes of the program in ordinary syntax, or else its only call, or its operators.
+    """The calls of the program in ordinary syntax, or its writes, or the names of its operators.
 
-    A reduced program has no write that can be left out. If they are too many, those that give a
-    tensor another storage or layout are named, and the last ones.
+    A reduced program has no call that can be left out; arithmetic without a call tells nothing. If
+    the writes are too many, those that give a tensor another storage or layout are named, and the
+    last ones.
     """
     lines = [line.strip() for line in ordinary_source(program, near=True).splitlines()[1:]]
-    writes = [line for line in lines if re.search(r"\w_\(|out=", line)]
-    calls = writes or [line for line in lines if len(lines) == 1 and len(program.outputs) < 2]
-    quoted = list(dict.fromkeys(re.sub(r"^(return |[\w, ()]+ = )", "", call) for call in calls))
-    text = _listed(quoted)
-    if 0 < len(quoted) <= MOST_CALLS and len(text) <= LONGEST_CALLS and "aten." not in text:
-        return f"{'after' if writes else 'for'} {text}"
-    names = [instruction.op.split(".")[1] for instruction in program.instructions]
-    writers = [n for n, call in zip(names, program.instructions, strict=True) if call.mutates()]
-    used = list(dict.fromkeys(writers or names))
-    telling = sorted(used, key=lambda name: name.startswith(("set_", "resize_")))[-MOST_CALLS:]
-    named = [name for name in used if name in telling]
-    return f"{'after' if writers else 'for'} {_listed(named) or 'a function without calls'}"
+    writers = [_name(call) for call in program.instructions if call.mutates()]
+    write = "|".join((r"\w_\(", "out=", *(rf"\b{re.escape(name)}\(" for name in writers)))
+    writes = [line for line in lines if re.search(write, line)]
+    when = "after" if writers else "for"
+    calls = [line for line in lines if re.search(r"[(\[]", line)] if writes else []
+    only = lines if len(lines) == 1 and len(program.outputs) < 2 else []
+    for statements in (calls, writes, only):
+        quoted = list(dict.fromkeys(_with_definitions(statements, lines)))
+        text = _listed(quoted)
+        if 0 < len(quoted) <= MOST_CALLS and len(text) <= LONGEST_CALLS and "aten." not in text:
+            return f"{when} {text}"
+    used = list(dict.fromkeys(map(_name, _writers_with_operands(program) or program.instructions)))
+    telling = sorted(used, key=lambda name: (name in writers, name.startswith(("set_", "resize_"))))
+    named = [name for name in used if name in telling[-MOST_CALLS:]]
+    return f"{when} {_listed(named) or 'a function without calls'}"
+
+
+def _name(call: Instruction) -> str:
+    return call.op.split(".")[-2]
+
+
+_ASSIGNED = re.compile(r"^(?:return |([\w, ()]+) = )")
+
+
+def _with_definitions(calls: Sequence[str], lines: Sequence[str]) -> Iterator[str]:
+    """These statements, and those that make the temporaries in them, without names not used."""
+    kept, used = set(calls), set[str]()
+    for line in reversed(lines):
+        made = _ASSIGNED.match(line)
+        names = set(re.findall(r"\w+", made[1] or "")) if made else set()
+        if line in kept or names & used:
+            kept.add(line)
+            used.update(re.findall(r"\w+", _ASSIGNED.sub("", line)))
+    for line in lines:
+        made = _ASSIGNED.match(line)
+        named = made and used.intersection(re.findall(r"\w+", made[1] or ""))
+        if line in kept:
+            yield line if named else _ASSIGNED.sub("", line)
+
+
+def _writers_with_operands(program: Program) -> list[Instruction]:
+    """The instructions that write, and those whose results they use."""
+    used: set[str] = set()
+    chosen = []
+    for call in reversed(program.instructions):
+        if call.mutates() or used.intersection(call.results):
+            used.update(call.refs)
+            chosen.append(call)
+    return chosen[::-1]
 
 
 def _listed(texts: list[str]) -> str:

@@ -21,6 +21,7 @@ from aliasproof.campaigns.publish.headline import (
     pass_in_words,
     tells_more,
 )
+from aliasproof.campaigns.publish.reproducer import WITHOUT_GRADIENTS
 from aliasproof.campaigns.publish.user_level import Reproduced
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
@@ -74,7 +75,7 @@ def issue_text(finding: Finding, shown: Reproduced) -> str:
             "",
             "### 🐛 Describe the bug",
             "",
-            _first_sentence(finding),
+            _first_sentence(finding, shown),
             "",
             _code_block(shown.script, "python"),
             "",
@@ -113,10 +114,11 @@ def api(finding: Finding) -> str:
     return f"torch.compile(backend='{shows[0]}')" if shows else finding.target
 
 
-def _first_sentence(finding: Finding) -> str:
+def _first_sentence(finding: Finding, shown: Reproduced) -> str:
     name = in_code(name_of(api(finding)))
+    called = " called under `torch.no_grad()`," if WITHOUT_GRADIENTS in shown.script else ""
     silent = " No exception is raised." if finding.silent else ""
-    return f"For this function, {name} {effect(finding.violation)}, unlike eager.{silent}"
+    return f"For this function,{called} {name} {effect(finding.violation)}, unlike eager.{silent}"
 
 
 # --- the analysis ---------------------------------------------------------------------------------

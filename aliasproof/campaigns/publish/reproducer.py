@@ -151,7 +151,7 @@ def _script(reproducer: Reproducer, program: Program) -> str:
     else:
         rest = _comparison(program, compiler, violation, exact=reproducer.exact)
     if reproducer.literal:
-        rest = [re.sub(r"^def run\(", "@torch.no_grad()\ndef run(", part) for part in rest]
+        rest = [re.sub(r"^def run\(", f"{WITHOUT_GRADIENTS}\ndef run(", part) for part in rest]
     # A variant of a target may change the function and its inputs first.
     if "def conditions(" in recipe:
         rest.insert(0, "program, inputs = conditions(program, inputs)")
@@ -225,6 +225,7 @@ def _on_one_line(arguments: re.Match[str]) -> str:
 # Programs are small: far less is enough for one, and no computer is to be exhausted.
 _LIMIT = "limit = 4 * 2**30  # bytes\nresource.setrlimit(resource.RLIMIT_DATA, (limit, limit))"
 _THREADS = "torch.set_num_threads(1)"  # as workers of a campaign do
+WITHOUT_GRADIENTS = "@torch.no_grad()"
 # What each oracle compares: see `StandaloneCheck`.
 _CHECKS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is not None}
 

@@ -51,10 +51,14 @@ class Mistake(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """A reduced failure, None if the program did not fail again, and seconds of the processor."""
+    """A reduced failure, None if the program did not fail again, and seconds of the processor.
+
+    `mistakes` are the messages of errors of aliasproof itself on candidates.
+    """
 
     reduced: ReducedFailure | None
     seconds: float
+    mistakes: tuple[str, ...] = ()
 
 
 Result: TypeAlias = ShardResult | Reduction | WorkerEnd | Mistake

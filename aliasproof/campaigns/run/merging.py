@@ -159,6 +159,7 @@ def _add_reductions(campaign: Campaign, store: Store) -> None:
         if "mistake" in stored:
             campaign.mistakes.append(f"a reduction: {stored['mistake']}")
             continue
+        campaign.mistakes += [f"a reduction: {text}" for text in stored.get("mistakes", ())]
         campaign.spent.reducing += stored["seconds"]
         campaign.not_reproduced += stored["reduced"] is None
 

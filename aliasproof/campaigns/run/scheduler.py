@@ -280,11 +280,12 @@ class Scheduler:
         failure = kept.failure
         if isinstance(result, WorkerEnd):
             return self._handle_end_of_reduction(asked.number, kept)
+        what = f"reduction of {failure.symptom.kind} from shard {failure.seed}"
         if isinstance(result, Mistake):
-            what = f"reduction of {failure.symptom.kind} from shard {failure.seed}"
             self.campaign.mistakes.append(f"{what}: {result.text}")
             return None
         assert isinstance(result, FinishedReduction)
+        self.campaign.mistakes += [f"{what}, a candidate: {text}" for text in result.mistakes]
         self.campaign.spent.reducing += result.seconds
         if result.finding is None and failure.ends_process:
             return _unreduced_failure(

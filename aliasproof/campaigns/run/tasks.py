@@ -36,10 +36,14 @@ from aliasproof.trials.groups import GroupFailure
 
 
 class FinishedReduction(NamedTuple):
-    """What became of a reduction; `finding` is None if the program did not fail again."""
+    """What became of a reduction; `finding` is None if the program did not fail again.
+
+    `mistakes` are errors of aliasproof itself on candidates.
+    """
 
     finding: Finding | None
     seconds: float
+    mistakes: tuple[str, ...] = ()
 
 
 _Suspicion: TypeAlias = tuple[Symptom, int, Program]
@@ -195,6 +199,7 @@ class Tasks:
                 None if result.reduced is None else finding_to_json(Finding.of(result.reduced))
             )
             stored = {"reduced": finding, "seconds": result.seconds}
+            stored |= {"mistakes": result.mistakes} if result.mistakes else {}
         self.store.keep_reduction(kept, stored)
         ticket.outcome = self._reduction_outcome(stored)
 
@@ -209,7 +214,8 @@ class Tasks:
             return Mistake(str(stored["mistake"]))
         reduced, where = stored["reduced"], str(self.store.file)
         finding = None if reduced is None else self.store.checked(finding_from_json, reduced, where)
-        return FinishedReduction(finding, float(stored["seconds"]))
+        mistakes = tuple(map(str, stored.get("mistakes", ())))
+        return FinishedReduction(finding, float(stored["seconds"]), mistakes)
 
 
 def _failures(result: ShardResult) -> list[Failure]:

@@ -9,7 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.failure.reduction import reduce_failure, reduce_isolated
+from aliasproof.campaigns.failure.reduction import (
+    Runner,
+    isolated_runner,
+    reduce_failure,
+    reduce_isolated,
+)
 from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
 from aliasproof.campaigns.run.shard import ShardResult, run_shard
 from aliasproof.campaigns.store.plan import Shard
@@ -66,7 +71,9 @@ def reduce(work: Failure | IsolatedReduction) -> Reduction:
     before = processor_seconds()
     with cleaned_worker():
         if isinstance(work, IsolatedReduction):
-            reduced = reduce_isolated(work.failure)
+            runner = isolated_runner(work.failure)
+            reduced = reduce_isolated(work.failure, runner)
         else:
-            reduced = reduce_failure(work)
-    return Reduction(reduced, processor_seconds() - before)
+            runner = Runner()
+            reduced = reduce_failure(work, runner)
+    return Reduction(reduced, processor_seconds() - before, tuple(runner.mistakes))

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from aliasproof.corpus.inductor_passes import copy_operand
 from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import before_reinplacing
+from aliasproof.programs.foreach_calls import is_foreach
 
 aten = torch.ops.aten
 
@@ -27,8 +29,9 @@ def mended(graph: fx.Graph) -> None:
         if isinstance(source, fx.Node) and source.target is operator.getitem:
             call: Any = source.args[0]
             index: Any = source.args[1]
-            operands = call.args[0] if call.args else None
-            if isinstance(operands, list | tuple) and operands[index] is not target:
+            # Another call with several results can begin with a list of sizes.
+            foreach = isinstance(call.target, OpOverload) and is_foreach(call.target)
+            if foreach and call.args[0][index] is not target:
                 copy_operand(write, 1)
 
 

@@ -26,20 +26,19 @@ def mended(graph: fx.Graph) -> None:
     Torch asks only whether the *input* is read until it is written. Then it holds the result, or
     the result of a later call that is put in place of this one.
     """
-    order = {node: index for index, node in enumerate(graph.nodes)}
     for node, index in reinplaceable(graph):
-        if _outlives(node, write_back(_origin(node.args[index])), order):
+        if _outlives(node, write_back(_origin(node.args[index]))):
             copy_operand(node, index)
     for call, result, index in _custom_results(graph):
-        if _outlives(result, write_back(_origin(call.kwargs["_all_bases"][index])), order):
+        if _outlives(result, write_back(_origin(call.kwargs["_all_bases"][index]))):
             _copy_base(call, index)
 
 
-def _outlives(result: fx.Node, write: fx.Node | None, order: dict[fx.Node, int]) -> bool:
+def _outlives(result: fx.Node, write: fx.Node | None) -> bool:
     """Whether a result, or a view of it, is read at or after the write into its memory."""
     if write is None:
         return False
-    later = any(order[use] >= order[write] and use is not write for use in _uses(result))
+    later = any(use > write for use in _uses(result))
     return later or (write in result.users and write.args[1] is not result)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import fx
 
 from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
@@ -13,8 +14,9 @@ from aliasproof.corpus.mends import narrows
 @narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
 def mended(match: Any) -> bool:
     """The rewrite, which is made for softmax, is left to floating point numbers."""
-    value = match.kwargs["inp"].meta["val"]
-    return bool(value.is_floating_point())
+    operand = match.kwargs["inp"]
+    # Of a product, the number may be matched as this operand. What then happens is torch's matter.
+    return not isinstance(operand, fx.Node) or operand.meta["val"].is_floating_point()
 
 
 BUG = KnownBug(

@@ -1,0 +1,381 @@
+"""Faults of memory planning: parts stored at the wrong bytes, and storages that are not free.
+
+The plan only says what to try, and the conditions of reinplacing decide. So a wrong lifetime alone
+makes no wrong graph. The faults of lifetimes are planted in a planner that trusts its plan: it does
+not ask, of memory that it has chosen, who else reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.faults.fault import Fault, Passes, instead_of, instead_of_entries, weaker_condition
+from aliasproof.reference_pass import conditions
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.storages import operand_storages, value_of
+from aliasproof.reference_pass.candidates import Candidate, How
+from aliasproof.reference_pass.conditions import Condition
+from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.pipeline import CONDITIONS, plan_memory
+from aliasproof.reference_pass.planning import buffers, offers, reuse
+from aliasproof.reference_pass.planning.buffers import Part
+from aliasproof.reference_pass.planning.joins import JOINS, Join, Store
+from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes
+from aliasproof.targets.reference import REFERENCE_PLANNED
+
+_of_cat, _of_stack = JOINS[aten.cat.default], JOINS[aten.stack.default]
+_of_pad = JOINS[aten.constant_pad_nd.default]
+_buffer, _store = buffers._buffer, buffers._store
+_laid_over, _view_before = offers._laid_over, offers._view_before
+_storages_to_reuse, _release = reuse.storages_to_reuse, reuse._Scan._release
+
+BUFFERS, OFFERS, PLAN, REUSE = (
+    f"planning.{module}" for module in ("buffers", "offers", "plan", "reuse")
+)
+
+
+# --- where parts are stored -----------------------------------------------------------------------
+
+
+def _stored_by(join: Join | None, change: Callable[[int, list[Any]], list[Any]]) -> Join | None:
+    """A join whose stores have other arguments: `change` gets the index of a part and them."""
+
+    def stored(index: int, store: Store) -> Store:
+        def changed(emit: Emitter, buffer: fx.Node, part: fx.Node) -> fx.Node:
+            node = store(emit, buffer, part)
+            node.args = (buffer, part, *change(index, list(node.args[2:])))
+            return node
+
+        return changed
+
+    if join is None:
+        return None
+    parts = ((part, stored(index, store)) for index, (part, store) in enumerate(join.parts))
+    return replace(join, parts=tuple(parts))
+
+
+def part_starts_one_element_early(node: fx.Node) -> Join | None:
+    """Each part of a cat after the first is stored one element before its place."""
+
+    def one_less(index: int, args: list[Any]) -> list[Any]:
+        dim, start, end = args
+        return [dim, start - 1, end - 1] if index and start else args
+
+    return _stored_by(_of_cat(node), one_less)
+
+
+def every_part_is_stored_at_the_start(node: fx.Node) -> Join | None:
+    """The parts of a cat are all stored at its start, since the offset is not counted on."""
+    return _stored_by(_of_cat(node), lambda index, args: [args[0], 0, args[2] - args[1]])
+
+
+def stack_ignores_the_dimension(node: fx.Node) -> Join | None:
+    """The parts of a stack become its rows, whatever dimension they are stacked along."""
+    join = _of_stack(node)
+    rows = {tuple(part.meta["val"].shape) for part, _ in join.parts} if join else set()
+    if rows != {tuple(node.meta["val"].shape[1:])}:
+        return join
+    count = node.meta["val"].shape[0]
+    return _stored_by(join, lambda index, args: [0, min(index, count - 1)])
+
+
+def repeated_part_is_stored_once(node: fx.Node) -> Join | None:
+    """A part that occurs twice in a cat is stored at its first place alone."""
+    join = _of_cat(node)
+    if join is None:
+        return None
+    # In a dictionary, the place of the first of equal keys stays, with the first store.
+    parts = dict(reversed(join.parts))
+    return replace(join, parts=tuple(reversed(parts.items())))
+
+
+def pads_begin_with_the_first_dimension(node: fx.Node) -> Join | None:
+    """The pads of a tensor are taken to begin with its first dimension, and not with the last."""
+    pads, strides = node.args[1], node.meta["val"].stride()
+    offset = sum(map(int.__mul__, strides, pads[::2]))  # type: ignore[index, arg-type]
+    return _stored_by(_of_pad(node), lambda index, args: [*args[:2], offset])
+
+
+def part_is_stored_by_the_pad_behind_it(node: fx.Node) -> Join | None:
+    """The pads behind a part are taken for those before it."""
+    pads, strides = node.args[1], node.meta["val"].stride()[::-1]
+    offset = sum(map(int.__mul__, strides, pads[1::2]))  # type: ignore[index, arg-type]
+    return _stored_by(_of_pad(node), lambda index, args: [*args[:2], offset])
+
+
+def around_a_part_is_zero(node: fx.Node) -> Join | None:
+    """A pad is filled with zeros, whatever its value is."""
+    join = _of_pad(node)
+    return None if join is None else replace(join, fill=0)
+
+
+def around_a_part_is_old_memory(node: fx.Node) -> Join | None:
+    """The buffer of a pad is not filled around the part."""
+    join = _of_pad(node)
+    return None if join is None else replace(join, fill=None)
+
+
+# --- buffers --------------------------------------------------------------------------------------
+
+
+def copied_parts_are_forgotten(
+    join: Join, parts: list[Part], emit: Emitter
+) -> tuple[fx.Node, fx.Node]:
+    """Only the parts that are computed in the buffer are stored; the others would be copied."""
+    moved = {part.node for part in parts}
+    kept = tuple((part, store) for part, store in join.parts if part in moved)
+    return _store(replace(join, parts=kept), parts, emit)
+
+
+def each_part_is_stored_into_the_empty_buffer(
+    join: Join, parts: list[Part], emit: Emitter
+) -> tuple[fx.Node, fx.Node]:
+    """The stores of a join are no chain, so only the last one counts."""
+    (*_, last) = join.parts
+    return _store(replace(join, parts=(last,)), parts, emit)
+
+
+def buffer_is_contiguous(join: Join, emit: Emitter) -> fx.Node:
+    """A buffer is contiguous, whatever strides the concatenation has."""
+    value = join.node.meta["val"]
+    contiguous = torch.empty(value.shape, device="meta").stride()
+    if join.fill is not None or contiguous == value.stride():
+        return _buffer(join, emit)
+    like = {"dtype": value.dtype, "device": value.device}
+    return emit.call(aten.empty_strided.default, list(value.shape), list(contiguous), **like)
+
+
+def memory_may_be_made_after_the_result(argument: object) -> list[fx.Node]:
+    """A result is computed where it is stored, though that memory is made after the result."""
+    return []
+
+
+def free_memory_is_counted_in_elements(
+    held: fx.Node, offset: int, node: fx.Node, liveness: Liveness
+) -> fx.Node:
+    """A storage is taken over as another dtype, and as many elements of the old one are seen."""
+    tensor, value = held.meta["val"], node.meta["val"]
+    if tensor.dtype == value.dtype:
+        return _laid_over(held, offset, node, liveness)
+    line = [value.numel()], [1], offset // tensor.itemsize
+    flat = _view_before(node, aten.as_strided.default, (held, *line), liveness)
+    seen = _view_before(node, aten.view.dtype, (flat, value.dtype), liveness)
+    layout = list(value.shape), list(value.stride()), offset // value.itemsize
+    return _view_before(node, aten.as_strided.default, (seen, *layout), liveness)
+
+
+def planned_dtype_is_not_compared(candidate: Candidate) -> str | None:
+    """The plan puts a result into memory of another dtype, without a view of it."""
+    failure = conditions.same_size_and_dtype(candidate)
+    return None if failure is not None and ", the result torch." in failure else failure
+
+
+# --- a plan that is trusted -----------------------------------------------------------------------
+
+
+def _is_planned(candidate: Candidate) -> bool:
+    """True if a result would be in memory that the plan has chosen: no operand, no input."""
+    (destination, *_) = (slot.destination for slot in candidate.slots)
+    copied = (user for user in candidate.node.users if user.target is aten.copy_.default)
+    return (
+        candidate.how in (How.OUT, How.TAKEN)
+        and destination not in candidate.node.all_input_nodes
+        and all(copy.args[0] is not destination for copy in copied)
+    )
+
+
+def _trusting(condition: Condition) -> Condition:
+    @functools.wraps(condition)
+    def asked(candidate: Candidate) -> str | None:
+        return None if _is_planned(candidate) else condition(candidate)
+
+    return asked
+
+
+# Of these, the plan has an answer of its own.
+_TRUSTED = (
+    conditions.no_overlapping_operand,
+    conditions.not_an_input,
+    conditions.no_later_use,
+    conditions.dead_before_epilogue,
+    conditions.no_new_alias,
+)
+
+
+def storage_is_taken_over_while_it_is_read(self: reuse._Scan, now: int) -> None:
+    """Off by one: a result takes over the storage of an operand of its own call."""
+    _release(self, now + 1)
+
+
+def uses_of_views_are_missed(
+    graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of
+) -> dict[int, Lifetime]:
+    """A storage is free after the last use of its first value, though a view is used later."""
+    position = {node: at for at, node in enumerate(graph.nodes)}
+    output = graph.output_node()
+    lives: dict[int, Lifetime] = {}
+    for storage, life in lifetimes(graph, value).items():
+        dies = max((position[user] for user in life.node.users), default=life.born)
+        lives[storage] = replace(life, dies=dies, returned=output in life.node.users)
+    return lives
+
+
+def storage_of_an_output_is_taken_over(
+    graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of
+) -> dict[int, Lifetime]:
+    """A storage is free after its last call, though a value on it is returned."""
+    dies: dict[int, int] = {}
+    for at, node in enumerate(graph.nodes):
+        if node.op != "output":
+            dies |= dict.fromkeys(operand_storages(node, value), at)
+    return {
+        storage: replace(life, dies=dies.get(storage, life.born), returned=False)
+        for storage, life in lifetimes(graph, value).items()
+    }
+
+
+def storage_of_an_input_is_taken_over(graph: fx.Graph) -> dict[str, reuse.Place]:
+    """A result takes over the storage of an input that no later call uses."""
+    taken = _storages_to_reuse(graph)
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    position = {node: at for at, node in enumerate(graph.nodes)}
+    for life in lifetimes(graph).values():
+        for held in inputs:
+            last_use = max((position[user] for user in held.users), default=-1)
+            if last_use < life.born and life.nbytes <= held.meta["val"].untyped_storage().nbytes():
+                taken.setdefault(life.node.name, (held.name, 0))
+    return taken
+
+
+def result_is_over_what_is_read(
+    life: Lifetime, lives: dict[int, Lifetime]
+) -> Iterator[tuple[int, int]]:
+    """A result is at the start of the storage of an operand that dies, whatever is read of it."""
+    for storage in operand_storages(life.node, value_of):
+        if storage in lives and lives[storage].dies == life.born:
+            yield storage, 0
+
+
+def size_of_free_storages_is_ignored(self: reuse._Scan, life: Lifetime) -> reuse.Free | None:
+    """A result takes over any storage that is free, also one that is too small."""
+    return self.free.pop(0) if self.free else None
+
+
+def any_storage_has_room(held: torch.Tensor, value: torch.Tensor, offset: int) -> bool:
+    """Any storage has room for any value."""
+    return True
+
+
+def two_joins_share_a_buffer(join: Join, emit: Emitter) -> fx.Node:
+    """Two concatenations of one layout are stored into the same buffer."""
+    buffer = _buffer(join, emit)
+    for node in emit.graph.nodes:
+        if node is buffer:
+            break
+        if (node.target, node.args, node.kwargs) == (buffer.target, buffer.args, buffer.kwargs):
+            emit.graph.erase_node(buffer)
+            return node
+    return buffer
+
+
+# --- the list -------------------------------------------------------------------------------------
+
+
+def _planned(fault: Fault) -> Fault:
+    """The fault with memory planning in place of reinplacing."""
+    assert isinstance(fault.make, Passes)
+    return replace(fault, make=replace(fault.make, last=plan_memory), right=REFERENCE_PLANNED)
+
+
+def _trusted(*faults: Fault) -> Fault:
+    """Faults planted together, with the name of the first, in a planner that trusts its plan."""
+
+    @contextlib.contextmanager
+    def within() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for fault in faults:
+                assert isinstance(fault.make, Passes)
+                stack.enter_context(fault.make.within())
+            yield
+
+    asked = [_trusting(each) if each in _TRUSTED else each for each in CONDITIONS]
+    return _planned(replace(faults[0], make=Passes(conditions=asked, within=within)))
+
+
+def _join(wrong: Callable[..., Any], op: OpOverload) -> Fault:
+    return _planned(instead_of_entries(JOINS, wrong, "rule of planning: how a join is stored", op))
+
+
+def _without_asking(condition: Condition) -> Fault:
+    asked = [_trusting(each) if each is condition else each for each in CONDITIONS]
+    name = condition.__name__.replace("_", " ")
+    return _planned(
+        Fault(
+            f"planned without {name}",
+            f"The condition {condition.__name__} is not asked of memory that the plan has chosen.",
+            f"condition {condition.__name__} of reinplace",
+            Passes(conditions=asked),
+        )
+    )
+
+
+FAULTS: tuple[Fault, ...] = (
+    _join(part_starts_one_element_early, aten.cat.default),
+    _join(every_part_is_stored_at_the_start, aten.cat.default),
+    _join(repeated_part_is_stored_once, aten.cat.default),
+    _join(stack_ignores_the_dimension, aten.stack.default),
+    _join(pads_begin_with_the_first_dimension, aten.constant_pad_nd.default),
+    _join(part_is_stored_by_the_pad_behind_it, aten.constant_pad_nd.default),
+    _join(around_a_part_is_zero, aten.constant_pad_nd.default),
+    _join(around_a_part_is_old_memory, aten.constant_pad_nd.default),
+    *(
+        _planned(instead_of(name, wrong, f"rule of planning: {rule}", home))
+        for name, wrong, rule, home in (
+            ("_store", copied_parts_are_forgotten, "all parts are stored", BUFFERS),
+            ("_store", each_part_is_stored_into_the_empty_buffer, "all parts are stored", BUFFERS),
+            ("_buffer", buffer_is_contiguous, "a buffer has the layout of its join", BUFFERS),
+            ("nodes_in", memory_may_be_made_after_the_result, "memory is there before", OFFERS),
+            ("_laid_over", free_memory_is_counted_in_elements, "memory is bytes", OFFERS),
+        )
+    ),
+    # `larger_output_storage` covers `no_new_alias` there: a part has less bytes than its buffer.
+    *map(_without_asking, _TRUSTED[:-1]),
+    _planned(
+        weaker_condition(
+            conditions.same_size_and_dtype,
+            planned_dtype_is_not_compared,
+            "condition (1a) of reinplace",
+        )
+    ),
+    *(
+        _trusted(instead_of(name, wrong, f"rule of planning: {rule}", home))
+        for name, wrong, rule, home in (
+            ("_release", storage_is_taken_over_while_it_is_read, "operands are live", reuse._Scan),
+            ("_rooms", result_is_over_what_is_read, "operands are live", REUSE),
+            ("lifetimes", uses_of_views_are_missed, "views are uses", REUSE),
+            ("lifetimes", storage_of_an_output_is_taken_over, "outputs are live", REUSE),
+            ("storages_to_reuse", storage_of_an_input_is_taken_over, "inputs are live", PLAN),
+            ("_buffer", two_joins_share_a_buffer, "each join has a buffer", BUFFERS),
+        )
+    ),
+    _trusted(
+        instead_of(
+            "_free_for",
+            size_of_free_storages_is_ignored,
+            "rule of planning: a storage has room",
+            reuse._Scan,
+        ),
+        instead_of(
+            "_has_room", any_storage_has_room, "rule of planning: a storage has room", OFFERS
+        ),
+    ),
+)

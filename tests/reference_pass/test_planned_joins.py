@@ -1,0 +1,25 @@
+"""Joins of memory planning: what is computed in a buffer is all that eager has there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aliasproof.targets.registry import TARGETS
+from aliasproof.trials.trial import Case, run_trial
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_a_scatter_copies_the_whole_storage_of_its_base(start):
+    """A clone of the base would have a smaller storage, or another offset."""
+
+    def program(x, y):
+        scattered = aten.select_scatter(x, y + y, 0, 0)
+        return aten.as_strided_scatter(scattered, y, [], [], 3)
+
+    inputs = (torch.arange(8.0)[start : start + 2], torch.tensor(11.0))
+    trial = run_trial(Case.of_function(program, inputs), TARGETS["reference-planned"])
+    assert trial.eager.error is None
+    assert trial.judgement.violations == []
