@@ -29,7 +29,7 @@ from aliasproof.oracles.proofs.memory_problem import needed
 from aliasproof.oracles.proofs.sharing_rules import problem_of
 from aliasproof.oracles.proofs.smallest_peak import smallest_peak
 from aliasproof.programs.errors import UserError
-from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.execution import as_graph
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps
 from aliasproof.programs.values import input_tensors
@@ -181,8 +181,9 @@ def _drawn_plans(count: int) -> Iterator[DrawnPlan | None]:
 
 def drawn_plan(program: Program) -> DrawnPlan | None:
     """The plan of a program; None if it is refused, or its graph has symbolic sizes."""
+    graph = fx.GraphModule(torch.nn.Module(), as_graph(program))
     try:
-        functional = remove_noops(functionalize(ProgramFunction(program), *input_tensors(program)))
+        functional = remove_noops(functionalize(graph, *input_tensors(program)))
         planned = footprint(plan_memory(copy.deepcopy(functional)).graph)
         reinplaced = footprint(reinplace(copy.deepcopy(functional)).graph)
         problem = problem_of(functional.graph)

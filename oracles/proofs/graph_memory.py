@@ -129,7 +129,7 @@ class GraphMemory:
 
 
 def _needed_nodes(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes that matter: for an output, for what they write or draw, or for an effect."""
+    """The nodes that matter: for an output, for what they write or draw, or as an effect."""
     needed: set[fx.Node] = set()
     for node in reversed(graph.nodes):
         if node.op == "output" or _has_effect(node) or any(user in needed for user in node.users):
@@ -168,7 +168,7 @@ def _stored_over(scatter: fx.Node) -> Region | None:
 def _located(tensor: torch.Tensor) -> Location:
     sizes = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
     if not all(isinstance(size, int) for size in sizes):
-        raise TypeError("the smallest peak is for fixed sizes; this graph has symbolic ones")
+        raise ValueError("the smallest peak is for fixed sizes; this graph has symbolic ones")
     return location_of(tensor, _storage(tensor))
 
 
@@ -177,9 +177,9 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _fixed(size: Any) -> int:
-    if not isinstance(size, int):
-        raise TypeError("the smallest peak is for fixed sizes; this graph has symbolic ones")
-    return size
+    if isinstance(size, int):
+        return size
+    raise ValueError("the smallest peak is for fixed sizes; this graph has symbolic ones")
 
 
 def _bytes(of: npt.NDArray[Any], region: Region) -> npt.NDArray[Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
 import z3
@@ -194,7 +193,7 @@ class _Model:
                 if value.born == time and index in self.moved:
                     there = z3.And(there, z3.Not(self.moved[index]))
             terms.append(z3.If(there, self._needs(index, time), 0))
-            if value.nbytes > value.needed and storage < len(self.problem.values):
+            if not value.movable and storage < len(self.problem.values):
                 # The kernel that allocates the storage leaves gaps in it.
                 given = [self.used[p] for p in self.problem.of(index, Sharing.OVER, Sharing.COPY)]
                 gaps = z3.And(there, z3.Not(self._any(given)))
@@ -248,12 +247,12 @@ def _candidates(problem: Problem) -> Iterator[tuple[int, int]]:
         group[index] for index, value in enumerate(problem.values) if _partly_idle(problem, value)
     }
     idle |= {group[pair.value] for pair in problem.pairs if not _replaces(problem, pair)}
-    for index, storage in product(range(len(group)), repeat=2):
-        together = group[index] == group[storage]
-        if storage == index or (
-            storage < index and (together or idle & {group[index], group[storage]})
-        ):
-            yield index, storage
+    for index in range(len(group)):
+        yield index, index
+        for storage in range(index):
+            both = {group[index], group[storage]}
+            if len(both) == 1 or both & idle:
+                yield index, storage
 
 
 def _partly_idle(problem: Problem, value: Value) -> bool:

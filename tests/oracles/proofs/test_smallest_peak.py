@@ -188,5 +188,6 @@ def drawn_problem(seed):
 def test_the_solver_agrees_with_brute_force(seed):
     problem = drawn_problem(seed)
     smallest = smallest_peak(problem)
+    assert smallest is not None
     assert smallest == brute_force(problem), problem
     assert needed(problem) <= smallest <= allocated(problem)
