@@ -35,9 +35,9 @@ from aliasproof.programs.serialization import dumps
 from aliasproof.programs.values import input_tensors
 from aliasproof.reference_pass.capture.footprint import Footprint, footprint
 from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import (
     functionalize,
-    plan_memory,
     reinplace,
     remove_noops,
     update_metadata,

@@ -23,6 +23,7 @@ def peaks(function):
     """The peak as it is, and the smallest one."""
     problem = problem_of(graph_of(function))
     smallest = smallest_peak(problem)
+    assert smallest is not None
     assert needed(problem) <= smallest <= allocated(problem)
     return allocated(problem), smallest
 
