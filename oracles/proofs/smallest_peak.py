@@ -193,8 +193,9 @@ class _Model:
                 if value.born == time and index in self.moved:
                     there = z3.And(there, z3.Not(self.moved[index]))
             terms.append(z3.If(there, self._needs(index, time), 0))
-            if not value.movable and storage < len(self.problem.values):
-                # The kernel that allocates the storage leaves gaps in it.
+            keeps_gaps = value.returned or not value.movable
+            if keeps_gaps and storage < len(self.problem.values):
+                # The kernel that allocates the storage leaves gaps in it, which a caller can see.
                 given = [self.used[p] for p in self.problem.of(index, Sharing.OVER, Sharing.COPY)]
                 gaps = z3.And(there, z3.Not(self._any(given)))
                 terms.append(z3.If(gaps, value.nbytes - value.needed, 0))
