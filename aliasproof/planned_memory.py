@@ -13,7 +13,7 @@ from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import on_copies
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import How
-from aliasproof.reference_pass.planning.buffers import buffer_name
+from aliasproof.reference_pass.planning.join_buffers import buffer_name
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
 from aliasproof.reports.explanation import NodeLine, ShownDecision
 from aliasproof.reports.storage_timeline import (

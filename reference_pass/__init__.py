@@ -26,8 +26,8 @@ The folder `planning` goes on from there. It decides in which memory each result
 
 - `timeline`: how long each storage is live, and how many bytes are
 - `offers`, `marks`: where a result could be; marks that say it early, and are lowered late
-- `joins`, `buffers`: concatenations, whose parts are computed where they belong
-- `reuse`, `plan`: storages that are taken over; the plan of a graph
+- `joins`, `join_buffers`: concatenations, whose parts are computed where they belong
+- `reuse`, `graph_plan`: storages that are taken over; the plan of a graph
 - `black_holes`: calls of which nobody knows what they keep
 
 `pipeline` has the passes as users call them, and `memory_plan` those of planning. They assemble the

@@ -22,8 +22,8 @@ from aliasproof.reference_pass.planning.black_holes import (
     show_functions,
     with_black_holes,
 )
+from aliasproof.reference_pass.planning.graph_plan import plan_storages
 from aliasproof.reference_pass.planning.marks import mark, refuse_malformed, without_marks
-from aliasproof.reference_pass.planning.plan import plan_storages
 from aliasproof.reference_pass.semantics import Semantics
 
 CONDITIONS = all_conditions(EAGER)

@@ -27,20 +27,20 @@ from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import CONDITIONS
-from aliasproof.reference_pass.planning import buffers, offers, reuse
-from aliasproof.reference_pass.planning.buffers import Part
+from aliasproof.reference_pass.planning import join_buffers, offers, reuse
+from aliasproof.reference_pass.planning.join_buffers import BufferPart
 from aliasproof.reference_pass.planning.joins import JOINS, Join, Store
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes
 from aliasproof.targets.reference import REFERENCE_PLANNED
 
 _of_cat, _of_stack = JOINS[aten.cat.default], JOINS[aten.stack.default]
 _of_pad = JOINS[aten.constant_pad_nd.default]
-_buffer, _store = buffers._buffer, buffers._store
+_buffer, _store = join_buffers._buffer, join_buffers._store
 _laid_over, _view_before = offers._laid_over, offers._view_before
 _storages_to_reuse, _release = reuse.storages_to_reuse, reuse._Scan._release
 
 BUFFERS, OFFERS, PLAN, REUSE = (
-    f"planning.{module}" for module in ("buffers", "offers", "plan", "reuse")
+    f"planning.{module}" for module in ("graph_plan", "join_buffers", "offers", "reuse")
 )
 
 
@@ -129,7 +129,7 @@ def around_a_part_is_old_memory(node: fx.Node) -> Join | None:
 
 
 def copied_parts_are_forgotten(
-    join: Join, parts: list[Part], emit: Emitter
+    join: Join, parts: list[BufferPart], emit: Emitter
 ) -> tuple[fx.Node, fx.Node]:
     """Only the parts that are computed in the buffer are stored; the others would be copied."""
     moved = {part.node for part in parts}
@@ -138,7 +138,7 @@ def copied_parts_are_forgotten(
 
 
 def each_part_is_stored_into_the_empty_buffer(
-    join: Join, parts: list[Part], emit: Emitter
+    join: Join, parts: list[BufferPart], emit: Emitter
 ) -> tuple[fx.Node, fx.Node]:
     """The stores of a join are no chain, so only the last one counts."""
     (*_, last) = join.parts

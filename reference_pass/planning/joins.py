@@ -9,7 +9,7 @@ before the first part, the scatters are where `c` was. Reinplacing does the rest
 part where its scatter stores it (`offers`), and then the scatter is redundant.
 
 The buffer is live from the first part on. That is a loss if the parts are made early, and are small
-beside what is live in between. `buffers` says which parts are worth it.
+beside what is live in between. `join_buffers` says which parts are worth it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from aliasproof.reference_pass.semantics import Semantics
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BufferPart:
     """A part that can be computed in a buffer, from time `start` on, when its root runs.
 
     `life` is that of the storage which it needs otherwise.
@@ -89,7 +89,7 @@ def _roots(graph: fx.Graph, timeline: Timeline) -> Roots:
     }
 
 
-def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[Part]:
+def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[BufferPart]:
     """The parts that can be computed elsewhere, and that nobody keeps."""
     for node in dict.fromkeys(part for part, _ in join.parts):
         if node not in roots:  # it is in an input
@@ -101,7 +101,7 @@ def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[Part]:
             and not liveness.escapes(value)
             and _has_base(join, liveness.position[root], roots, liveness)
         ):
-            yield Part(node, root, liveness.position[root], life)
+            yield BufferPart(node, root, liveness.position[root], life)
 
 
 def _has_base(join: Join, start: int, roots: Roots, liveness: Liveness) -> bool:
@@ -119,8 +119,8 @@ def _has_base(join: Join, start: int, roots: Roots, liveness: Liveness) -> bool:
 
 
 def _worth_it(
-    join: Join, movable: list[Part], roots: Roots, live: list[int], at: int
-) -> list[Part]:
+    join: Join, movable: list[BufferPart], roots: Roots, live: list[int], at: int
+) -> list[BufferPart]:
     """The parts whose move into the buffer raises no peak; the join is at time `at`."""
     movable = sorted(movable, key=lambda part: part.start)
     # Without its first part, the buffer is allocated later.
@@ -134,7 +134,7 @@ def _worth_it(
 
 
 def _changed(
-    join: Join, parts: Sequence[Part], roots: Roots, live: list[int], at: int
+    join: Join, parts: Sequence[BufferPart], roots: Roots, live: list[int], at: int
 ) -> list[int]:
     """The live bytes from the first part to the join, with these parts in the buffer."""
     nbytes = join.node.meta["val"].untyped_storage().nbytes()
@@ -157,7 +157,7 @@ def _changed(
 # --- the graph ------------------------------------------------------------------------------------
 
 
-def _store(join: Join, parts: Sequence[Part], emit: Emitter) -> tuple[fx.Node, fx.Node]:
+def _store(join: Join, parts: Sequence[BufferPart], emit: Emitter) -> tuple[fx.Node, fx.Node]:
     """Replace a join by stores into a new buffer; returns the buffer before and after them."""
     graph, node = emit.graph, join.node
     with graph.inserting_before(parts[0].root):

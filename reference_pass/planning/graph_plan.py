@@ -4,7 +4,7 @@ Marked early, planned late. On the functional graph, each call is *marked* with 
 memory its result may take over (`marks`). It stays functional until the end, so nothing that comes
 in between needs to know about memory. Then
 
-1. concatenations become stores into one buffer (`joins`, `buffers`);
+1. concatenations become stores into one buffer (`joins`, `join_buffers`);
 2. reinplacing writes results over operands that are dead, or into the buffer (`offers`);
 3. what still allocates takes over a storage that nobody reads any more (`reuse`).
 
@@ -19,6 +19,7 @@ Time is linear in the number of calls: up to five walks, and one scan per join a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from torch import fx
 
@@ -27,7 +28,7 @@ from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.conditions import Condition
-from aliasproof.reference_pass.planning.buffers import join_in_buffers
+from aliasproof.reference_pass.planning.join_buffers import join_in_buffers
 from aliasproof.reference_pass.planning.marks import refuse_unmet
 from aliasproof.reference_pass.planning.offers import Mark, Offers
 from aliasproof.reference_pass.planning.reuse import Place, storages_to_reuse
@@ -51,49 +52,69 @@ def plan_storages(
     obeyed. Raises `Refused` for a mark that no condition allows, and if the graph writes anything
     except its inputs at its end.
     """
+    planner = _Planner(graph_module, semantics, conditions, marks)
+    plain = copied(graph_module)
+    put_in_place(plain, semantics, conditions)
+    joined, stored, planned = planner.with_buffers(Timeline.of(plain.graph, graph_module.graph))
+    final = planner.reinplaced(joined, stored, storages_to_reuse(planned.graph))
+    # Without its marks, a graph is not what was asked for.
+    graphs = (final, planned) if marks else (final, planned, plain)
+    most = peaks(graphs[-1].graph)
+    best = min((made for made in graphs if _is_below(peaks(made.graph), most)), key=_cost)
+    graph_module.graph = best.graph
+    graph_module.meta["reinplace"] = decisions(best)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    functional: fx.GraphModule
+    semantics: Semantics
+    conditions: Sequence[Condition] | None
+    marks: Mapping[str, Mark]
+
+    def with_buffers(
+        self, timeline: Timeline
+    ) -> tuple[fx.GraphModule, dict[str, str], fx.GraphModule]:
+        """The graph with buffers for its joins, what they store, and the graph reinplaced."""
+        without = set(self.marks)
+        joined, stored, planned = self._joined(timeline, without)
+        for _ in range(MOST_TRIES):
+            decided = decisions(planned)
+            elsewhere = {each.node for each in decided if each.how in (How.OUT, How.TAKEN)}
+            if elsewhere >= stored.keys():
+                break
+            # A root that no condition allows there is tried no more: its part is copied, as it was.
+            without |= stored.keys() - elsewhere
+            joined, stored, planned = self._joined(timeline, without)
+        return joined, stored, planned
+
+    def _joined(
+        self, timeline: Timeline, without: set[str]
+    ) -> tuple[fx.GraphModule, dict[str, str], fx.GraphModule]:
+        joined = copied(self.functional)
+        with on_fakes(fake_mode(joined)):
+            stored = join_in_buffers(joined.graph, self.semantics, timeline, without)
+        # A view of a concatenation is one of its buffer.
+        refresh_metadata(joined, (), self.semantics)
+        return joined, stored, self.reinplaced(joined, stored, {})
 
     def reinplaced(
-        functional: fx.GraphModule, stored: Mapping[str, str], reuse: Mapping[str, Place]
+        self,
+        functional: fx.GraphModule,
+        stored: Mapping[str, str],
+        reuse: Mapping[str, Place],
     ) -> fx.GraphModule:
+        """A copy of a graph, reinplaced with what planning offers."""
         made = copied(functional)
         nodes = {node.name: node for node in made.graph.nodes}
-        marked = {nodes[name]: mark for name, mark in marks.items()}
         offers = Offers(
             {nodes[root]: nodes[part] for root, part in stored.items()},
             {nodes[name]: (nodes[holder], at) for name, (holder, at) in reuse.items()},
-            marked,
+            {nodes[name]: mark for name, mark in self.marks.items()},
         )
-        put_in_place(made, semantics, conditions, offers)
-        refuse_unmet(marks, decisions(made))
+        put_in_place(made, self.semantics, self.conditions, offers)
+        refuse_unmet(self.marks, decisions(made))
         return made
-
-    def tried(without: set[str]) -> tuple[fx.GraphModule, dict[str, str], fx.GraphModule]:
-        """The graph with buffers, what they store, and the graph reinplaced."""
-        joined = copied(graph_module)
-        with on_fakes(fake_mode(joined)):
-            stored = join_in_buffers(joined.graph, semantics, timeline, without)
-        refresh_metadata(joined, (), semantics)  # a view of a concatenation is one of its buffer
-        return joined, stored, reinplaced(joined, stored, {})
-
-    plain = copied(graph_module)
-    put_in_place(plain, semantics, conditions)
-    timeline = Timeline.of(plain.graph, graph_module.graph)
-    without = set(marks)
-    joined, stored, planned = tried(without)
-    for _ in range(MOST_TRIES):
-        elsewhere = {each.node for each in decisions(planned) if each.how in (How.OUT, How.TAKEN)}
-        if elsewhere >= stored.keys():
-            break
-        # A root that no condition allows there is tried no more: its part is copied, as it was.
-        without |= stored.keys() - elsewhere
-        joined, stored, planned = tried(without)
-    final = reinplaced(joined, stored, storages_to_reuse(planned.graph))
-    graphs = (final, planned) if marks else (final, planned, plain)
-    most = peaks(graphs[-1].graph)
-    allowed = [made for made in graphs if _is_below(peaks(made.graph), most)]
-    best = min(allowed, key=_cost)
-    graph_module.graph = best.graph
-    graph_module.meta["reinplace"] = decisions(best)
 
 
 def _is_below(one: tuple[int, int], other: tuple[int, int]) -> bool:
