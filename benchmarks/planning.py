@@ -33,6 +33,7 @@ from aliasproof.programs.execution import as_graph
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps
 from aliasproof.programs.values import input_tensors
+from aliasproof.reference_pass.calls.operator_forms import is_opaque
 from aliasproof.reference_pass.capture.footprint import Footprint, footprint
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.memory_plan import plan_memory
@@ -179,15 +180,22 @@ def _drawn_plans(count: int) -> Iterator[DrawnPlan | None]:
             yield drawn_plan(program)
 
 
+def custom_operators(graph: fx.Graph) -> set[object]:
+    """The operators of other libraries, whose schemas are true here, as `reinplace` trusts them."""
+    called = {op for node in graph.nodes for op in (node.target, *node.args[:1])}
+    return {op for op in called if is_opaque(op)}
+
+
 def drawn_plan(program: Program) -> DrawnPlan | None:
     """The plan of a program; None if it is refused, or its graph has symbolic sizes."""
     graph = fx.GraphModule(torch.nn.Module(), as_graph(program))
     try:
         functional = remove_noops(functionalize(graph, *input_tensors(program)))
-        planned = footprint(plan_memory(copy.deepcopy(functional)).graph)
+        trusted = custom_operators(functional.graph)
+        planned = footprint(plan_memory(copy.deepcopy(functional), non_aliasing=trusted).graph)
         reinplaced = footprint(reinplace(copy.deepcopy(functional)).graph)
         problem = problem_of(functional.graph)
-    except (Refused, ValueError):
+    except (Refused, TypeError):
         return None
     calls = sum(node.op == "call_function" for node in functional.graph.nodes)
     smallest = smallest_peak(problem) if calls <= MOST_CALLS else None

@@ -102,6 +102,9 @@ class PipelineOptions:
         return dataclasses.replace(self, **known)
 
 
+DEFAULT_OPTIONS = PipelineOptions()
+
+
 def functionalize(
     function: Callable[..., Any],
     *sample_args: object,
@@ -347,8 +350,12 @@ def pipeline(
         )
     # Only the first pass needs sample arguments: it leaves true metadata for the others.
     first = Functionalize(*sample_args, **options)
-    last = PlanMemory() if planned else Reinplace()
-    return run_passes(graph_module, first, RemoveNoOps(), last)
+    return run_passes(graph_module, first, RemoveNoOps(), last_pass(planned=planned))
+
+
+def last_pass(*, planned: bool) -> Reinplace:
+    """The pass that decides which memory results are in."""
+    return PlanMemory() if planned else Reinplace()
 
 
 def run_passes(graph_module: fx.GraphModule, *passes: PassBase) -> fx.GraphModule:

@@ -73,19 +73,16 @@ from aliasproof.reference_pass.capture.size_guards import writes_inputs
 from aliasproof.reference_pass.eager.history import LostHistory, lost_where_torch_raises
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import (
+    DEFAULT_OPTIONS,
     Functionalize,
     PipelineOptions,
-    PlanMemory,
-    Reinplace,
     RemoveNoOps,
     functionalize,
+    last_pass,
     run_passes,
 )
 
 _log = logging.getLogger(__name__)
-
-
-PLAIN = PipelineOptions()
 
 
 class Compiled:
@@ -102,7 +99,7 @@ class Compiled:
         self,
         graph_module: fx.GraphModule,
         example_inputs: Sequence[Any],
-        options: PipelineOptions = PLAIN,
+        options: PipelineOptions = DEFAULT_OPTIONS,
         *,
         noted: bool = False,
         differentiate: Differentiate | None = None,
@@ -279,8 +276,7 @@ class Compiled:
         is_located = not anywhere or not depends_on_location(functional)
         pure = detach_new_outputs(copied(functional), captured) if is_located else None
         expand_constants(functional)
-        last = PlanMemory() if self.options.plan_memory else Reinplace()
-        compiled = run_passes(functional, last)
+        compiled = run_passes(functional, last_pass(planned=self.options.plan_memory))
         if anywhere and self._depends_on_location(compiled):
             return None
         self._depends_on_sharing(compiled)
