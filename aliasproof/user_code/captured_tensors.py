@@ -86,6 +86,21 @@ def as_the_user_has(
 
 
 @contextlib.contextmanager
+def as_parameters(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Within this context, tensors count as parameters: `self.weight += x` may assign them.
+
+    `isinstance` of `torch.nn.Parameter` asks for this attribute.
+    """
+    for tensor in tensors:
+        tensor._is_param = True  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for tensor in tensors:
+            del tensor._is_param  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
 def lent(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
     """Within this context, the first of each two tensors has the memory of the second."""
     kept = [tensor.data for tensor, _ in pairs]

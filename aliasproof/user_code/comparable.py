@@ -24,6 +24,7 @@ from aliasproof.user_code.captured_tensors import (
     UNNAMED,
     Found,
     Replacing,
+    as_parameters,
     as_the_user_has,
     comparable_tensors,
     lent,
@@ -90,7 +91,10 @@ class Leaves:
 
     def __call__(self, *passed: torch.Tensor) -> list[object]:
         parameters = with_gradients(self._originals, passed) if self.gradients else {}
-        return self._run(passed, parameters).outputs
+        used = [parameters.get(index, tensor) for index, tensor in enumerate(passed)]
+        pairs = zip(self._originals, used, strict=True)
+        with as_parameters([own for one, own in pairs if type(one) is torch.nn.Parameter]):
+            return self._run(passed, parameters).outputs
 
     def run_compiled(
         self, passed: Sequence[torch.Tensor], compiler: Callable[[Function], Function]

@@ -365,3 +365,22 @@ def test_second_inputs_differ_in_tensors_alone():
     assert found.eager.unjudged is None
     with pytest.raises(aliasproof.UserError, match="all arguments but tensors"):
         check(lambda x, n: x.add_(n), first, ["identity"], second_inputs=(torch.zeros(2), 4))
+
+
+class Merged(torch.nn.Module):
+    """A weight that is written by an augmented assignment to the attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = torch.nn.Linear(4, 3).requires_grad_(False)
+        self.update = torch.nn.Parameter(torch.ones(3, 4))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.base.weight += self.update
+        return self.base(x)
+
+
+def test_a_parameter_may_be_assigned_what_it_was():
+    found = check(Merged(), torch.ones(2, 4), ["aot-eager"])
+    judged_equal(found, "aot-eager")
