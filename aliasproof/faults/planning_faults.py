@@ -40,7 +40,7 @@ _laid_over, _view_before = offers._laid_over, offers._view_before
 _storages_to_reuse, _release = reuse.storages_to_reuse, reuse._Scan._release
 
 BUFFERS, OFFERS, PLAN, REUSE = (
-    f"planning.{module}" for module in ("graph_plan", "join_buffers", "offers", "reuse")
+    f"planning.{module}" for module in ("join_buffers", "offers", "graph_plan", "reuse")
 )
 
 

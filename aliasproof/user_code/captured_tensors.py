@@ -92,12 +92,12 @@ def as_parameters(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
     `isinstance` of `torch.nn.Parameter` asks for this attribute.
     """
     for tensor in tensors:
-        tensor._is_param = True  # type: ignore[attr-defined]
+        tensor._is_param = True
     try:
         yield
     finally:
         for tensor in tensors:
-            del tensor._is_param  # type: ignore[attr-defined]
+            del tensor._is_param
 
 
 @contextlib.contextmanager

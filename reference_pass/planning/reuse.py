@@ -239,8 +239,8 @@ class _Scan:
         at = bisect_left(self.free, Free(life.nbytes, -1, ""))
         while at < len(self.free):
             free = self.free[at]
-            kernels = self.kernels[life.born] - self.kernels[free.since + 1]
-            if kernels or free.nbytes > self._room(free.since + 1, life.born, free.nbytes):
+            runs = self.kernels[life.born] > self.kernels[free.since + 1]
+            if runs or free.nbytes > self._room(free.since + 1, life.born, free.nbytes):
                 del self.free[at]  # it cannot be kept for as long, nor for longer
             # A result that is returned gets no larger storage than in eager.
             elif life.returned and free.nbytes != life.nbytes:

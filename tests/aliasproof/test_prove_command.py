@@ -163,7 +163,7 @@ def test_a_function_that_raises_in_eager_is_bad_input(call, tmp_path):
 def test_the_document_shows_what_the_command_prints(call, tmp_path):
     """Times and the version of torch can differ."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "mine.py").write_text(code)
     (shown,) = re.findall(r"```console\n\$ aliasproof (.*?)\n(.*?)```", text, re.DOTALL)
     done = call(*shown[0].split())

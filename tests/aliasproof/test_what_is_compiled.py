@@ -128,7 +128,10 @@ def calls(graph: fx.Graph) -> list[str]:
 
 
 def captured(program: Program) -> tuple[list[str], list[str]] | None:
-    """The inputs and the calls of the one graph that Dynamo captures; None if there is no such."""
+    """The inputs and the calls of the one graph that Dynamo captures; None if there is no such.
+
+    None also if a size depends on data.
+    """
     found: list[fx.Graph] = []
 
     def backend(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
@@ -142,6 +145,10 @@ def captured(program: Program) -> tuple[list[str], list[str]] | None:
     try:
         compiled(*input_tensors(program))
     except Exception:  # noqa: BLE001 - such as what it cannot trace, or what eager raises
+        return None
+    # Dynamo asserts the range of a size that depends on data. That is no call of the program.
+    assertion = torch.ops.aten._assert_scalar.default
+    if any(graph.find_nodes(op="call_function", target=assertion) for graph in found):
         return None
     names = [str(node.target) for graph in found for node in graph.find_nodes(op="placeholder")]
     return [name.strip("L_") for name in names], [line for graph in found for line in calls(graph)]

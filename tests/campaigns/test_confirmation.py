@@ -189,7 +189,8 @@ def test_a_literal_script_keeps_what_nobody_uses() -> None:
         view(2),
         bytes_of={0: 16},
     )
-    functionalize = target("functionalize")
+    # As a violation, without the clause that documents the refusal.
+    functionalize = replace(target("functionalize"), contract=Contract())
     violation = run_trial(Case.of(kept), functionalize).judgement.violations[0]
     script = reproducer(kept, functionalize, violation)
     assert not confirmed(script, in_process).shown

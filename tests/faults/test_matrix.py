@@ -28,6 +28,8 @@ KILLED_BY = {
     "in place call keeps its metadata": "invariants",
 }
 
+SEEDS = {"clamps are dropped": 2}  # of others, few of the first programs show it
+
 # Such faults, with a program that shows them: few drawn programs do.
 KILLED_ON = {
     "without no self overlap": (
@@ -148,7 +150,7 @@ def test_a_target_of_the_right_graphs_is_not_judged() -> None:
 
 @pytest.mark.parametrize(("fault", "oracle"), KILLED_BY.items())
 def test_a_fault_is_killed_by_its_oracle(fault: str, oracle: str) -> None:
-    row = row_of(fault, seed=0, most_programs=300, further=0)
+    row = row_of(fault, seed=SEEDS.get(fault, 0), most_programs=300, further=0)
     assert row.killed == row.first[oracle]
     assert set(row.first) == {oracle}
 
