@@ -121,8 +121,9 @@ def measure(names: Sequence[str] = (), passes: Sequence[str] = TABLES) -> People
             assert isinstance(outcome, Returned)
             answers[key] = outcome.value
         print(f"{len(answers)} of {len(keys)}: {', '.join(key)}", flush=True)
-    given, right, wrong = (
+    given, right = (
         [one for key in keys if key[1] in kinds for one in answers.get(key, ())]
-        for kinds in (("as it is", "as it is, in graphs"), ("right passes",), WRONG_PASSES)
+        for kinds in (("as it is", "as it is, in graphs"), ("right passes",))
     )
+    wrong = [answers[key] for key in keys if key[1] in WRONG_PASSES and key in answers]
     return PeopleTable(given, right, wrong, deaths)

@@ -60,7 +60,7 @@ def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduce
     (project / "test_own.py").write_text("def test_own(): pass\n")
     names = ("forgets", "segfaults")
     targets = [each for name in names for each in ("--aliasproof-target", f"passes.py:{name}")]
-    numbers = ("--aliasproof-programs", "1", "--aliasproof-seed", "3")
+    numbers = ("--aliasproof-programs", "5", "--aliasproof-seed", "3")
     more = ("-n", "2", "--junitxml=junit.xml", "--aliasproof-run=kept")
     done = pytest_in(project, *targets, *numbers, *more, plugins=(*PLUGIN, "-p", "xdist.plugin"))
     assert "2 failed, 1 passed" in done.stdout, done.stdout
@@ -71,7 +71,7 @@ def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduce
     assert "def program(x):" in message
     told = _properties(wrong)
     assert (told["aliasproof_seed"], told["aliasproof_shard"]) == ("3", "1/1")
-    assert told["aliasproof_programs"] == "1"
+    assert told["aliasproof_programs"] == "5"
     (signature,) = told["aliasproof_signatures"].split()
     (folder,) = project.glob(f"kept/*/findings/{signature}")
     assert shlex.join([sys.executable, str(folder / "reproducer.py")]) in message

@@ -41,7 +41,8 @@ PLAYED = {
         "swap",
         "copies beside a clone",
         "copy into input",
-    )
+    ),
+    "same_location": ("overlapping slices",),
 }
 
 # The shards to try first. The comments say which program of the shard (of 50) shows it, and which
@@ -49,7 +50,7 @@ PLAYED = {
 SHOWN_IN: dict[str, tuple[int, ...]] = {
     "same_size_and_dtype": (0, 1),  # 23: metadata
     "same_stride": (1, 2),  # 16: metadata
-    "same_location": (5, 8),  # 23: metadata
+    "same_location": (1,),  # 29
     "no_self_overlap": (4, 18),  # 22: errors
     "not_repeated": (13, 15),  # 48: errors
     "no_overlapping_operand": (34, 35),  # 22: errors
