@@ -195,7 +195,7 @@ def drawn_plan(program: Program) -> DrawnPlan | None:
         planned = footprint(plan_memory(copy.deepcopy(functional), non_aliasing=trusted).graph)
         reinplaced = footprint(reinplace(copy.deepcopy(functional)).graph)
         problem = problem_of(functional.graph)
-    except (Refused, TypeError, ValueError):
+    except (Refused, ValueError):
         return None
     calls = sum(node.op == "call_function" for node in functional.graph.nodes)
     smallest = smallest_peak(problem) if calls <= MOST_CALLS else None

@@ -166,9 +166,8 @@ def _stored_over(scatter: fx.Node) -> Region | None:
 
 
 def _located(tensor: torch.Tensor) -> Location:
-    sizes = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-    if not all(isinstance(size, int) for size in sizes):
-        raise ValueError("the smallest peak is for fixed sizes; this graph has symbolic ones")
+    for size in (*tensor.shape, *tensor.stride(), tensor.storage_offset()):
+        _fixed(size)  # raises for a symbol
     return location_of(tensor, _storage(tensor))
 
 
