@@ -60,8 +60,7 @@ def plan_memory(
     Arguments, result and what is raised are those of `reinplace`. Operators of other libraries, and
     Python functions whose value is noted, may keep what they are given, and return it later
     (`black_holes`). Those in `non_aliasing` do not; with `check_non_aliasing`, the graph checks it
-    when it runs. Also raises `Refused` for a mark
-    that no condition allows.
+    when it runs. Also raises `Refused` for a mark that no condition allows.
     """
     marks = without_marks(graph_module.graph)
     semantics = _before_planning(graph_module, sample_args, non_aliasing)

@@ -101,6 +101,19 @@ def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:
     return found
 
 
+def first_failure(candidate: Candidate, conditions: Sequence[Condition]) -> tuple[str, str] | None:
+    """The name of the first condition that a candidate fails, with the reason."""
+    # A size that is unknown until the run can fail any comparison; then the answer is no.
+    for condition in conditions:
+        try:
+            reason = condition(candidate)
+        except GuardOnDataDependentSymNode as error:
+            reason = f"this depends on a data-dependent size: {error.cond}"
+        if reason is not None:
+            return condition.__name__, reason
+    return None
+
+
 class _Reinplacing:
     """The walk over a graph."""
 
@@ -134,25 +147,13 @@ class _Reinplacing:
         op = str(node.args[0] if node.target is on_copies else node.target)
         refused: list[tuple[How, str, str]] = []
         for candidate in self.offered(node, self.liveness):
-            failure = self._failure(candidate)
+            failure = first_failure(candidate, self.conditions)
             if failure is None:
                 into = tuple(slot.destination.name for slot in candidate.slots)
                 self._apply(candidate)
                 return Decision(node.name, op, candidate.how, tuple(refused), into)
             refused.append((candidate.how, *failure))
         return Decision(node.name, op, None, tuple(refused)) if refused else None
-
-    def _failure(self, candidate: Candidate) -> tuple[str, str] | None:
-        """The name of the first condition that a candidate fails, with the reason."""
-        # A size that is unknown until the run can fail any comparison; then the answer is no.
-        for condition in self.conditions:
-            try:
-                reason = condition(candidate)
-            except GuardOnDataDependentSymNode as error:
-                reason = f"this depends on a data-dependent size: {error.cond}"
-            if reason is not None:
-                return condition.__name__, reason
-        return None
 
     # Rewrites. What they leave without a use is erased at the end. --------------------------------
 

@@ -59,8 +59,10 @@ def plan_storages(
     final = planner.reinplaced(joined, stored, storages_to_reuse(planned.graph))
     # Without its marks, a graph is not what was asked for.
     graphs = (final, planned) if marks else (final, planned, plain)
-    most = peaks(graphs[-1].graph)
-    best = min((made for made in graphs if _is_below(peaks(made.graph), most)), key=_cost)
+    costs = [_cost(made.graph) for made in graphs]
+    own, dropped, _ = costs[-1]
+    allowed = [at for at, cost in enumerate(costs) if cost[0] <= own and cost[1] <= dropped]
+    best = graphs[min(allowed, key=costs.__getitem__)]
     graph_module.graph = best.graph
     graph_module.meta["reinplace"] = decisions(best)
 
@@ -99,10 +101,7 @@ class _Planner:
         return joined, stored, self.reinplaced(joined, stored, {})
 
     def reinplaced(
-        self,
-        functional: fx.GraphModule,
-        stored: Mapping[str, str],
-        reuse: Mapping[str, Place],
+        self, functional: fx.GraphModule, stored: Mapping[str, str], reuse: Mapping[str, Place]
     ) -> fx.GraphModule:
         """A copy of a graph, reinplaced with what planning offers."""
         made = copied(functional)
@@ -117,11 +116,6 @@ class _Planner:
         return made
 
 
-def _is_below(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] <= other[0] and one[1] <= other[1]
-
-
-def _cost(graph_module: fx.GraphModule) -> tuple[int, int, int]:
+def _cost(graph: fx.Graph) -> tuple[int, int, int]:
     """The peaks of live bytes, and the number of allocations."""
-    lives = lifetimes(graph_module.graph).values()
-    return *peaks(graph_module.graph), sum(life.nbytes > 0 for life in lives)
+    return *peaks(graph), sum(life.nbytes > 0 for life in lifetimes(graph).values())

@@ -28,7 +28,7 @@ from aliasproof.reference_pass.planning.offers import (
     operands_of,
     operands_taken,
 )
-from aliasproof.reference_pass.reinplace import Decision
+from aliasproof.reference_pass.reinplace import Decision, first_failure
 from aliasproof.reference_pass.semantics import Semantics
 
 
@@ -53,9 +53,9 @@ def mark(graph: fx.Graph, semantics: Semantics, conditions: Sequence[Condition])
     for node in graph.nodes:
         if node.op != "call_function" or not isinstance(node.target, OpOverload) or not node.users:
             continue
-        for candidate in by_bytes_kept(node, liveness):
+        for _, candidate in by_bytes_kept(node, liveness):
             into = operands_taken(candidate)
-            if into is not None and not any(condition(candidate) for condition in conditions):
+            if into is not None and first_failure(candidate, conditions) is None:
                 made[node] = into
                 break
     for node, into in made.items():

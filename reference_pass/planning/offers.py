@@ -37,6 +37,7 @@ from aliasproof.reference_pass.calls.operator_forms import (
 )
 from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
 from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.planning.timeline import hinted
 from aliasproof.reference_pass.regions import Size, same_strides
 from aliasproof.reference_pass.views import SCATTERS, stores_through
 
@@ -91,21 +92,22 @@ class Offers:
         plain = by_bytes_kept(node, liveness)
         if node in self.marks:
             mark = self.marks[node]
-            yield from (candidate for candidate in plain if operands_taken(candidate) == mark)
+            yield from (candidate for _, candidate in plain if operands_taken(candidate) == mark)
             return
         yield from _as_view(node, liveness)
         yield from _into_inputs(node, liveness)
-        yield from (candidate for candidate in plain if not _kept_live(candidate))
+        yield from (candidate for kept, candidate in plain if not kept)
         yield from _into_part(node, self.stored.get(node, node), liveness)
-        yield from (candidate for candidate in plain if _kept_live(candidate))
+        yield from (candidate for kept, candidate in plain if kept)
         if node in self.reuse:
             yield from _into_storage(node, *self.reuse[node], liveness)
 
 
-def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[Candidate]:
-    """The candidates of a node, those first that keep the fewest bytes live after the call."""
+def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[tuple[int, Candidate]]:
+    """The candidates of a node, each with the bytes that it keeps live; the fewest come first."""
+    pairs = [(_kept_live(candidate), candidate) for candidate in candidates(node, liveness)]
     # `sorted` is stable: the order of `candidates` decides between equal ones.
-    return sorted(candidates(node, liveness), key=_kept_live)
+    return sorted(pairs, key=operator.itemgetter(0))
 
 
 def _kept_live(candidate: Candidate) -> int:
@@ -120,8 +122,7 @@ def _freed(slot: Slot, candidate: Candidate) -> int:
     read_later = any(read.at > candidate.at for reads in memory.values.values() for read in reads)
     if memory.is_input or read_later:
         return 0
-    nbytes: Size = slot.written.untyped_storage().nbytes()
-    return nbytes if isinstance(nbytes, int) else nbytes.node.hint or 0
+    return hinted(slot.written.untyped_storage().nbytes())
 
 
 # --- as a mark says -------------------------------------------------------------------------------
@@ -201,9 +202,8 @@ def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Can
             liveness.position[given] >= liveness.position[node] for given in nodes_in((base, args))
         ):
             continue
-        destination = _as_result(
-            node, part, _view_before(node, op, (base, *args), liveness), liveness
-        )
+        stored = _view_before(node, op, (base, *args), liveness)
+        destination = _as_result(node, part, stored, liveness)
         if destination is not None:
             yield _into(node, destination, liveness)
 
@@ -277,8 +277,9 @@ def _laid_over(held: fx.Node, offset: int, node: fx.Node, liveness: Liveness) ->
     """A view of the storage of `held`, with the layout and dtype of the value of a node."""
     tensor, value = held.meta["val"], node.meta["val"]
     layout = list(value.shape), list(value.stride()), offset // value.itemsize
+    own = list(tensor.shape), list(tensor.stride()), tensor.storage_offset()
     same_dtype = tensor.dtype == value.dtype
-    if same_dtype and _has_layout(tensor, *layout):
+    if same_dtype and own == layout:
         return held
     if not same_dtype:
         # In one dimension, so that it can be seen as another dtype.
@@ -287,8 +288,3 @@ def _laid_over(held: fx.Node, offset: int, node: fx.Node, liveness: Liveness) ->
         held = _view_before(node, aten.as_strided.default, (held, *line), liveness)
         held = _view_before(node, aten.view.dtype, (held, value.dtype), liveness)
     return _view_before(node, aten.as_strided.default, (held, *layout), liveness)
-
-
-def _has_layout(tensor: torch.Tensor, sizes: list[int], strides: list[int], offset: int) -> bool:
-    own = list(tensor.shape), list(tensor.stride()), tensor.storage_offset()
-    return own == (sizes, strides, offset)

@@ -34,7 +34,12 @@ from aliasproof.reference_pass.calls.storages import (
 )
 from aliasproof.reference_pass.liveness import is_view
 from aliasproof.reference_pass.planning.offers import can_be_elsewhere
-from aliasproof.reference_pass.planning.timeline import Lifetime, free_bytes, lifetimes
+from aliasproof.reference_pass.planning.timeline import (
+    Lifetime,
+    free_bytes,
+    input_storages,
+    lifetimes,
+)
 from aliasproof.reference_pass.regions import Region
 
 
@@ -110,9 +115,9 @@ class _Gap:
 
 def _gaps(graph: fx.Graph) -> list[_Gap]:
     inputs = {
-        storage_of(tensor): (node.name, tensor.untyped_storage().nbytes())
-        for node in graph.find_nodes(op="placeholder")
-        for tensor in tensors_in(node.meta["val"])
+        storage: (node.name, nbytes)
+        for storage, (node, nbytes) in input_storages(graph).items()
+        if isinstance(nbytes, int)
     }
     starts = dict.fromkeys(inputs, 0)
     gaps: list[_Gap] = []
@@ -121,7 +126,7 @@ def _gaps(graph: fx.Graph) -> list[_Gap]:
         for tensor in written_tensors(node, value_of):
             storage = storage_of(tensor)
             # A call that reads what it overwrites is no end: the conditions would refuse it.
-            if storage in used and isinstance(inputs[storage][1], int):
+            if storage in used:
                 gaps.append(_Gap(*inputs[storage], starts[storage], at))
         starts |= dict.fromkeys(used, at + 1)
     return [gap for gap in gaps if gap.start < gap.end]

@@ -53,7 +53,7 @@ def lifetimes(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> di
         for tensor in tensors_in(value(node)):
             storage = storage_of(tensor)
             if storage not in taken:
-                made[storage] = node, _fixed(tensor.untyped_storage().nbytes()), at
+                made[storage] = node, hinted(tensor.untyped_storage().nbytes()), at
                 # A storage that is never an operand dies where it is born.
                 dies[storage] = at
     return {
@@ -62,7 +62,8 @@ def lifetimes(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> di
     }
 
 
-def _fixed(size: Size) -> int:
+def hinted(size: Size) -> int:
+    """A size, or the hint of a symbolic one; zero if it has none."""
     return size if isinstance(size, int) else size.node.hint or 0
 
 
@@ -81,33 +82,37 @@ def peaks(graph: fx.Graph) -> tuple[int, int]:
     The caller keeps the inputs, or drops them, as autograd drops what it saved for a backward
     graph. So neither peak may rise.
     """
-    lives, length = list(lifetimes(graph).values()), len(graph.nodes)
-    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *_inputs(graph)]))
+    own, dropped = _both_kinds(graph, list(lifetimes(graph).values()))
     return max(own, default=0), max(dropped, default=0)
 
 
 def free_bytes(graph: fx.Graph, lives: Sequence[Lifetime]) -> list[int]:
     """The bytes at each position that could be live, too, without a higher peak of both kinds."""
-    length = len(graph.nodes)
-    own, dropped = (live_bytes(some, length) for some in (lives, [*lives, *_inputs(graph)]))
+    own, dropped = _both_kinds(graph, lives)
     most = max(own, default=0), max(dropped, default=0)
     return [min(most[0] - one, most[1] - other) for one, other in zip(own, dropped, strict=True)]
 
 
-def _inputs(graph: fx.Graph) -> list[Lifetime]:
-    """The storages of the inputs, until their last use."""
+def _both_kinds(graph: fx.Graph, lives: Sequence[Lifetime]) -> tuple[list[int], list[int]]:
+    """The live bytes at each position: without the inputs, and with them until their last use."""
     last: dict[int, int] = {}
     for at, node in enumerate(graph.nodes):
         last |= dict.fromkeys(operand_storages(node), at)
-    inputs = {
-        storage_of(tensor): (node, _fixed(tensor.untyped_storage().nbytes()))
+    inputs = [
+        Lifetime(node, hinted(nbytes), 0, last.get(storage, 0), False)
+        for storage, (node, nbytes) in input_storages(graph).items()
+    ]
+    length = len(graph.nodes)
+    return live_bytes(lives, length), live_bytes([*lives, *inputs], length)
+
+
+def input_storages(graph: fx.Graph) -> dict[int, tuple[fx.Node, Size]]:
+    """The storages of the inputs, each with an input on it, and its size in bytes."""
+    return {
+        storage_of(tensor): (node, tensor.untyped_storage().nbytes())
         for node in graph.find_nodes(op="placeholder")
         for tensor in tensors_in(value_of(node))
     }
-    return [
-        Lifetime(node, nbytes, 0, last.get(storage, 0), False)
-        for storage, (node, nbytes) in inputs.items()
-    ]
 
 
 @dataclass(frozen=True, slots=True)
