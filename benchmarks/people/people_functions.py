@@ -22,7 +22,6 @@ FOLDER = Path(__file__).parent
 INPUTS = "_inputs"
 NEEDS_TRANSFORMERS = "transformers"
 SEED = 20
-_LOADED: list[ModuleType] = []  # an operator of torch.library is gone with the file that has it
 _CALLED_AS = "people_functions_loaded"
 
 
@@ -66,7 +65,6 @@ def world(name: str) -> World:
     file = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = file  # dataclasses look up the module of a class
     torch.manual_seed(SEED)
-    _LOADED.append(file)
     spec.loader.exec_module(file)
     torch.manual_seed(SEED)
     return World(file, getattr(file, function), getattr(file, function + INPUTS)())
