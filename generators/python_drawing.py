@@ -1,0 +1,214 @@
+"""Drawing Python programs: inputs that share memory, what `program` does, and how it is called."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from aliasproof.generators.python_forms import (
+    call_forms,
+    control_forms,
+    function_forms,
+    gradient_forms,
+    state_forms,
+    storage_forms,
+    tensor_forms,
+)
+from aliasproof.generators.python_forms.form_table import FORMS
+from aliasproof.generators.scene import NoChoice, Pick
+from aliasproof.generators.sketch import Form, Sketch
+from aliasproof.generators.strategies import integers
+from aliasproof.programs.python_program import PythonProgram
+
+# Each file adds its forms to the table.
+FILES = (
+    tensor_forms,
+    control_forms,
+    function_forms,
+    state_forms,
+    storage_forms,
+    gradient_forms,
+    call_forms,
+)
+ALWAYS = ("tensors", "writes", "calls")  # groups that no swarm switches off
+GROUPS = tuple(dict.fromkeys(form.group for form in FORMS))
+MOST_STATEMENTS = 8  # of `program` before its return, blocks counted as one
+
+_OBJECT = """
+class State:
+    shared = torch.zeros(2)
+
+    def __init__(self, first):
+        self.first = first
+        self.cache = torch.ones(3)
+
+    def memory(self, x):
+        self.last = x
+        self.cache.add_(1)
+        return self.cache[1:]
+"""
+_MODULE = """
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.arange(4.0))
+        self.register_buffer("buffer", torch.arange(4.0))
+        self.history = []
+
+    def forward(self, x):
+        {write}
+        return {result}
+"""
+_WRITES = (
+    "self.buffer.add_(1)",
+    "self.buffer[0] = x.sum().detach()",
+    "self.history.append(x)",
+    "self.buffer = self.buffer * 2",
+    "self.buffer.copy_(self.weight.detach())",
+    "x = x + self.buffer[0]",
+)
+_RESULTS = (
+    "x * self.weight.sum()",
+    "self.weight",
+    "self.weight * self.buffer",
+    "self.buffer[:2]",
+    "x",
+    "(x * 2).add_(self.weight[0])",
+)
+_FLOATS = (
+    "torch.arange(6.0)",
+    "torch.arange(6.0).reshape(2, 3)",
+    "torch.arange(4.0)",
+    "torch.arange(8.0).reshape(4, 2)",
+    "torch.ones(3)",
+    "torch.tensor(3.0)",
+    "torch.arange(4)",
+    "torch.arange(12.0).reshape(2, 3, 2)",
+    "torch.arange(4.0, dtype=torch.float64)",
+    "torch.zeros(2, 2)",
+)
+
+
+@st.composite
+def python_programs(draw: Callable[[Any], int]) -> PythonProgram:
+    """Python programs that eager accepts; they shrink towards few and plain statements."""
+    pick = Pick(lambda low, high: draw(integers(low, high)))
+    return draw_python_program(pick, FORMS)
+
+
+def sample_python(
+    seed: int, count: int, counts: Counter[tuple[str, str]] | None = None
+) -> Iterator[PythonProgram]:
+    """`count` programs; the same ones for the same seed. Each has a swarm of its own.
+
+    `counts` gets how often each form was used in which aliasing situation.
+    """
+    counts = Counter() if counts is None else counts
+    for number in range(count):
+        source = random.Random(f"{seed} {number}")
+        pick = Pick(source.randint)
+        on = {group for group in GROUPS if group in ALWAYS or source.random() < 0.4}
+        yield draw_python_program(pick, [form for form in FORMS if form.group in on], counts)
+
+
+def draw_python_program(
+    pick: Pick, forms: Sequence[Form], counts: Counter[tuple[str, str]] | None = None
+) -> PythonProgram:
+    """One program; `pick` makes each choice."""
+    while True:
+        sketch = Sketch(pick, forms=forms)
+        try:
+            _draw(sketch)
+            program = sketch.finished()
+        except NoChoice:
+            continue
+        if counts is not None:
+            counts.update(sketch.counts)
+        return program
+
+
+def _draw(sketch: Sketch) -> None:
+    groups = {form.group for form in sketch.forms}
+    pick = sketch.pick
+    if "state" in groups:
+        sketch.module.append(f"global_tensor = {pick.one(_FLOATS)}")
+        sketch.module.append("global_list = []")
+    _draw_inputs(sketch)
+    arguments = _arguments(sketch, groups)
+    names = [name for name, _ in arguments]
+    sketch.program.header = f"def program({', '.join(names)}):"
+    call = f"out = program({', '.join(value for _, value in arguments)})"
+    calls = sketch.point
+    calls.append(call)
+    sketch.point, sketch.function = sketch.program.body, "program"
+    sketch.depth = 1
+    sketch.look()
+    sketch.statements(MOST_STATEMENTS)
+    sketch.point.append(f"return {_returned(sketch)}")
+    sketch.point, sketch.function, sketch.depth = calls, "calls", 0
+    sketch.look()
+    sketch.arguments = [value for _, value in arguments]
+    sketch.statements(4)
+
+
+def _draw_inputs(sketch: Sketch) -> None:
+    """Tensors, some of them parts of one another, some of which require gradients."""
+    pick = sketch.pick
+    gradients = any(form.group == "gradients" for form in sketch.forms)
+    for _ in range(pick.integer(1, 2)):
+        name = sketch.fresh("x")
+        suffix = ".requires_grad_()" if gradients and pick.chance(50) else ""
+        sketch.point.append(f"{name} = {pick.one(_FLOATS)}")
+        sketch.look()
+        if suffix and sketch.at(name).is_floating_point():
+            sketch.point[-1] += suffix
+            sketch.look()
+            if pick.chance(40):
+                sketch.add(f"{sketch.fresh('x')} = {name} * 1")
+    for _ in range(pick.integer(0, 2)):
+        name = sketch.tensor()
+        sketch.add(f"{sketch.fresh('x')} = {tensor_forms.view_of(sketch, name)}")
+
+
+def _arguments(sketch: Sketch, groups: set[str]) -> list[tuple[str, str]]:
+    """The parameters of `program`, each with the expression that is passed."""
+    pick, names = sketch.pick, list(sketch.names.tensors)
+    given = list(dict.fromkeys(pick.one(names[-4:]) for _ in range(pick.integer(1, 3))))
+    arguments = [(f"a{index}", name) for index, name in enumerate(given)]
+    if "containers" in groups and pick.chance(60):
+        one, other = pick.one(names), pick.one(names)
+        form = pick.one([f"[{one}, {other}]", f"{{'k': {one}, 'v': {other}}}", f"({one}, {other})"])
+        name = sketch.fresh("given")
+        sketch.point.append(f"{name} = {form}")
+        arguments.append(("box", name))
+    if "state" in groups:
+        sketch.module.append(_OBJECT.strip())
+        name = sketch.fresh("obj")
+        sketch.point.append(f"{name} = State({pick.one(names)})")
+        arguments.append(("obj", name))
+    if "modules" in groups:
+        text = _MODULE.format(write=pick.one(_WRITES), result=pick.one(_RESULTS))
+        sketch.module.append(text.strip())
+        name = sketch.fresh("layer")
+        sketch.point.append(f"{name} = Layer()")
+        arguments.append(("layer", name))
+    if "conditions" in groups:
+        arguments.append(("flag", "1"))
+    sketch.look()
+    return arguments
+
+
+def _returned(sketch: Sketch) -> str:
+    """What `program` returns: mostly what is new, a view, a tuple, a dict, or nothing."""
+    pick = sketch.pick
+    parts = [sketch.tensor() for _ in range(pick.integer(1, 3))]
+    parts = [tensor_forms.view_of(sketch, it) if pick.chance(20) else it for it in parts]
+    parts += [name for name in sketch.names.values if name.startswith(("rows", "items"))][:1]
+    if len(parts) == 1:
+        return parts[0]
+    return pick.one([", ".join(parts), f"[{', '.join(parts)}]", f"{{'a': {parts[0]}, 'b': {parts[1]}}}"])
+

@@ -1,0 +1,83 @@
+"""Functions within functions, closures, defaults, helpers, generators."""
+
+from __future__ import annotations
+
+from aliasproof.generators.python_forms.form_table import form
+from aliasproof.generators.python_forms.tensor_forms import number, operand, view_of
+from aliasproof.generators.sketch import Block, Sketch
+
+
+@form("functions", nests=True)
+def closure(sketch: Sketch) -> None:
+    """A function that sees the names around it, and is called once or twice."""
+    name, given = sketch.fresh("inner"), sketch.tensor()
+    parameter = sketch.fresh("p")
+    call = f"{sketch.fresh('r')} = {name}({given})"
+    with sketch.inside(Block(f"def {name}({parameter}):"), call, function=name):
+        sketch.statements(2)
+        sketch.point.append(f"return {_result(sketch)}")
+
+
+def _result(sketch: Sketch) -> str:
+    name = sketch.tensor()
+    return view_of(sketch, name) if sketch.pick.chance(40) else name
+
+
+@form("functions")
+def nonlocal_name(sketch: Sketch) -> None:
+    name, function = sketch.local(), sketch.fresh("inner")
+    write = f"{name} = {name} {sketch.pick.one(['+', '*'])} {operand(sketch, name)}"
+    view = f"{name} = {view_of(sketch, name)}"
+    body = [f"nonlocal {name}", sketch.pick.one([write, view, f"{name}.add_(1)"])]
+    sketch.add(Block(f"def {function}():", [*body]), f"{function}()")
+
+
+@form("functions")
+def called_lambda(sketch: Sketch) -> None:
+    name, function, given = sketch.tensor(), sketch.fresh("f"), sketch.tensor()
+    body = sketch.pick.one(["v.add_(1)", "v.mul_(2)", f"v + {name}", "v.view(-1)", f"{name}.add_(1)"])
+    sketch.add(f"{function} = lambda v: {body}", f"{sketch.fresh()} = {function}({given})")
+
+
+@form("functions")
+def mutable_default(sketch: Sketch) -> None:
+    """A default that outlives the call."""
+    function, given = sketch.fresh("kept"), sketch.tensor()
+    block = Block(f"def {function}(v, history=[]):", ["history.append(v)", "return history[0]"])
+    sketch.module.insert(0, block)
+    write = sketch.pick.one(["", ".add_(1)"])
+    try:
+        sketch.add(f"{sketch.fresh()} = {function}({given}{write})")
+    except BaseException:
+        sketch.module.remove(block)
+        raise
+
+
+@form("functions", weight=2)
+def helper(sketch: Sketch) -> None:
+    """A function of the module that writes what it gets, and returns it or a view of it."""
+    function, name, other = sketch.fresh("helper"), sketch.tensor(), sketch.tensor()
+    body = [sketch.pick.one(["v.add_(1)", "v[0] = 2", "v.mul_(w)", "v[1:] += 1", "w.copy_(v)"])]
+    body.append(f"return {sketch.pick.one(['v', 'w', 'v[0]', 'v.view(-1)', '(v, w)', 'v + w'])}")
+    block = Block(f"def {function}(v, w):", list(body))
+    sketch.module.insert(0, block)
+    try:
+        sketch.add(f"{sketch.fresh('r')} = {function}({name}, {other})")
+    except BaseException:
+        sketch.module.remove(block)
+        raise
+
+
+@form("functions")
+def generator(sketch: Sketch) -> None:
+    function, name = sketch.fresh("parts"), sketch.tensor(lambda it: it.dim() > 0)
+    write = sketch.pick.one(["row.add_(1)", "row.mul_(2)", f"row.add_({number(sketch, sketch.at(name))})"])
+    body = [Block("for row in v:", [write, "yield row"])]
+    block = Block(f"def {function}(v):", [*body])
+    sketch.module.insert(0, block)
+    try:
+        use = sketch.pick.one(["[part * 2 for part in {}]", "[part for part in {}]"])
+        sketch.add(f"{sketch.fresh('items')} = {use.format(f'{function}({name})')}")
+    except BaseException:
+        sketch.module.remove(block)
+        raise

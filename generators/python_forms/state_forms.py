@@ -1,0 +1,137 @@
+"""State: attributes, globals, class attributes, modules with parameters and buffers."""
+
+from __future__ import annotations
+
+import types
+
+import torch
+
+from aliasproof.generators.python_forms.form_table import form
+from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, operand, view_of
+from aliasproof.generators.scene import NoChoice
+from aliasproof.generators.sketch import Sketch
+from aliasproof.programs.python_names import OWN_ATTRIBUTES
+from aliasproof.programs.python_program import PREFIX
+
+
+def objects(sketch: Sketch) -> list[str]:
+    """The names of objects of the program's classes."""
+    values = sketch.names.values.items()
+    return [name for name, it in values if type(it).__module__.startswith(PREFIX)]
+
+
+@form("state", place=EVERYWHERE, weight=3)
+def attribute_assigned(sketch: Sketch) -> None:
+    name, value = sketch.pick.one(objects(sketch)), sketch.tensor()
+    attribute = sketch.pick.one(["cache", "last", "state", "buffer", "count"])
+    given = sketch.pick.one([value, view_of(sketch, value), f"{value} + 1", f"{value}.detach()"])
+    sketch.add(f"{name}.{attribute} = {given}")
+
+
+@form("state", place=EVERYWHERE, weight=3)
+def attribute_written(sketch: Sketch) -> None:
+    names = [name for name in sketch.names.tensors if name.partition(".")[0] in objects(sketch)]
+    name = sketch.pick.one(names)
+    value = number(sketch, sketch.at(name)) if sketch.pick.chance(40) else operand(sketch, name)
+    sketch.situations.append(sketch.names.situation(name))
+    sketch.add(sketch.pick.one([f"{name} += {value}", f"{name}.mul_({value})", f"{name}[0] = 1"]))
+
+
+@form("state")
+def counter(sketch: Sketch) -> None:
+    name = sketch.pick.one(objects(sketch))
+    if "total" not in vars(sketch.names.values[name]):
+        sketch.add(f"{name}.total = 1")
+        return
+    fresh, tensor = sketch.fresh(), sketch.tensor()
+    sketch.add(f"{name}.total += 1", f"{fresh} = {tensor} * {name}.total")
+
+
+@form("state")
+def class_attribute(sketch: Sketch) -> None:
+    name = sketch.pick.one(objects(sketch))
+    value = sketch.tensor()
+    kind = type(sketch.names.values[name]).__name__
+    write = sketch.pick.one(["shared = {}", "shared = {}[...]", "shared = {}.clone()"])
+    if hasattr(type(sketch.names.values[name]), "shared") and sketch.pick.chance(50):
+        sketch.add(f"{kind}.shared.add_(1)")
+    else:
+        sketch.add(f"{kind}.{write.format(value)}")
+
+
+@form("state", weight=2)
+def method_call(sketch: Sketch) -> None:
+    name = sketch.pick.one(objects(sketch))
+    kind = type(sketch.names.values[name])
+    methods = [it for it in vars(kind) if it in OWN_ATTRIBUTES and _is_method(vars(kind)[it])]
+    method, value = sketch.pick.one(methods), sketch.tensor()
+    sketch.add(f"{sketch.fresh('r')} = {name}.{method}({value})")
+
+
+def _is_method(value: object) -> bool:
+    return isinstance(value, types.FunctionType)
+
+
+@form("state", weight=2)
+def global_written(sketch: Sketch) -> None:
+    name = sketch.pick.one([name for name in sketch.names.values if name.startswith("global")])
+    value = sketch.names.values[name]
+    if isinstance(value, torch.Tensor):
+        sketch.add(f"{view_of(sketch, name)}.add_({operand(sketch, name)})")
+    elif isinstance(value, list):
+        sketch.add(f"{name}.append({sketch.tensor()})")
+    else:
+        raise NoChoice
+
+
+@form("state")
+def global_bound(sketch: Sketch) -> None:
+    """A global that names another tensor from now on."""
+    name = sketch.pick.one([name for name in sketch.names.values if name.startswith("global")])
+    if sketch.function != "program" or not isinstance(sketch.names.values[name], torch.Tensor):
+        raise NoChoice
+    line = f"global {name}"
+    value = sketch.tensor()
+    # Python wants the declaration before the first use.
+    before = list(sketch.program.body)
+    if line not in before:
+        sketch.program.body.insert(0, line)
+    try:
+        sketch.add(f"{name} = {view_of(sketch, value)}")
+    except NoChoice:
+        if line not in before:
+            sketch.program.body.remove(line)
+        raise
+
+
+@form("modules", weight=4)
+def module_call(sketch: Sketch) -> None:
+    name = sketch.pick.one(_modules(sketch))
+    value = sketch.tensor(lambda it: it.dtype is torch.float32)
+    call = f"{name}({value})"
+    sketch.add(f"{sketch.fresh('r')} = {call}")
+
+
+def _modules(sketch: Sketch) -> list[str]:
+    values = sketch.names.values.items()
+    return [name for name, it in values if isinstance(it, torch.nn.Module)]
+
+
+@form("modules", place=EVERYWHERE)
+def parameter_made(sketch: Sketch) -> None:
+    """A Parameter of a view, or of an intermediate."""
+    value = sketch.tensor(lambda it: it.dtype.is_floating_point)
+    given = sketch.pick.one([value, view_of(sketch, value), f"{value} * 2"])
+    fresh = sketch.fresh("w")
+    lines = [f"{fresh} = torch.nn.Parameter({given})"]
+    if (modules := _modules(sketch)) and sketch.pick.chance(40):
+        lines.append(f"{sketch.pick.one(modules)}.tied = {fresh}")
+    sketch.add(*lines)
+
+
+@form("modules", place=EVERYWHERE)
+def buffer_registered(sketch: Sketch) -> None:
+    name, value = sketch.pick.one(_modules(sketch)), sketch.tensor()
+    given = sketch.pick.one([value, view_of(sketch, value)])
+    persistent = sketch.pick.one(["", ", persistent=False"])
+    sketch.add(f"{name}.register_buffer('memory', {given}{persistent})")

@@ -1,0 +1,290 @@
+"""`Sketch`: a Python program while it is drawn, statement by statement, on live values.
+
+A form adds statements at a point. The sketch then runs in eager up to that point, where a probe
+looks at the names that are there: so the next statement is drawn for the tensors that it meets,
+what eager refuses is taken back, and a loop or a closure needs no rules of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+
+from aliasproof.generators.scene import NoChoice, Pick
+from aliasproof.programs.execution import seed_generators
+from aliasproof.programs.python_program import CALLS, COMPILED, PREFIX, PythonProgram
+from aliasproof.user_code.object_graph import leaves
+
+INDENT = "    "
+IMPORTS = ("import dataclasses", "import torch")
+MOST_ELEMENTS = 64  # of a tensor that a form uses
+MOST_TENSORS = 24  # of a scene
+DEEPEST = 3  # blocks within blocks
+TRIES = 4  # for one statement, before the program goes on without it
+
+
+@dataclass(slots=True)
+class Block:
+    """A line that ends with a colon, and the statements below it."""
+
+    header: str
+    body: list[Node] = field(default_factory=list)
+
+
+Node: TypeAlias = str | Block
+
+
+def rendered(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
+    """The lines of statements; a block without any has `pass`."""
+    for node in nodes:
+        if isinstance(node, str):
+            yield INDENT * depth + node
+            continue
+        yield INDENT * depth + node.header
+        yield from rendered(node.body or ["pass"], depth + 1)
+
+
+class Reached(BaseException):
+    """The run is at the probe. No statement of a program catches it."""
+
+
+@dataclass(slots=True)
+class Names:
+    """What a statement at a point can use: tensors by expression, and all local values by name."""
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def situation(self, expression: str) -> str:
+        """How others see the memory of a tensor: the aliasing situation of what is done to it."""
+        tensor = self.tensors[expression]
+        storage = tensor.untyped_storage()._cdata
+        others = [
+            other
+            for name, other in self.tensors.items()
+            if other.untyped_storage()._cdata == storage and name != expression
+        ]
+        if isinstance(tensor, torch.nn.Parameter):
+            return "parameter"
+        if any(other is tensor for other in others):
+            return "one tensor, two names"
+        shared = "shares memory" if others else "alone"
+        if not tensor.requires_grad:
+            return shared
+        return f"{shared}, {'leaf' if tensor.is_leaf else 'result'} of autograd"
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """As a user runs a program in eager; nobody reads warnings, and nothing is compiled."""
+    stance = torch.compiler.set_stance("force_eager")
+    with torch.enable_grad(), warnings.catch_warnings(action="ignore"), stance:
+        yield
+
+
+def _usable(tensor: torch.Tensor) -> bool:
+    if tensor.numel() > MOST_ELEMENTS or tensor.layout is not torch.strided:
+        return False
+    try:
+        return tensor.is_leaf or True
+    except RuntimeError:  # autograd forbids a view that was written in a way it cannot record
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A way to write a statement: what a swarm switches on and off, and a table counts.
+
+    `place` is where it may stand: in "program", in "calls", or in "both". A form that `nests` has a
+    block of its own.
+    """
+
+    name: str
+    group: str
+    draw: Callable[[Sketch], None]
+    place: str = COMPILED
+    nests: bool = False
+    weight: int = 1
+
+
+@dataclass(slots=True)
+class Sketch:
+    """A program that is drawn. `point` is where the next statement goes."""
+
+    pick: Pick
+    module: list[Node] = field(default_factory=list)
+    program: Block = field(default_factory=lambda: Block("def program():"))
+    calls: Block = field(default_factory=lambda: Block("def calls(program):"))
+    names: Names = field(default_factory=Names)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    # The function whose locals a statement at the point sees, and how deep blocks are there.
+    function: str = CALLS
+    depth: int = 0
+    point: list[Node] = field(init=False)
+    forms: Sequence[Form] = ()
+    arguments: list[str] = field(default_factory=list)  # of the first call
+    situations: list[str] = field(default_factory=list)  # of the tensors of the current form
+    used: int = 0  # numbers of names
+
+    def __post_init__(self) -> None:
+        self.point = self.calls.body
+
+    # --- what forms use ---------------------------------------------------------------------------
+
+    def fresh(self, stem: str = "t") -> str:
+        """A name that is not used yet."""
+        self.used += 1
+        return f"{stem}{self.used}"
+
+    def tensor(self, fits: Callable[[torch.Tensor], bool] = lambda tensor: True) -> str:
+        """The expression of a tensor, a recent one more often. Raises `NoChoice` if none fits."""
+        fitting = [name for name, tensor in self.names.tensors.items() if fits(tensor)]
+        recent = fitting[-4:] if self.pick.chance(50) else fitting
+        return self._chosen(self.pick.one(recent))
+
+    def local(self, fits: Callable[[torch.Tensor], bool] = lambda tensor: True) -> str:
+        """The same, and the expression is a plain name, which can be bound again."""
+        fitting = [
+            name
+            for name, tensor in self.names.tensors.items()
+            if name.isidentifier() and fits(tensor)
+        ]
+        return self._chosen(self.pick.one(fitting))
+
+    def _chosen(self, expression: str) -> str:
+        self.situations.append(self.names.situation(expression))
+        return expression
+
+    def at(self, expression: str) -> torch.Tensor:
+        """The tensor that the expression is here."""
+        return self.names.tensors[expression]
+
+    def add(self, *nodes: Node) -> None:
+        """Add statements at the point. Raises `NoChoice`, and adds none, if eager refuses them."""
+        before = len(self.point)
+        self.point += nodes
+        try:
+            self.look()
+        except NoChoice:
+            del self.point[before:]
+            raise
+
+    @contextmanager
+    def inside(self, block: Block, *after: Node, function: str | None = None) -> Iterator[None]:
+        """Add a block, and what follows it; within the context, the point is in the block.
+
+        `function` is its name if it is one that is called below. Raises `NoChoice` at the end if
+        eager refuses the whole; then all of it is taken back.
+        """
+        outer, before = (self.point, self.function, self.depth), len(self.point)
+        self.point += [block, *after]
+        self.point, self.depth = block.body, self.depth + 1
+        self.function = function or self.function
+        try:
+            self.look()
+            yield
+            self.point, self.function, self.depth = outer
+            self.look()
+        except NoChoice:
+            self.point, self.function, self.depth = outer
+            del self.point[before:]
+            self.look()
+            raise
+
+    def statements(self, most: int) -> None:
+        """Add up to `most` statements by the forms of this place."""
+        place = CALLS if self.function == CALLS else COMPILED
+        forms = [form for form in self.forms if form.place in (place, "both")]
+        if self.depth >= DEEPEST:
+            forms = [form for form in forms if not form.nests]
+        weighted = [form for form in forms for _ in range(form.weight)]
+        for _ in range(self.pick.integer(1, most)):
+            for _ in range(TRIES):
+                if self.choose(self.pick.one(weighted)):
+                    break
+
+    def choose(self, form: Form) -> bool:
+        """Let a form add its statements; False if it finds nothing to do here."""
+        around, self.situations = self.situations, []
+        try:
+            form.draw(self)
+        except NoChoice:
+            return False
+        finally:
+            mine, self.situations = self.situations, around
+        self.counts[form.name, mine[0] if mine else "no tensor"] += 1
+        return True
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def source(self) -> str:
+        """The text, as it is now."""
+        parts = [[*IMPORTS]]
+        parts += [list(rendered([node])) for node in (*self.module, self.program, self.calls)]
+        body = "\n\n".join("\n".join(part) for part in parts)
+        return f"{body}\n    return locals()\n"
+
+    def finished(self) -> PythonProgram:
+        """The program, which runs to its end. Raises `NoChoice` if eager refuses it."""
+        program = PythonProgram(self.source())
+        try:
+            seed_generators()
+            with eagerly():
+                program.run()
+        except Exception as error:  # noqa: BLE001 - whatever eager raises
+            raise NoChoice from error
+        return program
+
+    def look(self) -> None:
+        """Run up to the point, and note what is there. Raises `NoChoice` if eager refuses it."""
+        frames: list[types.FrameType] = []
+
+        def probe() -> None:
+            frames.append(sys._getframe(1))
+            raise Reached
+
+        self.point.append("probe()")
+        text = self.source()
+        self.point.pop()
+        module = types.ModuleType(f"{PREFIX}sketch")
+        module.__dict__["probe"] = probe
+        sys.modules[module.__name__] = module  # dataclasses look it up
+        seed_generators()
+        try:
+            with eagerly():
+                exec(compile(text, "<sketch>", "exec"), module.__dict__)  # noqa: S102 - see above
+                module.__dict__[CALLS](module.__dict__[COMPILED])
+        except Reached:
+            self.names = self._names(frames[-1], module.__dict__)
+        except Exception as error:  # noqa: BLE001 - whatever eager raises
+            raise NoChoice from error
+        else:
+            raise NoChoice  # no run comes here
+        finally:
+            del sys.modules[module.__name__]
+
+    def _names(self, frame: types.FrameType, module: dict[str, Any]) -> Names:
+        values: dict[str, Any] = {}
+        data = {name: it for name, it in module.items() if name[0] != "_" and not callable(it)}
+        values |= {name: it for name, it in data.items() if not isinstance(it, types.ModuleType)}
+        # A nested function sees the names of the one around it.
+        around = frame.f_back
+        if around is not None and frame.f_code.co_flags & 0x10 and around.f_code.co_name == COMPILED:
+            values |= around.f_locals
+        values |= frame.f_locals
+        values.pop(COMPILED, None)
+        tensors: dict[str, torch.Tensor] = {}
+        for name, value in values.items():
+            for path, leaf in leaves(value, name):
+                if isinstance(leaf, torch.Tensor) and _usable(leaf):
+                    tensors[path] = leaf
+        kept = list(tensors.items())[-MOST_TENSORS:]
+        return Names(dict(kept), values)
