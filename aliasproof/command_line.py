@@ -22,6 +22,7 @@ from aliasproof.commands import (
     explain,
     faults,
     fuzz,
+    hunt,
     known,
     merge,
     minimize,
@@ -68,6 +69,7 @@ def about(
 
 for command, summary in (
     (fuzz.fuzz, "Search for miscompiles with random programs."),
+    (hunt.hunt, "Search with Python programs as people write them."),
     (merge.merge, "Join runs by signature."),
     (triage.triage, "List and set the states of findings."),
     (watch.watch, "Show a run while it goes on."),

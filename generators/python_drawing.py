@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ from aliasproof.generators.python_forms import (
 )
 from aliasproof.generators.python_forms.form_table import FORMS
 from aliasproof.generators.scene import NoChoice, Pick
-from aliasproof.generators.sketch import Form, Sketch
+from aliasproof.generators.sketch import StatementForm, Sketch
 from aliasproof.generators.strategies import integers
 from aliasproof.programs.python_program import PythonProgram
 
@@ -36,6 +36,7 @@ FILES = (
 )
 ALWAYS = ("tensors", "writes", "calls")  # groups that no swarm switches off
 GROUPS = tuple(dict.fromkeys(form.group for form in FORMS))
+SWARM_SHARE = 0.4  # how often another group is on
 MOST_STATEMENTS = 8  # of `program` before its return, blocks counted as one
 
 _OBJECT = """
@@ -101,22 +102,22 @@ def python_programs(draw: Callable[[Any], int]) -> PythonProgram:
 
 
 def sample_python(
-    seed: int, count: int, counts: Counter[tuple[str, str]] | None = None
+    seed: int, numbers: Iterable[int], counts: Counter[tuple[str, str]] | None = None
 ) -> Iterator[PythonProgram]:
-    """`count` programs; the same ones for the same seed. Each has a swarm of its own.
+    """The programs with these numbers; the same ones for the same seed and number.
 
-    `counts` gets how often each form was used in which aliasing situation.
+    Each has a swarm of its own. `counts` gets how often each form was used in which aliasing
+    situation.
     """
-    counts = Counter() if counts is None else counts
-    for number in range(count):
+    for number in numbers:
         source = random.Random(f"{seed} {number}")
         pick = Pick(source.randint)
-        on = {group for group in GROUPS if group in ALWAYS or source.random() < 0.4}
+        on = {group for group in GROUPS if group in ALWAYS or source.random() < SWARM_SHARE}
         yield draw_python_program(pick, [form for form in FORMS if form.group in on], counts)
 
 
 def draw_python_program(
-    pick: Pick, forms: Sequence[Form], counts: Counter[tuple[str, str]] | None = None
+    pick: Pick, forms: Sequence[StatementForm], counts: Counter[tuple[str, str]] | None = None
 ) -> PythonProgram:
     """One program; `pick` makes each choice."""
     while True:
@@ -160,15 +161,11 @@ def _draw_inputs(sketch: Sketch) -> None:
     pick = sketch.pick
     gradients = any(form.group == "gradients" for form in sketch.forms)
     for _ in range(pick.integer(1, 2)):
-        name = sketch.fresh("x")
-        suffix = ".requires_grad_()" if gradients and pick.chance(50) else ""
-        sketch.point.append(f"{name} = {pick.one(_FLOATS)}")
-        sketch.look()
-        if suffix and sketch.at(name).is_floating_point():
-            sketch.point[-1] += suffix
-            sketch.look()
-            if pick.chance(40):
-                sketch.add(f"{sketch.fresh('x')} = {name} * 1")
+        name, made = sketch.fresh("x"), pick.one(_FLOATS)
+        requires = gradients and "." in made.partition("(")[2] and pick.chance(50)
+        sketch.add(f"{name} = {made}{'.requires_grad_()' * requires}")
+        if requires and pick.chance(40):
+            sketch.add(f"{sketch.fresh('x')} = {name} * 1")
     for _ in range(pick.integer(0, 2)):
         name = sketch.tensor()
         sketch.add(f"{sketch.fresh('x')} = {tensor_forms.view_of(sketch, name)}")
@@ -210,5 +207,6 @@ def _returned(sketch: Sketch) -> str:
     parts += [name for name in sketch.names.values if name.startswith(("rows", "items"))][:1]
     if len(parts) == 1:
         return parts[0]
-    return pick.one([", ".join(parts), f"[{', '.join(parts)}]", f"{{'a': {parts[0]}, 'b': {parts[1]}}}"])
-
+    return pick.one(
+        [", ".join(parts), f"[{', '.join(parts)}]", f"{{'a': {parts[0]}, 'b': {parts[1]}}}"]
+    )

@@ -20,8 +20,8 @@ import torch
 
 from aliasproof.generators.scene import NoChoice, Pick
 from aliasproof.programs.execution import seed_generators
-from aliasproof.programs.python_program import CALLS, COMPILED, PREFIX, PythonProgram
-from aliasproof.user_code.object_graph import leaves
+from aliasproof.programs.object_graph import leaves
+from aliasproof.programs.python_program import CALLS, COMPILED, PREFIX, PythonProgram, limited
 
 INDENT = "    "
 IMPORTS = ("import dataclasses", "import torch")
@@ -86,7 +86,7 @@ class Names:
 def eagerly() -> Iterator[None]:
     """As a user runs a program in eager; nobody reads warnings, and nothing is compiled."""
     stance = torch.compiler.set_stance("force_eager")
-    with torch.enable_grad(), warnings.catch_warnings(action="ignore"), stance:
+    with torch.enable_grad(), warnings.catch_warnings(action="ignore"), stance, limited():
         yield
 
 
@@ -100,7 +100,7 @@ def _usable(tensor: torch.Tensor) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class StatementForm:
     """A way to write a statement: what a swarm switches on and off, and a table counts.
 
     `place` is where it may stand: in "program", in "calls", or in "both". A form that `nests` has a
@@ -129,7 +129,7 @@ class Sketch:
     function: str = CALLS
     depth: int = 0
     point: list[Node] = field(init=False)
-    forms: Sequence[Form] = ()
+    forms: Sequence[StatementForm] = ()
     arguments: list[str] = field(default_factory=list)  # of the first call
     situations: list[str] = field(default_factory=list)  # of the tensors of the current form
     used: int = 0  # numbers of names
@@ -211,7 +211,7 @@ class Sketch:
                 if self.choose(self.pick.one(weighted)):
                     break
 
-    def choose(self, form: Form) -> bool:
+    def choose(self, form: StatementForm) -> bool:
         """Let a form add its statements; False if it finds nothing to do here."""
         around, self.situations = self.situations, []
         try:
@@ -239,7 +239,7 @@ class Sketch:
             seed_generators()
             with eagerly():
                 program.run()
-        except Exception as error:  # noqa: BLE001 - whatever eager raises
+        except Exception as error:
             raise NoChoice from error
         return program
 
@@ -264,7 +264,7 @@ class Sketch:
                 module.__dict__[CALLS](module.__dict__[COMPILED])
         except Reached:
             self.names = self._names(frames[-1], module.__dict__)
-        except Exception as error:  # noqa: BLE001 - whatever eager raises
+        except Exception as error:
             raise NoChoice from error
         else:
             raise NoChoice  # no run comes here
@@ -277,14 +277,19 @@ class Sketch:
         values |= {name: it for name, it in data.items() if not isinstance(it, types.ModuleType)}
         # A nested function sees the names of the one around it.
         around = frame.f_back
-        if around is not None and frame.f_code.co_flags & 0x10 and around.f_code.co_name == COMPILED:
+        if (
+            around is not None
+            and frame.f_code.co_flags & 0x10
+            and around.f_code.co_name == COMPILED
+        ):
             values |= around.f_locals
         values |= frame.f_locals
         values.pop(COMPILED, None)
-        tensors: dict[str, torch.Tensor] = {}
-        for name, value in values.items():
-            for path, leaf in leaves(value, name):
-                if isinstance(leaf, torch.Tensor) and _usable(leaf):
-                    tensors[path] = leaf
+        tensors = {
+            path: leaf
+            for name, value in values.items()
+            for path, leaf in leaves(value, name)
+            if isinstance(leaf, torch.Tensor) and _usable(leaf)
+        }
         kept = list(tensors.items())[-MOST_TENSORS:]
         return Names(dict(kept), values)

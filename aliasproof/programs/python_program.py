@@ -15,7 +15,9 @@ from __future__ import annotations
 import ast
 import itertools
 import linecache
+import signal
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,11 +25,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from aliasproof.programs import python_names
-from aliasproof.programs.errors import UserError
+from aliasproof.programs.errors import Rejected, UserError
 
 COMPILED, CALLS = "program", "calls"  # the functions that each program has
 PREFIX = "aliasproof_python_program_"
 _NUMBERS = itertools.count()
+SECONDS = 5.0  # a run in eager takes some milliseconds
 
 _STATEMENTS = (
     ast.Module, ast.FunctionDef, ast.ClassDef, ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign,
@@ -84,6 +87,28 @@ class PythonProgram:
         """Call it in a world of its own; what the caller can reach afterwards, by name."""
         with self.world() as names:
             return reachable(names, names[CALLS](transform(names[COMPILED])))
+
+
+@contextmanager
+def limited(seconds: float = SECONDS) -> Iterator[None]:
+    """Raise `Rejected` in a run in eager that takes longer: a loop may append to its own list.
+
+    In the main thread of a process alone; elsewhere nothing is limited.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise Rejected(f"a run in eager takes more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def reachable(names: dict[str, Any], local: dict[str, Any]) -> dict[str, object]:

@@ -17,9 +17,9 @@ from aliasproof.programs.definedness import Watch
 from aliasproof.programs.devices import finish
 from aliasproof.programs.errors import Rejected, require_sound_process
 from aliasproof.programs.execution import seed_generators
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.programs.object_graph import PLAIN, leaves
+from aliasproof.programs.python_program import PythonProgram, limited
 from aliasproof.programs.trace import Trace
-from aliasproof.user_code.object_graph import PLAIN, leaves
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ def run_in_eager(program: PythonProgram) -> tuple[PythonRun, Trace]:
 
     """
     watch = Watch()
-    with torch.compiler.set_stance("force_eager"):
+    with torch.compiler.set_stance("force_eager"), limited():
         run = run_python(program, within=watch)
     watch.require_initialised(
         [leaf for leaf in run.observation.outputs if isinstance(leaf, torch.Tensor)]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.place_names import renamed
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
+from aliasproof.programs.errors import Rejected
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.programs.trace import Trace
 from aliasproof.targets.registry import target as target_named
@@ -27,7 +27,16 @@ BACKENDS: dict[str, str] = {
     "inductor": "inductor",
 }
 REFERENCE = "reference"
+_NO_ERROR = "does not raise"
 EAGER = "identity"  # eager again, in a second world: any difference is a mistake of ours
+
+
+class Cause(NamedTuple):
+    """The target at fault, the oracle that sees it, and the kind of its violation."""
+
+    target: str
+    oracle: str
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +55,30 @@ class PythonExamination:
         return next(iter(self.violations), None)
 
     @property
-    def cause(self) -> tuple[str, str, str] | None:
-        """What a reduction must keep: the target, the oracle and the kind."""
+    def cause(self) -> Cause | None:
+        """What a reduction must keep."""
         main = self.main
-        return None if main is None else (self.target, main.oracle, main.kind)
+        return None if main is None else Cause(self.target, main.oracle, main.kind)
 
 
-def examine_python(
-    program: PythonProgram, target: str, *, past_known: bool = False
-) -> PythonExamination:
+def examine_python(program: PythonProgram, target: str) -> PythonExamination:
     """Run in eager and through a target and the layers below it; the first that is wrong.
 
-    With `past_known`, known bugs of torch are mended where that can be. A difference counts if a
-    second run shows it. Raises `Undefined` if the program is undefined in eager.
+    A difference counts if a second run shows it. Raises `Undefined` if the program is undefined in
+    eager.
     """
     expected, trace = run_in_eager(program)
-    with mended(KNOWN_BUGS.values() if past_known else ()):
-        examination = PythonExamination(target)
-        for layer in layers(target):
-            examination = _compare(program, layer, expected, trace)
-            if examination.violations:
-                again = _compare(program, layer, expected, trace)
-                kinds = {(one.oracle, one.kind) for one in again.violations}
-                both = [one for one in examination.violations if (one.oracle, one.kind) in kinds]
-                examination = replace(examination, violations=both)
-            if examination.violations:
-                break
-    return examination
+    found = PythonExamination(target)
+    for layer in layers(target):
+        found = _compare(program, layer, expected, trace)
+        if found.violations:
+            again = _compare(program, layer, expected, trace)
+            kinds = {(one.oracle, one.kind) for one in again.violations}
+            both = [one for one in found.violations if (one.oracle, one.kind) in kinds]
+            found = replace(found, violations=both)
+        if found.violations:
+            break
+    return found
 
 
 def layers(target: str) -> list[str]:
@@ -138,3 +144,15 @@ def _kinds(expected: PythonRun, actual: PythonRun) -> Sequence[Violation]:
         for path, kind in expected.kinds.items()
         if actual.kinds.get(path, kind) != kind
     ]
+
+
+def fails_alike(program: PythonProgram, cause: Cause) -> bool:
+    """Whether it is defined in eager, and its target differs by the same oracle and kind."""
+    try:
+        expected, trace = run_in_eager(program)
+        # Where eager is expected to raise, another error is another program.
+        if (expected.observation.error is not None) != cause.kind.startswith(_NO_ERROR):
+            return False
+        return _compare(program, cause.target, expected, trace).cause == cause
+    except Rejected:
+        return False

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from aliasproof.programs.errors import UserError
-from aliasproof.user_code.object_graph import PLAIN, leaves
+from aliasproof.programs.object_graph import PLAIN, leaves
 
 ONLY = "only {} tensors can be compared byte by byte"
 

@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.programs.errors import UserError
+from aliasproof.programs.object_graph import PLAIN, leaves
 from aliasproof.programs.undefined_arithmetic import Fill
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.target import Function, UserRun
@@ -31,7 +32,6 @@ from aliasproof.user_code.captured_tensors import (
     search,
     with_gradients,
 )
-from aliasproof.user_code.object_graph import PLAIN, leaves
 from aliasproof.user_code.surroundings import Surroundings
 
 # Values that are equal in two runs if their texts are.

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from aliasproof.programs.object_graph import PLAIN, is_installed, is_library, leaves, objects
 from aliasproof.targets.target import Function
 from aliasproof.user_code.call_arguments import CallArguments
-from aliasproof.user_code.object_graph import PLAIN, is_installed, is_library, leaves, objects
 
 # Leaves with a state of their own.
 _COPIED = (*PLAIN, set, bytearray, np.ndarray, torch.Generator, random.Random, np.random.Generator)

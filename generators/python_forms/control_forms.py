@@ -19,7 +19,7 @@ def unpacked_parts(sketch: Sketch) -> None:
     name = sketch.tensor(lambda it: it.dim() > 0 and it.shape[0] in (2, 4))
     half = sketch.at(name).shape[0] // 2
     one, other = sketch.fresh("a"), sketch.fresh("b")
-    how = sketch.pick.one([f"split({half})", "chunk(2)", f"tensor_split(2)"])
+    how = sketch.pick.one([f"split({half})", "chunk(2)", "tensor_split(2)"])
     sketch.add(f"{one}, {other} = {name}.{how}")
 
 
@@ -101,7 +101,9 @@ def loop_over_rows(sketch: Sketch) -> None:
 @form("loops", nests=True)
 def loop_over_pairs(sketch: Sketch) -> None:
     one, other = rows(sketch), rows(sketch)
-    with sketch.inside(Block(f"for {sketch.fresh('p')}, {sketch.fresh('q')} in zip({one}, {other}):")):
+    with sketch.inside(
+        Block(f"for {sketch.fresh('p')}, {sketch.fresh('q')} in zip({one}, {other}):")
+    ):
         sketch.statements(2)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aliasproof.generators.sketch import Form, Sketch
+from aliasproof.generators.sketch import StatementForm, Sketch
 from aliasproof.programs.python_program import COMPILED
 
-FORMS: list[Form] = []
+FORMS: list[StatementForm] = []
 
 
 def form(
@@ -17,7 +17,7 @@ def form(
 
     def added(draw: Callable[[Sketch], None]) -> Callable[[Sketch], None]:
         name = draw.__name__.strip("_").replace("_", " ")
-        FORMS.append(Form(name, group, draw, place, nests, weight))
+        FORMS.append(StatementForm(name, group, draw, place, nests, weight))
         return draw
 
     return added

@@ -35,7 +35,9 @@ def nonlocal_name(sketch: Sketch) -> None:
 @form("functions")
 def called_lambda(sketch: Sketch) -> None:
     name, function, given = sketch.tensor(), sketch.fresh("f"), sketch.tensor()
-    body = sketch.pick.one(["v.add_(1)", "v.mul_(2)", f"v + {name}", "v.view(-1)", f"{name}.add_(1)"])
+    body = sketch.pick.one(
+        ["v.add_(1)", "v.mul_(2)", f"v + {name}", "v.view(-1)", f"{name}.add_(1)"]
+    )
     sketch.add(f"{function} = lambda v: {body}", f"{sketch.fresh()} = {function}({given})")
 
 
@@ -71,7 +73,9 @@ def helper(sketch: Sketch) -> None:
 @form("functions")
 def generator(sketch: Sketch) -> None:
     function, name = sketch.fresh("parts"), sketch.tensor(lambda it: it.dim() > 0)
-    write = sketch.pick.one(["row.add_(1)", "row.mul_(2)", f"row.add_({number(sketch, sketch.at(name))})"])
+    write = sketch.pick.one(
+        ["row.add_(1)", "row.mul_(2)", f"row.add_({number(sketch, sketch.at(name))})"]
+    )
     body = [Block("for row in v:", [write, "yield row"])]
     block = Block(f"def {function}(v):", [*body])
     sketch.module.insert(0, block)

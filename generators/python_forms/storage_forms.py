@@ -19,7 +19,9 @@ def data_written(sketch: Sketch) -> None:
 def data_assigned(sketch: Sketch) -> None:
     name = sketch.tensor()
     other = sketch.tensor(lambda it: it.dtype == sketch.at(name).dtype)
-    sketch.add(f"{name}.data = {sketch.pick.one([other, f'{other}.clone()', view_of(sketch, other)])}")
+    sketch.add(
+        f"{name}.data = {sketch.pick.one([other, f'{other}.clone()', view_of(sketch, other)])}"
+    )
 
 
 @form("storages", place=EVERYWHERE)

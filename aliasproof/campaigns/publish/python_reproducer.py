@@ -1,0 +1,104 @@
+"""The script that shows a finding of a Python program with torch alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from aliasproof.campaigns.store.python_finding import PythonFinding
+
+SCRIPT = "reproducer.py"
+SECONDS = 120  # that a script may take
+_BACKENDS = {"dynamo": "eager", "aot-eager": "aot_eager", "inductor": "inductor"}
+_VALUE = """
+def show(left):
+    return left({place}).detach().tolist()
+"""
+_MEMORY = """
+def memory(t):
+    cells = torch.arange(t.untyped_storage().nbytes()).as_strided(t.shape, t.stride()).flatten()
+    return {t.data_ptr() + t.itemsize * int(c) + b for c in cells for b in range(t.itemsize)}
+"""
+_MAIN = '''
+
+def shown(transform):
+    """What a run leaves there; each run is in a process of its own."""
+    try:
+        left = calls(transform(program))
+    except Exception as error:
+        return f"{{type(error).__name__}}: {{error}}".partition("\\n")[0]
+    left = {{**globals(), **left}}
+    return {expression}
+
+
+if len(sys.argv) == 1:
+    for how in ("eager", "compiled"):
+        print(f"{{how + ':':9}}", end=" ", flush=True)
+        subprocess.run([sys.executable, __file__, how], check=False)
+elif sys.argv[1] == "eager":
+    print(shown(lambda program: program))
+else:
+    print(shown(lambda program: torch.compile(program, backend="{backend}")))
+'''
+
+
+def script(finding: PythonFinding) -> str:
+    """The text of the script. It prints one line for eager and one for the compiled program."""
+    backend = _BACKENDS.get(finding.target, "aliasproof")
+    helper = _MEMORY if finding.oracle == "aliasing" else ""
+    main = _MAIN.format(expression=_expression(finding), backend=backend)
+    imports = "import subprocess\nimport sys\n"
+    return f"{imports}\n{finding.program.source.strip()}\n{helper}{main}"
+
+
+def _expression(finding: PythonFinding) -> str:
+    """What is printed of `left`, the names that the caller has afterwards."""
+    places = [_of_left(place) for place in re.split(r", (?![^\[(]*[\])])", finding.place)]
+    if finding.oracle == "errors":
+        return '"returns"'
+    if finding.oracle == "aliasing" and len(places) == 2:
+        return f"bool(memory({places[0]}) & memory({places[1]}))"
+    if finding.oracle == "objects" and len(places) == 2:
+        return f"{places[0]} is {places[1]}"
+    if finding.oracle in ("values", "inputs"):
+        return f"getattr(it := {places[0]}, 'tolist', lambda: it)()"
+    if finding.oracle == "structure" and not finding.evidence:
+        return "sorted(name for name in left if not name.startswith('_'))"
+    first = places[0]
+    return (
+        f"(type(it := {first}).__name__, it.dtype, tuple(it.shape), it.stride(), it.requires_grad,"
+        " it.is_leaf)"
+    )
+
+
+def _of_left(place: str) -> str:
+    """A path such as 'out[0].grad' as an expression on `left`."""
+    match = re.match(r"\w+", place)
+    return f'left["{match[0]}"]{place[match.end() :]}' if match else place
+
+
+def confirm(finding: PythonFinding) -> tuple[bool, str]:
+    """Run the script in a fresh process: whether its two lines differ, and what it printed."""
+    with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
+        path = Path(folder) / SCRIPT
+        path.write_text(script(finding), encoding="utf-8")
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+        try:
+            ended = subprocess.run(
+                [sys.executable, str(path)],
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+                env=environment,
+            )
+        except subprocess.TimeoutExpired:
+            return False, f"no answer within {SECONDS} s"
+    shown = [line for line in ended.stdout.splitlines() if line.strip()]
+    said = {line.partition(":")[0]: line.partition(":")[2].strip() for line in shown}
+    differ = {"eager", "compiled"} <= said.keys() and said["eager"] != said["compiled"]
+    return differ, ended.stdout + ended.stderr[-2000:]

@@ -1,0 +1,94 @@
+"""A violation on a `PythonProgram`, and its folder: JSON for us, a script for everybody."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.python_program import PythonProgram
+
+FILE = "finding.json"
+FORMAT = 1
+# What almost every program has says nothing about a cause.
+_COMMON = frozenset(
+    ["torch", "ones", "arange", "tensor", "zeros", "reshape", "locals", "program", "calls"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFinding:
+    """A reduced program that a target computes otherwise than eager does.
+
+    `place` is the expression of the first difference. `seed` and `number` draw the program again;
+    `drawn_lines` is how many lines it had. `confirmed` says what a fresh process showed: None if it
+    was not asked.
+    """
+
+    program: PythonProgram
+    target: str
+    oracle: str
+    kind: str
+    place: str
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    seed: int = 0
+    number: int = 0
+    drawn_lines: int = 0
+    tried: int = 0
+    torch: str = ""
+    confirmed: bool | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether the target gives a wrong result and raises nothing."""
+        return self.oracle != "errors"
+
+    @property
+    def signature(self) -> str:
+        """Equal for findings that differ in names and numbers alone."""
+        said = "\n".join((self.target, self.oracle, self.kind, *sorted(words(self.program))))
+        return f"{self.target}-{self.oracle}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+
+    def to_json(self) -> dict[str, object]:
+        """As JSON values; `of_json` reads it."""
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "program"}
+        return {"format": FORMAT, "program": self.program.source, **values}
+
+    @classmethod
+    def of_json(cls, given: object) -> PythonFinding:
+        """The finding. Raises `UserError` if it is none, or its program is not in the language."""
+        names = {*cls.__slots__} - {"program"}
+        if not isinstance(given, dict) or given.get("format") != FORMAT:
+            raise UserError(f"a finding of a Python program has 'format' {FORMAT}")
+        if given.keys() != {*names, "format", "program"}:
+            raise UserError(f"a finding has exactly the keys {sorted(names)}, format, program")
+        values: dict[str, Any] = {name: given[name] for name in names}
+        return cls(PythonProgram(str(given["program"])), **values)
+
+    def save(self, folder: Path) -> Path:
+        """Write it into a folder of its own below this one; returns that folder."""
+        own = folder / self.signature
+        own.mkdir(parents=True, exist_ok=True)
+        (own / FILE).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        return own
+
+    @classmethod
+    def load(cls, folder: Path) -> PythonFinding:
+        """The finding in a folder. Raises `UserError` if there is none."""
+        try:
+            return cls.of_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{folder / FILE}: {error}") from None
+
+
+def words(program: PythonProgram) -> frozenset[str]:
+    """What a program is made of: names of operators and attributes, kinds of statements."""
+    nodes = list(ast.walk(ast.parse(program.source)))
+    statements = {type(node).__name__ for node in nodes if isinstance(node, ast.stmt)}
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return frozenset(statements | attributes) - _COMMON
