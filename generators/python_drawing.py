@@ -20,7 +20,7 @@ from aliasproof.generators.python_forms import (
 )
 from aliasproof.generators.python_forms.form_table import FORMS
 from aliasproof.generators.scene import NoChoice, Pick
-from aliasproof.generators.sketch import StatementForm, Sketch
+from aliasproof.generators.sketch import Sketch, StatementForm
 from aliasproof.generators.strategies import integers
 from aliasproof.programs.python_program import PythonProgram
 

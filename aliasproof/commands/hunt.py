@@ -60,7 +60,8 @@ def _print(campaign: PythonHunt, out: Path) -> None:
     for finding in campaign.run():
         folder = finding.save(out)
         (folder / SCRIPT).write_text(script(finding), encoding="utf-8")
-        state = "" if finding.confirmed else " (not confirmed in a fresh process)"
+        state = f" (known: {finding.known})" if finding.known else ""
+        state += "" if finding.confirmed else " (not confirmed in a fresh process)"
         console.print(
             f"{folder.name}{state}: {finding.kind[:100]} at {finding.place},"
             f" {finding.drawn_lines} -> {finding.program.lines} lines",

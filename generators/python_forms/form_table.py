@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aliasproof.generators.sketch import StatementForm, Sketch
+from aliasproof.generators.sketch import Sketch, StatementForm
 from aliasproof.programs.python_program import COMPILED
 
 FORMS: list[StatementForm] = []

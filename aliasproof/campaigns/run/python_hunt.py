@@ -13,6 +13,7 @@ import torch
 from aliasproof.campaigns.publish.python_reproducer import confirm
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.corpus.python_bugs import python_bugs
 from aliasproof.generators.python_drawing import sample_python
 from aliasproof.processes.isolation import Limits, start_server
 from aliasproof.processes.outcome import Death, Raised, Returned
@@ -162,8 +163,8 @@ class PythonHunt:
     def _confirmed(self, finding: PythonFinding) -> PythonFinding | None:
         if finding.signature in self.findings:
             return None
-        # A known bug is only mended in this process.
         confirmed, _ = confirm(finding)
-        finding = replace(finding, confirmed=confirmed)
+        known = next((bug.identifier for bug in python_bugs() if finding.is_of(bug)), "")
+        finding = replace(finding, confirmed=confirmed, known=known)
         self.findings[finding.signature] = finding
         return finding

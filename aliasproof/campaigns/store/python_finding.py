@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aliasproof.corpus.python_bugs import PythonBug
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram
 
@@ -27,7 +28,7 @@ class PythonFinding:
 
     `place` is the expression of the first difference. `seed` and `number` draw the program again;
     `drawn_lines` is how many lines it had. `confirmed` says what a fresh process showed: None if it
-    was not asked.
+    was not asked. `known` is the name of the known bug that it is, or empty.
     """
 
     program: PythonProgram
@@ -42,6 +43,7 @@ class PythonFinding:
     tried: int = 0
     torch: str = ""
     confirmed: bool | None = None
+    known: str = ""
 
     @property
     def silent(self) -> bool:
@@ -53,6 +55,10 @@ class PythonFinding:
         """Equal for findings that differ in names and numbers alone."""
         said = "\n".join((self.target, self.oracle, self.kind, *sorted(words(self.program))))
         return f"{self.target}-{self.oracle}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+
+    def is_of(self, bug: PythonBug) -> bool:
+        """Whether it is this known bug."""
+        return bug.explains(self.target, self.oracle, self.kind, words(self.program))
 
     def to_json(self) -> dict[str, object]:
         """As JSON values; `of_json` reads it."""
