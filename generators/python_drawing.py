@@ -20,7 +20,7 @@ from aliasproof.generators.python_forms import (
 )
 from aliasproof.generators.python_forms.form_table import FORMS
 from aliasproof.generators.scene import NoChoice, Pick
-from aliasproof.generators.sketch import Sketch, StatementForm
+from aliasproof.generators.sketch import Block, Sketch, StatementForm
 from aliasproof.generators.strategies import integers
 from aliasproof.programs.python_program import PythonProgram
 
@@ -149,11 +149,28 @@ def _draw(sketch: Sketch) -> None:
     sketch.depth = 1
     sketch.look()
     sketch.statements(MOST_STATEMENTS)
+    if pick.chance(4) and _end_with_backward(sketch):
+        return
     sketch.point.append(f"return {_returned(sketch)}")
     sketch.point, sketch.function, sketch.depth = calls, "calls", 0
     sketch.look()
     sketch.arguments = [value for _, value in arguments]
     sketch.statements(4)
+    if pick.chance(20):
+        _end_with_backward(sketch)
+
+
+def _end_with_backward(sketch: Sketch) -> bool:
+    """A write between forward and backward, which eager may refuse."""
+    recorded = [name for name, it in sketch.names.tensors.items() if it.requires_grad]
+    if not recorded:
+        return False
+    name, result = sketch.pick.one(recorded), sketch.fresh()
+    value = sketch.pick.one([f"{name} * {name}", f"{name}.exp()", f"{name}.view_as({name}) ** 2"])
+    written = sketch.pick.one([name, f"{name}.detach()", f"{name}.data", result])
+    write = Block("with torch.no_grad():", [f"{written}.mul_(2)"])
+    sketch.point += [f"{result} = {value}", write, f"{result}.sum().backward()"]
+    return True
 
 
 def _draw_inputs(sketch: Sketch) -> None:

@@ -27,6 +27,7 @@ INDENT = "    "
 IMPORTS = ("import dataclasses", "import torch")
 MOST_ELEMENTS = 64  # of a tensor that a form uses
 MOST_TENSORS = 24  # of a scene
+VERSION_ERROR = "modified by an inplace operation"  # what autograd says
 DEEPEST = 3  # blocks within blocks
 TRIES = 4  # for one statement, before the program goes on without it
 
@@ -233,14 +234,18 @@ class Sketch:
         return f"{body}\n    return locals()\n"
 
     def finished(self) -> PythonProgram:
-        """The program, which runs to its end. Raises `NoChoice` if eager refuses it."""
+        """The program, which runs to its end. Raises `NoChoice` if eager refuses it.
+
+        What autograd refuses in a backward pass is kept: a compiler must refuse it, too.
+        """
         program = PythonProgram(self.source())
         try:
             seed_generators()
             with eagerly():
                 program.run()
         except Exception as error:
-            raise NoChoice from error
+            if not isinstance(error, RuntimeError) or VERSION_ERROR not in str(error):
+                raise NoChoice from error
         return program
 
     def look(self) -> None:

@@ -26,7 +26,8 @@ _OF_TORCH = _words("""
     float16 float32 float64 forward func function functional grad grad_fn gradcheck graph_break
     higher_order imag inference_mode init int int32 int64 is_contiguous is_grad_enabled is_leaf
     item jvp mH mT mark_dirty mark_non_differentiable named_parameters nbytes ndim nn no_grad
-    numel numpy ops optim parameters real register_buffer register_forward_hook register_hook
+    numel numpy ops optim param_groups parameters real register_buffer
+    register_forward_hook register_hook
     register_parameter requires_grad requires_grad_ retain_grad save_for_backward saved_tensors
     scan set_grad_enabled set_materialize_grads shape size step storage_offset stride strides
     swap_tensors tolist train training type untyped_storage utils vmap while_loop zero_grad
@@ -49,12 +50,12 @@ def attributes() -> frozenset[str]:
 
 @functools.cache
 def _operators() -> frozenset[str]:
-    """The names of ATen operators, but for those that open files."""
-    schemas = torch._C._jit_get_all_schemas()
-    aten = {
+    """The names of ATen operators that take or make tensors, but for those that open files."""
+    schemas = [it for it in torch._C._jit_get_all_schemas() if it.name.startswith("aten::")]
+    names = {
         schema.name.partition("::")[2]
         for schema in schemas
-        if schema.name.startswith("aten::")
+        if any("Tensor" in str(one.type) for one in (*schema.arguments, *schema.returns))
         and not any("file" in one.name for one in schema.arguments)
     }
-    return frozenset(name for name in aten if not name.startswith("_"))
+    return frozenset(name for name in names if not name.startswith("_"))

@@ -12,7 +12,7 @@ import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import CALLS, COMPILED, PythonProgram
@@ -164,11 +164,12 @@ def unwrap_blocks(tree: ast.Module) -> list[Edit]:
 
 def inline_functions(tree: ast.Module) -> list[Edit]:
     """A function without parameters that are used, as statements where it is called."""
-    functions = {
-        node.name: node
-        for _, node in _nodes(tree)
+    where = {
+        node.name: path
+        for path, node in _nodes(tree)
         if isinstance(node, ast.FunctionDef) and node.name not in (COMPILED, CALLS)
     }
+    functions: Any = {name: _at(tree, path) for name, path in where.items()}
 
     def edit(tree: ast.Module, path: Path, call: ast.Call, function: ast.FunctionDef) -> None:
         parameters = [argument.arg for argument in function.args.args]
@@ -176,14 +177,16 @@ def inline_functions(tree: ast.Module) -> list[Edit]:
             ast.Assign([ast.Name(name, ast.Store())], value)
             for name, value in zip(parameters, call.args, strict=True)
         ]
-        body += [it for it in copy.deepcopy(function.body) if not isinstance(it, ast.Nonlocal)]
-        statement = _at(tree, path)
-        if isinstance(body[-1], ast.Return):
-            last = body.pop()
-            assert isinstance(last, ast.Return)
-            if isinstance(statement, ast.Assign):
-                body.append(ast.Assign(statement.targets, last.value or ast.Constant(None)))
+        unneeded = (ast.Nonlocal, ast.Pass)
+        body += [it for it in copy.deepcopy(function.body) if not isinstance(it, unneeded)]
+        last = body.pop() if body and isinstance(body[-1], ast.Return) else None
+        returned = getattr(last, "value", None) or ast.Constant(None)
+        if isinstance(statement := _at(tree, path), ast.Assign):
+            body.append(ast.Assign(statement.targets, returned))
         _replace(tree, path, *body)
+        names = [node.id for _, node in _nodes(tree) if isinstance(node, ast.Name)]
+        if function.name not in names:
+            _delete(tree, where[function.name])
 
     return [
         functools.partial(edit, path=path, call=call, function=functions[call.func.id])

@@ -79,6 +79,9 @@ def run_in_eager(program: PythonProgram) -> tuple[PythonRun, Trace]:
 def _leaves(left: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     """The tensors and plain values with their paths, and the gradients of leaves of autograd."""
     for name, value in left.items():
+        if isinstance(value, torch.nn.Module):
+            for inner, module in value.named_modules():
+                yield f"{name}.{inner}.training".replace("..", "."), module.training
         for path, leaf in leaves(value, name):
             if isinstance(leaf, torch.Tensor):
                 yield path, leaf

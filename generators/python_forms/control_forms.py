@@ -151,12 +151,20 @@ def _true(sketch: Sketch) -> str:
     return sketch.pick.one(choices)
 
 
+@form("conditions", weight=2)
+def arithmetic_with_flag(sketch: Sketch) -> None:
+    if "flag" not in sketch.names.values:
+        raise NoChoice
+    name = sketch.tensor(lambda it: it.dtype.is_floating_point)
+    line = sketch.pick.one([f"{sketch.fresh()} = {name} * flag", f"{name}.add_(flag)"])
+    sketch.add(line)
+
+
 @form("conditions")
 def early_return(sketch: Sketch) -> None:
     if sketch.depth != 1 or sketch.function != "program":
         raise NoChoice
     name = sketch.tensor()
-    test = f"{name}.dim() > {sketch.at(name).dim()}"
     # In a later call, with other arguments, it may hold.
-    flags = [key for key, it in sketch.names.values.items() if key.startswith("flag")]
-    sketch.add(Block(f"if {flags[0]} > 1:" if flags else f"if {test}:", [f"return {name}"]))
+    test = "flag > 1" if "flag" in sketch.names.values else f"{name}.dim() > 3"
+    sketch.add(Block(f"if {test}:", [f"return {name}"]))

@@ -1,0 +1,55 @@
+"""Drawn Python programs: the same ones for a seed, each form among them, all valid in eager."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from aliasproof.generators.python_drawing import python_programs, sample_python
+from aliasproof.generators.python_forms.form_table import FORMS
+from aliasproof.generators.sketch import VERSION_ERROR
+from aliasproof.programs.python_program import PythonProgram
+
+
+def test_a_seed_and_a_number_draw_one_program():
+    one = list(sample_python(5, range(6)))
+    assert one == list(sample_python(5, range(6)))
+    assert one[4:] == list(sample_python(5, range(4, 6)))
+    assert len(set(one)) == 6
+
+
+def test_what_is_drawn_runs_in_eager_but_for_what_autograd_refuses():
+    errors = []
+    for program in sample_python(6, range(40)):
+        try:
+            program.run()
+        except RuntimeError as error:
+            errors.append(str(error))
+    assert all(VERSION_ERROR in error for error in errors)
+
+
+@settings(max_examples=10, suppress_health_check=list(HealthCheck), deadline=None)
+@given(python_programs())
+def test_hypothesis_draws_them_too(program: PythonProgram):
+    assert "def program(" in program.source
+
+
+SHARED = (
+    "shares memory",
+    "shares memory, result of autograd",
+    "shares memory, leaf of autograd",
+    "one tensor, two names",
+)
+
+
+@pytest.mark.thorough
+def test_every_form_is_drawn_and_most_meet_shared_memory():
+    counts: Counter[tuple[str, str]] = Counter()
+    for _ in sample_python(8, range(1200), counts):
+        pass
+    drawn = {name for name, _ in counts}
+    assert {form.name for form in FORMS} - drawn == set()
+    shared = sum(count for (_, situation), count in counts.items() if situation in SHARED)
+    assert shared > 0.3 * counts.total()

@@ -1,0 +1,84 @@
+"""Reduction of Python programs on their syntax."""
+
+from __future__ import annotations
+
+import ast
+
+from aliasproof.processes.outcome import Returned, outcome_here
+from aliasproof.programs.python_program import PythonProgram
+from aliasproof.reduction.syntax_reducer import PASSES, SyntaxReducer, size
+
+PROGRAM = """
+import torch
+
+def helper(v, w):
+    v.mul_(w)
+    return v
+
+class State:
+
+    def __init__(self, first):
+        self.first = first
+
+def program(a0, box, obj):
+    t1 = a0 + 1
+    for i in range(2):
+        with torch.no_grad():
+            obj.first.add_(1)
+    if a0.dim() == 1:
+        r2 = helper(t1, box[0])
+    return [r2, t1.sum()]
+
+def calls(program):
+    x1 = torch.arange(12.0).reshape(2, 6)[0]
+    x2 = torch.ones(6)
+    obj = State(x1)
+    out = program(x2, [x2, x1], obj)
+    second = program(x2, [x1], obj)
+    return locals()
+"""
+
+
+def runs(program: PythonProgram) -> bool:
+    return outcome_here(program.run).__class__ is Returned
+
+
+def reduced(*needed: str) -> PythonProgram:
+    """The smallest program that runs and has these texts."""
+    start = PythonProgram(PROGRAM)
+    reducer = SyntaxReducer(
+        start, lambda it: all(text in it.source for text in needed) and runs(it), most=2000
+    )
+    return reducer.run()
+
+
+def test_only_what_is_needed_is_left():
+    program = reduced(".add_(1)")
+    assert program.lines <= 7
+    assert "for" not in program.source
+    assert "helper" not in program.source
+
+
+def test_a_function_is_written_out_where_it_is_called():
+    program = reduced("r2 = ")
+    assert program.lines <= 8
+    assert "helper" not in program.source
+    assert "State" not in program.source
+
+
+def test_each_result_is_smaller_and_valid():
+    seen: list[PythonProgram] = []
+
+    def noted(program: PythonProgram) -> bool:
+        seen.append(program)
+        return runs(program)
+
+    start = PythonProgram(PROGRAM)
+    end = SyntaxReducer(start, noted).run()
+    assert size(end) < size(start)
+    assert len(seen) == len({it.source for it in seen})
+
+
+def test_every_pass_offers_something():
+    tree = ast.parse(PROGRAM)
+    assert all(edits(tree) for edits in PASSES)

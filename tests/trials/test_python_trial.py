@@ -1,0 +1,75 @@
+"""Python programs in eager and compiled: what differs is seen, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from aliasproof.faults import python_call_faults, python_state_faults
+from aliasproof.faults.python_fault import FAULTS
+from aliasproof.generators.python_drawing import sample_python
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.python_program import PythonProgram
+from aliasproof.trials.python_run import run_in_eager
+from aliasproof.trials.python_trial import compare, examine_python, fails_alike
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+
+WRONG = """
+import torch
+
+def program(x):
+    x.expand(3, 4).zero_()
+
+def calls(program):
+    base = torch.ones(8)
+    x = base[:4]
+    out = program(x)
+    return locals()
+"""
+RIGHT = WRONG.replace(".expand(3, 4)", "")
+
+
+def test_the_first_layer_that_is_wrong_is_named_with_the_place():
+    examination = examine_python(PythonProgram(WRONG), "aot-eager")
+    assert examination.target == "aot-eager"
+    assert examination.main is not None
+    assert (examination.main.oracle, examination.main.place) == ("values", "base")
+    assert examination.cause is not None
+    assert fails_alike(PythonProgram(WRONG), examination.cause)
+    assert not fails_alike(PythonProgram(RIGHT), examination.cause)
+
+
+@pytest.mark.parametrize("target", ["identity", "aot-eager", "reference"])
+def test_a_right_program_holds(target: str):
+    assert examine_python(PythonProgram(RIGHT), target).violations == ()
+
+
+def test_eager_again_never_differs():
+    for program in sample_python(7, range(60)):
+        try:
+            assert examine_python(program, "identity").violations == ()
+        except Rejected:
+            continue
+
+
+@pytest.mark.thorough
+def test_every_planted_fault_is_found_by_what_it_does():
+    """30 wrong compilers; most are found within 150 programs, rare ones within 600."""
+    modules = {fault.make.__module__ for fault in FAULTS}
+    assert modules == {python_call_faults.__name__, python_state_faults.__name__}
+    assert len(FAULTS) >= 25
+    left = {fault.name: fault for fault in FAULTS}
+    for program in sample_python(1, range(900)):
+        try:
+            expected, trace = run_in_eager(program)
+        except Rejected:
+            continue
+        for fault in list(left.values()):
+            main = compare(program, fault.make, expected, trace).main
+            if main is not None and re.search(fault.shows, main.kind):
+                del left[fault.name]
+        if not left:
+            break
+    assert left == {}
