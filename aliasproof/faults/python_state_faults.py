@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -183,7 +183,7 @@ def plain_parameters(output: torch.Tensor) -> torch.Tensor:
 def reversed_dicts(program: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any) -> Any:
         result = program(*args)
-        return dict(reversed(result.items())) if isinstance(result, Mapping) else result
+        return dict(reversed(result.items())) if isinstance(result, dict) else result
 
     return run
 

@@ -17,6 +17,7 @@ from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.programs.trace import Trace
+from aliasproof.targets.dynamo import unmeasured
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.python_run import PythonRun, run_in_eager, run_python
 
@@ -94,6 +95,7 @@ def compiler(target: str) -> Callable[[Any], Any]:
     """What compiles `program` for a target; it is called once in each run."""
     if target == EAGER:
         return lambda program: program
+    unmeasured()
     return lambda program: torch.compile(program, backend=BACKENDS.get(target, "aliasproof"))
 
 
