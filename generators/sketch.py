@@ -76,11 +76,10 @@ class Names:
         if isinstance(tensor, torch.nn.Parameter):
             return "parameter"
         if any(other is tensor for other in others):
-            return "one tensor, two names"
-        shared = "shares memory" if others else "alone"
-        if not tensor.requires_grad:
-            return shared
-        return f"{shared}, {'leaf' if tensor.is_leaf else 'result'} of autograd"
+            return "same object"
+        kind = "leaf" if tensor.is_leaf else "recorded"
+        words = ["shared"] * bool(others) + [kind] * tensor.requires_grad
+        return " ".join(words) or "alone"
 
 
 @contextmanager

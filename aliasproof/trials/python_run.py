@@ -65,11 +65,15 @@ def run_in_eager(program: PythonProgram) -> tuple[PythonRun, Trace]:
 
     Raises:
         Undefined: It is undefined in eager.
+        Rejected: It does something else while it is watched: in inference mode, torch makes other
+            tensors below a dispatch mode.
 
     """
     watch = Watch()
     with torch.compiler.set_stance("force_eager"), limited():
-        run = run_python(program, within=watch)
+        run, alone = run_python(program, within=watch), run_python(program)
+    if run.kinds != alone.kinds or type(run.observation.error) is not type(alone.observation.error):
+        raise Rejected("it does something else while it is watched")
     watch.require_initialised(
         [leaf for leaf in run.observation.outputs if isinstance(leaf, torch.Tensor)]
     )
