@@ -27,7 +27,7 @@ from aliasproof.programs.indexed_stores import replaced_elements, replaces_eleme
 from aliasproof.programs.regions import Region, covers, overlap, overlaps_itself
 from aliasproof.programs.rounded_numbers import rounds_a_number
 from aliasproof.programs.rounding_tables import moves, rounds_again
-from aliasproof.programs.schemas import Kind, has_fake_kernel
+from aliasproof.programs.schemas import Kind, has_fake_kernel, is_composite
 from aliasproof.programs.stored_values import same_values, value_stored
 from aliasproof.programs.trace import InputLocation, StridedChains, Trace
 from aliasproof.programs.undefined_arithmetic import ARITHMETIC, Fill, converts_out_of_range
@@ -212,6 +212,9 @@ class Watch(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             return self._higher_order(func, args, kwargs)
         op: OpOverload = _IN_A_MODE.get(func, func)
+        if is_composite(op):  # of a tensor that was made in inference mode
+            with self:
+                return op.decompose(*args, **kwargs)
         call = EagerCall.of(op, args, kwargs)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.only_read):
             self.trace.differentiates = True
@@ -225,7 +228,9 @@ class Watch(TorchDispatchMode):
         except Exception as reason:  # noqa: BLE001 - nothing is swallowed: it is raised below
             mistake = reason
         # A rule fails on arguments that make no sense. Eager then raises a better error here.
-        result = self._filled(call, op(*args, **kwargs))
+        result = op(*args, **kwargs)
+        if self._fill is not None:
+            self._fill.store(call, result)
         if mistake is not None:
             raise _watch_failed(op, mistake) from mistake
         try:
@@ -239,11 +244,6 @@ class Watch(TorchDispatchMode):
             raise
         except Exception as reason:
             raise _watch_failed(op, reason) from reason
-        return result
-
-    def _filled(self, call: EagerCall, result: Any) -> Any:
-        if self._fill is not None:
-            self._fill.store(call, result)
         return result
 
     def _higher_order(
