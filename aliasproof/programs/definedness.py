@@ -212,7 +212,7 @@ class Watch(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             return self._higher_order(func, args, kwargs)
         op: OpOverload = _IN_A_MODE.get(func, func)
-        if is_composite(op):  # of a tensor that was made in inference mode
+        if is_composite(op):  # called by `vmap` in inference mode
             with self:
                 return op.decompose(*args, **kwargs)
         call = EagerCall.of(op, args, kwargs)
