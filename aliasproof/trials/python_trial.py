@@ -95,7 +95,8 @@ def compiler(target: str) -> Callable[[Any], Any]:
     """What compiles `program` for a target; it is called once in each run."""
     if target == EAGER:
         # `torch.cond` compiles its branches in eager, too.
-        return torch.compiler.set_stance("force_eager")
+        without: Callable[[Any], Any] = torch.compiler.set_stance("force_eager")
+        return without
     unmeasured()
     return lambda program: torch.compile(program, backend=BACKENDS.get(target, "aliasproof"))
 
