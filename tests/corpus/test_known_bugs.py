@@ -260,6 +260,17 @@ def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended(
             id="a number first",
         ),
         pytest.param(
+            "inductor-fx",
+            view(),
+            """
+            v0 = aten.mul.Scalar(x0, -0.0)
+            v1 = aten.zeros_like.default(x0, dtype=torch.int64)
+            v2 = aten.add.Tensor(v0, v1)
+            return (v2,)
+            """,
+            id="a zero of whole numbers",
+        ),
+        pytest.param(
             "aot",
             view(3, strides=(2,)),
             """
