@@ -69,7 +69,8 @@ class ElementOrigins:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    key: int = tensor.untyped_storage()._cdata
+    return key
 
 
 def _elements(tensor: torch.Tensor) -> torch.Tensor:

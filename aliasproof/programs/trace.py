@@ -131,8 +131,7 @@ class Rounding:
         name = rounding_name(op)
         steps = name in STEPS and not self._magnified  # then all kernels are on one side
         starts = not steps and (factor or not rounds_alike(op, [*read, *made]))
-        if starts:
-            self.first = self.first or str(op)
+        self.first = self.first or (str(op) if starts else None)
         # What is computed from inexact data is inexact as well, in their dtypes.
         dtypes = {dtype for dtype, kept in self.inexact_as.items() if kept.any(read)}
         inexact = starts or (self.inexact.any(read) and not steps)

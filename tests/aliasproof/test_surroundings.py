@@ -54,7 +54,9 @@ INNER = """
 
 
 @pytest.fixture(params=["beside the file", "installed"])
-def counter(request, write_package) -> ModuleType:
+def counter(
+    request: pytest.FixtureRequest, write_package: Callable[[bool], ModuleType]
+) -> ModuleType:
     return write_package(request.param == "installed")
 
 
