@@ -41,13 +41,12 @@ def begin(request: CheckRequest) -> Begun:
     compare_within(request.tolerance)
     grant(request.targets)
     step("the import of a target")
+    _seed()  # the file of a target can be that of the function
     # Before the user's file runs, which can take long.
     chosen = [target_named(name) for name in request.targets or default_targets()]
     quiet_torch()
     names = FileNames(*request.names)
-    # The file may run in several processes, and should make the same inputs in each.
-    for seed in (torch.manual_seed, np.random.seed, random.seed):
-        seed(SEED)
+    _seed()
     step("the file")
 
     def action(given: UserFunction | Program) -> Prepared:
@@ -67,6 +66,12 @@ def begin(request: CheckRequest) -> Begun:
     notes = (*_prepared.notes, *_left_out(request), *_own_target(request))
     after = {choice.name: choice.earlier[-1].name if choice.earlier else None for choice in chosen}
     return Begun(_prepared.eager.without_tensors(), notes, after, EVERY_ORACLE)
+
+
+def _seed() -> None:
+    """Seed all generators: a file may run in several processes, and should do the same in each."""
+    for seed in (torch.manual_seed, np.random.seed, random.seed):
+        seed(SEED)
 
 
 def _left_out(request: CheckRequest) -> Iterator[str]:

@@ -67,7 +67,8 @@ def check(
     target, a device that is not there, or inputs that cannot be compared.
     """
     given = default_targets() if targets is None else targets
-    chosen = [_target(choice) for choice in dict.fromkeys(given)]
+    # By name: a pass of the caller need not be hashable.
+    chosen = {choice.name: choice for choice in map(_target, given)}.values()
     # The caller's random numbers must not depend on whether something was checked before.
     with torch.random.fork_rng(devices=_generators()):
         prepared = prepare(function, inputs, second_inputs, file=file, device=device)

@@ -11,7 +11,7 @@ import typer
 
 from aliasproof.programs.errors import UserError
 from aliasproof.targets.names import refuse_unknown
-from aliasproof.user_code.given_path import file_to_read
+from aliasproof.user_code.given_path import FUNCTION, GivenFile, file_to_read
 
 
 def whole_number(text: str, least: int, what: str = "", names: Sequence[str] = ()) -> Any:
@@ -56,9 +56,9 @@ Atol = Annotated[
 ]
 
 
-def _existing(path: Path) -> Path:
-    file_to_read(path)
-    return path
+def _existing(given: Path) -> Path:
+    file_to_read(GivenFile.of(given).path)
+    return given
 
 
 def known_targets(names: list[str] | None) -> list[str] | None:
@@ -102,11 +102,16 @@ File = Annotated[
     typer.Argument(
         metavar="FILE",
         callback=_existing,
-        help="FILE.py, PROGRAM.json or the folder of a finding.",
+        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json or the folder of a finding.",
     ),
 ]
 FunctionName = Annotated[
-    str, typer.Option(metavar="NAME", help="The function in FILE.py. It is called with the inputs.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The function in FILE.py, as in FILE.py:FUNCTION. It is called with the inputs."
+        f" Default: {FUNCTION}.",
+    ),
 ]
 InputsName = Annotated[
     str,

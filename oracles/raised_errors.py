@@ -70,6 +70,7 @@ def skeleton(error: BaseException) -> str:
     text = re.sub(r"0x[0-9a-f]+|\bv?\d+\b|\[[^\]]*\]", "#", text)
     text = re.sub(r"-?\d+|-#", "#", text)
     text = re.sub(r"(?<!\w)\(#?(, ?#)*,?\)", "(#)", text)  # shapes of any rank
+    text = re.sub(r"\{([^{},]*)(, ?\1)+\}", r"{\1}", text)  # sets of any size
     return f"{type(error).__name__}: {text[:120]}".rstrip(": ")
 
 

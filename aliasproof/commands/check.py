@@ -27,6 +27,7 @@ from aliasproof.reports.console import print_notes, results, write_json
 from aliasproof.reports.verdict_json import check_json
 from aliasproof.reports.verdict_table import CheckPrinter, Shown
 from aliasproof.targets.names import CHECKED
+from aliasproof.user_code.given_path import FUNCTION, GivenFile
 
 MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 
@@ -61,7 +62,7 @@ Strict = Annotated[
 def check(
     file: File,
     target: Targets = None,
-    function: FunctionName = "program",
+    function: FunctionName = None,
     inputs: InputsName = "inputs",
     missed: Missed = False,
     limit: Limit = 60.0,
@@ -80,8 +81,9 @@ def check(
     documented; 1 a violation; 2 bad input; 3 internal error; 4 nothing could be judged (eager is
     undefined or raises, or no target can run it).
     """
-    names, targets = (function, inputs), tuple(target or ())
-    request = CheckRequest(file, names, targets, missed, device, (rtol, atol))
+    given, targets = GivenFile.of(file), tuple(target or ())
+    names = given.names(function, inputs)
+    request = CheckRequest(given.path, names, targets, missed, device, (rtol, atol))
     if in_process:
         from aliasproof.check_session import run_here
 
@@ -138,7 +140,7 @@ def _reduction(request: CheckRequest, target: str) -> str:
     (function, inputs), (rtol, atol) = request.names, request.tolerance
     options = {
         "--target": (target, None),
-        "--function": (function, "program"),
+        "--function": (function, FUNCTION),
         "--inputs": (inputs, "inputs"),
         "--device": (request.device, None),
         "--rtol": (rtol, None),

@@ -9,6 +9,7 @@ import typer
 from aliasproof.options import File, FunctionName, InputsName, Json
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import print_notes, results, write_json
+from aliasproof.user_code.given_path import GivenFile
 
 VIEWS = ("alias", "copy")
 Views = Annotated[
@@ -31,7 +32,7 @@ def explain(
     file: File,
     views: Views = "alias",
     plan: Plan = False,
-    function: FunctionName = "program",
+    function: FunctionName = None,
     inputs: InputsName = "inputs",
     json: Json = False,
 ) -> None:
@@ -49,10 +50,11 @@ def explain(
     from aliasproof.trials.worker import quiet_torch
 
     quiet_torch()
-    names = function, inputs
-    explanation = explaining.explain_file(file, names, explaining.VIEWS[views], plan=plan)
+    given = GivenFile.of(file)
+    names, path = given.names(function, inputs), given.path
+    explanation = explaining.explain_file(path, names, explaining.VIEWS[views], plan=plan)
     print_notes(explanation.notes)
     if json:
-        write_json({"file": str(file), "views": views} | explanation_json(explanation))
+        write_json({"file": str(path), "views": views} | explanation_json(explanation))
     else:
-        print_explanation(results(), str(file), explanation)
+        print_explanation(results(), str(path), explanation)

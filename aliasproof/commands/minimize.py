@@ -47,7 +47,7 @@ from aliasproof.reports.console import (
 )
 from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.wording import clock, counted
-from aliasproof.user_code.given_path import file_to_read
+from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.failure.kept import Kept
@@ -63,7 +63,8 @@ SESSION = "aliasproof.minimize_session"
 MinimizedFile = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="FILE.py, PROGRAM.json, or the folder or name of a finding."
+        metavar="FILE",
+        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, or the folder or name of a finding.",
     ),
 ]
 MinimizedTarget = Annotated[
@@ -139,7 +140,7 @@ def minimize(
     oracle: KeptOracle = None,
     interesting: Interesting = None,
     output: Output = None,
-    function: FunctionName = "program",
+    function: FunctionName = None,
     inputs: InputsName = "inputs",
     workers: Workers = None,
     limit: CandidateLimit = 60.0,
@@ -155,8 +156,9 @@ def minimize(
 
     Exit status: 0 reduced; 2 bad input, or nothing differs; 4 not judged; 130 interrupted.
     """
-    names, within = (function, inputs), (rtol, atol)
-    request = MinimizeRequest(Path(file), names, target, oracle, device, tolerance=within)
+    given, within = GivenFile.of(file), (rtol, atol)
+    names = given.names(function, inputs)
+    request = MinimizeRequest(given.path, names, target, oracle, device, tolerance=within)
     options = MinimizeOptions(interesting, output, workers, limit, json)
     if request.path.suffix in (".py", ".json"):  # before torch is imported
         file_to_read(request.path)
@@ -164,7 +166,7 @@ def minimize(
             _require_judge(request, options)
     if device is None:
         start_server([SESSION])  # it imports torch while this process does
-    return _minimize(file, request, options)
+    return _minimize(str(given.path), request, options)
 
 
 def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:

@@ -12,6 +12,7 @@ from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import print_notes, results, write_json
 from aliasproof.targets.names import PROVED
 from aliasproof.targets.user_names import grant
+from aliasproof.user_code.given_path import GivenFile
 
 NO_SYMBOL = (
     "no size became a symbol; only sizes of 2 or more do, in inputs that fill a storage of their"
@@ -35,7 +36,7 @@ def prove(
     target: Targets = None,
     sizes: Sizes = "1:64",
     limit: Limit = 10.0,
-    function: FunctionName = "program",
+    function: FunctionName = None,
     inputs: InputsName = "inputs",
     json: Json = False,
 ) -> int:
@@ -46,7 +47,8 @@ def prove(
 
     Exit status: 0 nothing refuted, 1 a pair is refuted, 2 bad input.
     """
-    bounds = _bounds(sizes)
+    bounds, given = _bounds(sizes), GivenFile.of(file)
+    names, path = given.names(function, inputs), given.path
     import torch
 
     from aliasproof import proving
@@ -57,16 +59,16 @@ def prove(
     grant(chosen)
     in_range = proving.Range(*bounds)
     quiet_torch()
-    target_proofs = proving.prove_file(file, (function, inputs), chosen, in_range, limit)
+    target_proofs = proving.prove_file(path, names, chosen, in_range, limit)
     print_notes([target_proofs[0].note] if target_proofs[0].note is not None else [])
     if not has_symbols(target_proofs[0]):
         print_notes([NO_SYMBOL])
     if json:
         by_target = {proofs.target: proofs.to_json() for proofs in target_proofs}
-        head = {"file": str(file), "torch": torch.__version__, "sizes": list(bounds)}
+        head = {"file": str(path), "torch": torch.__version__, "sizes": list(bounds)}
         write_json(head | {"targets": by_target})
     else:
-        print_proofs(results(), str(file), str(in_range), target_proofs)
+        print_proofs(results(), str(path), str(in_range), target_proofs)
     return int(any(proofs.refuted for proofs in target_proofs))
 
 

@@ -257,6 +257,10 @@ def _isolate(nbytes: int, dump: IO[str], device: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # to write the memory of a crash takes long
     if device != CPU:
         start_device(device)
+    else:
+        # A lock for forks has no name. Another one, such as that of a progress bar, would be left
+        # by a process that is killed, and named as leaked on standard error.
+        multiprocessing.set_start_method("fork", force=True)
     limit_memory(nbytes)
     gc.freeze()  # objects from the import of torch never die, so the collector need not visit them
 

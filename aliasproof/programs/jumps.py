@@ -45,16 +45,20 @@ def near_jump(
     read: Sequence[torch.Tensor],
     arguments: Arguments,
     near: float,
+    whole: torch.Tensor | None = None,
 ) -> bool:
     """Whether one of the inexact operands is near a jump of an op. `near` is a relative distance.
 
-    Of the arguments, `other` is the number that a comparison compares its only tensor with.
+    Of the arguments, `other` is the number that a comparison compares its only tensor with. `whole`
+    has all elements of both operands of a comparison, if the elements of one come from the other.
     """
     numbers = [tensor for tensor in read if tensor.is_floating_point() or tensor.is_complex()]
     if len(numbers) == 2:
         one, other = map(readable, numbers)
         try:
-            if any_is(one - other, lambda apart: apart.abs() <= near * _scale(one, other)):
+            apart, limit = one - other, near * _scale(one, other)
+            at_itself = whole is not None and not _meets_another(one, apart, whole, limit)
+            if any_is(apart, lambda it: (it.abs() <= limit) & ~((it == 0) & at_itself)):
                 return True
         except RuntimeError:  # they do not broadcast, so which elements meet is unknown
             return True
@@ -66,6 +70,21 @@ def near_jump(
     at = float(number) if isinstance(number, int | float) else None
     half = 0.5 if name == "round" else 0.0
     return any(any_is(tensor, lambda x: _distance(x, at, half, near)) for tensor in inexact)
+
+
+def _meets_another(
+    one: torch.Tensor, apart: torch.Tensor, whole: torch.Tensor, limit: float
+) -> bool:
+    """Whether a number that is not apart from its other operand is near two of all elements.
+
+    If not, it meets itself, and all kernels find it equal, whatever its last bits are.
+    """
+    if whole.numel() > PART or not whole.is_floating_point() or whole.is_meta:
+        return True
+    ordered = readable(whole).sort().values
+    equal = one.expand_as(apart)[apart == 0]
+    first = torch.searchsorted(ordered, equal - limit)
+    return bool((torch.searchsorted(ordered, equal + limit, right=True) - first > 1).any())
 
 
 def _distance(x: torch.Tensor, at: float | None, half: float, near: float) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from aliasproof.programs.eager_call import EagerCall
+from aliasproof.programs.element_origins import ElementOrigins
 from aliasproof.programs.fused_rounding import FusedRounding
 from aliasproof.programs.jumps import (
     NO_ARGUMENTS,
@@ -88,6 +89,7 @@ class Rounding:
     - `split`: tensors read a complex storage as real numbers.
     - `bits`: any value may differ, since kernel-dependent bits were read as another dtype, or since
       what kernels may do differently was magnified (see `_magnifies`).
+    - `origins`: which tensors have elements of others.
 
     `first` names the op where rounding began.
     """
@@ -100,6 +102,7 @@ class Rounding:
     mixed: StorageSet = field(default_factory=StorageSet)
     split: StorageSet = field(default_factory=StorageSet)
     bits: StorageSet = field(default_factory=StorageSet)
+    origins: ElementOrigins = field(default_factory=ElementOrigins)
     # Of operands that a call under way is about to overwrite: their data must be seen before.
     _magnified: bool = False
 
@@ -128,8 +131,7 @@ class Rounding:
         name = rounding_name(op)
         steps = name in STEPS and not self._magnified  # then all kernels are on one side
         starts = not steps and (factor or not rounds_alike(op, [*read, *made]))
-        if starts:
-            self.first = self.first or str(op)
+        self.first = self.first or (str(op) if starts else None)
         # What is computed from inexact data is inexact as well, in their dtypes.
         dtypes = {dtype for dtype, kept in self.inexact_as.items() if kept.any(read)}
         inexact = starts or (self.inexact.any(read) and not steps)
@@ -149,6 +151,7 @@ class Rounding:
             if signs or (computed and tensor.is_complex()):
                 self.zero_signs.add(tensor)
         self._note_bits(made)
+        self.origins.note(name, read, made)
 
     def _note_inexact(self, tensor: torch.Tensor, dtypes: set[torch.dtype]) -> None:
         self.inexact.add(tensor)
@@ -235,7 +238,8 @@ class Rounding:
         inexact = [tensor for tensor in read if tensor in self.inexact]
         dtypes = [dtype for dtype, kept in self.inexact_as.items() if kept.any(inexact)]
         near = max(map(nearness, dtypes), default=0.0)
-        return near_jump(name, inexact, read, arguments, near)
+        whole = self.origins.whole(*inexact) if len(inexact) == 2 else None
+        return near_jump(name, inexact, read, arguments, near, whole)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import os
 import pkgutil
 import re
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 
 from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.targets.user_modules import module_of
 
 GROUP = "aliasproof.targets"  # of entry points
 EXPECTED = "PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION"
@@ -169,23 +169,9 @@ def _file(code: CodeName) -> ModuleType:
     require_file(code)
     path = Path(code.module)
     # Not its own name: a file may be called as a package of aliasproof or of another project.
-    name = "aliasproof_target_" + re.sub(r"\W", "_", code.module.removesuffix(".py"))
-    if name in sys.modules:
-        return sys.modules[name]
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # for imports of neighbours, as in a script
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look up the module of a class
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    return module_of(
+        path, "aliasproof_target_" + re.sub(r"\W", "_", code.module.removesuffix(".py"))
+    )
 
 
 def _attribute(owner: object, part: str, code: CodeName) -> object:

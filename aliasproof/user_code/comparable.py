@@ -127,10 +127,10 @@ class Leaves:
         replaced = {id(one): other for one, other in zip(self._originals, used, strict=True)}
         with self.surroundings.copy_with(replaced) as copied:
             function = copied.function if compiler is None else compiler(copied.function)
-            before = dict(copied.leaves())  # afterwards, since a compiler marks a module
+            before = copied.compared_leaves()  # afterwards, since a compiler marks a module
             with recording, self._replacing(replaced, compiled=compiler is not None):
                 returned = replace(copied, function=function).call()
-            after = dict(copied.leaves())
+            after = copied.compared_leaves()
         for index, leaf in parameters.items():
             if _is_elsewhere(leaf, passed[index]):  # the function assigned `.data`, or called `t_`
                 passed[index].data = leaf.data

@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from aliasproof.programs.errors import UserError
 
-GIVE = "give FILE.py, PROGRAM.json or the folder of a finding"
+GIVE = "give FILE.py, FILE.py:FUNCTION, PROGRAM.json or the folder of a finding"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """A path as a user gives it, and the function that FILE.py:FUNCTION names; None without one.
+
+    As for pytest, FILE.py::FUNCTION is the same.
+    """
+
+    path: Path
+    function: str | None = None
+
+    @classmethod
+    def of(cls, given: str | Path) -> GivenFile:
+        """What a path stands for. Raises `UserError` if what follows the file is no name."""
+        match = re.fullmatch(r"(.+\.py)::?(?!:)(.*)", str(given))
+        if match is None or Path(given).exists():
+            return cls(Path(given))
+        path, function = match.groups()
+        if not function.isidentifier():
+            raise UserError(f"'{given}' does not end with the name of a function; {GIVE}")
+        return cls(Path(path), function)
+
+    def names(self, function: str | None, inputs: str) -> tuple[str, str]:
+        """The names of the function and of its inputs, beside the options that name them.
+
+        Raises `UserError` if the path and the option name two functions.
+        """
+        if None not in (self.function, function) and self.function != function:
+            raise UserError(
+                f"{self.path}:{self.function} and --function {function} are two functions; give one"
+            )
+        return self.function or function or FUNCTION, inputs
+
+
+FUNCTION = "program"  # without a name
 
 
 def file_to_read(path: Path) -> Path:

@@ -6,9 +6,7 @@ with a file is a `UserError` that names the place.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import loads
 from aliasproof.programs.stored_text import read_text
 from aliasproof.reports.console import output_for_results
+from aliasproof.targets.user_modules import module_of
 from aliasproof.user_code.call_arguments import CallArguments, check_arguments
 from aliasproof.user_code.given_path import file_to_read
 
@@ -84,7 +83,7 @@ def read(path: Path, names: FileNames) -> UserFunction | Program:
 
 
 def _from_module(path: Path, names: FileNames) -> UserFunction:
-    module = _execute(path)
+    module = _module(path)
     function = _callable(module, names.function, path, "a function of the inputs")
     given = _inputs_from(path, module, names.inputs)
     _check_call(function, names.function, given, path)
@@ -109,18 +108,10 @@ def _inputs_from(path: Path, module: ModuleType, name: str) -> object:
     return made
 
 
-def _execute(path: Path) -> ModuleType:
-    """The module of a file. Like a script, it can import modules from its own folder."""
-    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path} cannot be loaded as Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE_NAME] = module  # dataclasses and pickle look up the module of a class
-    sys.path.insert(0, str(path.resolve().parent))  # for imports of neighbours
-    # Leave no __pycache__ among the user's files.
-    write_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+def _module(path: Path) -> ModuleType:
+    """The module of a file."""
     try:
-        spec.loader.exec_module(module)
+        return module_of(path, MODULE_NAME)
     except SyntaxError as error:
         raise UserError(f"{path}: line {error.lineno}: not Python: {error.msg}") from error
     except OSError as error:
@@ -130,9 +121,6 @@ def _execute(path: Path) -> ModuleType:
         raise UserError(f"{path} raises {raised_text(error, path)}") from error
     except (Exception, SystemExit) as error:
         raise UserError(f"{path} raises {raised_text(error, path)}") from error
-    finally:
-        sys.dont_write_bytecode = write_bytecode
-    return module
 
 
 def raised_text(error: BaseException, path: Path | None) -> str:
@@ -157,7 +145,7 @@ def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[
         defined = sorted(
             key
             for key, value in vars(module).items()
-            if getattr(value, "__module__", None) == MODULE_NAME and callable(value)
+            if getattr(value, "__module__", None) == module.__name__ and callable(value)
         )
         others = (
             f"; it defines {', '.join(defined)} (see --function and --inputs)" if defined else ""

@@ -9,7 +9,6 @@ import copy
 import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -41,7 +40,7 @@ class GivenGraph:
 
 def eager_run(name: str) -> Left:
     """What the function leaves behind in eager."""
-    return _run(world(name), lambda function: function, _mode(name))
+    return _run(world(name), lambda function: function)
 
 
 def compiled_run(name: str, planted: Pass | None, graphs: list[GivenGraph] | None = None) -> Left:
@@ -68,32 +67,19 @@ def compiled_run(name: str, planted: Pass | None, graphs: list[GivenGraph] | Non
     )
     torch._dynamo.reset()
     try:
-        return _run(
-            world(name), lambda function: torch.compile(function, backend=backend), _mode(name)
-        )
+        return _run(world(name), lambda function: torch.compile(function, backend=backend))
     finally:
         torch._dynamo.reset()
 
 
-def _mode(name: str) -> AbstractContextManager[object]:
-    """Without gradients, unless the function itself runs autograd."""
-    with torch.no_grad():
-        raised = "raises" in _run(world(name), lambda function: function, nullcontext())
-    return nullcontext() if raised else torch.no_grad()
-
-
-def _run(
-    fresh: World,
-    compiled: Callable[[Callable[..., Any]], Callable[..., Any]],
-    mode: AbstractContextManager[object],
-) -> Left:
+def _run(fresh: World, compiled: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Left:
+    """With gradients enabled, as a user calls a function, and as `check` does."""
     args, kwargs = _call_forms(fresh.inputs)
     torch.manual_seed(_SEED)
-    with mode:
-        try:
-            returned = compiled(fresh.function)(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - what a wrong pass raises is its result
-            return {"raises": f"{type(error).__name__}: {error}"}
+    try:
+        returned = compiled(fresh.function)(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - what a wrong pass raises is its result
+        return {"raises": f"{type(error).__name__}: {error}"}
     left: Left = {}
     seen: set[int] = set()
     for place, value in (

@@ -172,6 +172,21 @@ def test_a_violation_that_comes_again_counts(forgetful_target):
     assert not found.results["identity"].violated
 
 
+@dataclass  # which makes it unhashable, since it can be compared
+class Unchanged:
+    """A pass that is an object."""
+
+    __name__ = "unchanged"
+
+    def __call__(self, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        return module
+
+
+def test_a_pass_need_not_be_hashable():
+    results = check(lambda x: x + 1, torch.ones(2), [Unchanged(), "identity", "identity"]).results
+    assert [result.violated for result in results.values()] == [False, False]
+
+
 def test_a_program_needs_no_inputs(adding_program):
     assert not check(adding_program, targets=["identity", "aot"]).violated
 

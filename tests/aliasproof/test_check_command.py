@@ -231,6 +231,19 @@ def test_other_names_and_neighbours(call, write, tmp_path):
     assert not (tmp_path / "__pycache__" / "mine.pyc").exists()
 
 
+@pytest.mark.parametrize("command", ["check --in-process", "explain", "prove", "minimize"])
+@pytest.mark.parametrize("colons", [":", "::"])
+def test_the_function_can_be_named_as_pytest_does(call, write, command: str, colons: str) -> None:
+    given = write(MISCOMPILED.replace("program", "step"))
+    name, *options = command.split()
+    target = () if name == "explain" else ("--target", "aot")
+    outcome = call(name, *options, f"{given}{colons}step", *target)
+    assert outcome.code == (1 if name == "check" else 0), outcome
+    assert str(given) in outcome.out or name == "minimize"
+    if name == "check":
+        assert outcome.err.endswith(f"minimize {given} --target aot --function step\n")
+
+
 def test_a_note_says_that_gradients_are_left_out(call, write):
     text = """
         import torch

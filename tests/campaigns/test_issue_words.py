@@ -9,10 +9,13 @@ from aliasproof.campaigns.publish.headline import headline
 from aliasproof.campaigns.publish.issue_text import issue_text
 from aliasproof.campaigns.publish.user_level import Reproduced, of_target
 from aliasproof.corpus.known_bug import program_of, view
+from aliasproof.oracles.output_values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.ordinary_syntax import with_short_names
 from tests.campaigns.test_user_level import CLEARED, PRINTED, RAISES, SHOWN, found
 
+TRANSPOSED = {"eager": [[2, 2], [1, 2]], "target": [[2, 2], [2, 1]]}
+RESIZED = {"eager": [[2, 2], [2, 1]], "target": [[4], [1]]}
 TITLES = [
     (Violation("values", "wrong value", "output 0"), "returns wrong values"),
     (Violation("metadata", "wrong stride", "output 0"), "returns an output with wrong strides"),
@@ -23,6 +26,16 @@ TITLES = [
         "leaves two inputs that no longer share memory",
     ),
     (Violation("errors", "dies of signal 11", "call"), "dies of signal 11"),
+    (Violation("values", OTHER_ZERO, "output 0"), "returns a zero of the other sign"),
+    (Violation("inputs", OTHER_ZERO, "input 1"), "leaves a zero of the other sign in an input"),
+    (
+        Violation("metadata", "input ends with another shape", "input 0", TRANSPOSED),
+        "leaves an input with other strides",
+    ),
+    (
+        Violation("metadata", "input ends with another shape", "input 0", RESIZED),
+        "leaves an input with another shape",
+    ),
 ]
 
 
@@ -184,6 +197,9 @@ def test_sentences_follow_the_evidence() -> None:
     )
     text = issue_text(other, Reproduced("import torch\n", "BUG: it"))
     assert "eager has [2] as stride of output 0, the compiled function [1]" in text
+    moved = found(oracle="metadata", kind="input ends with another shape", evidence=TRANSPOSED)
+    text = issue_text(moved, Reproduced("import torch\n", "BUG: it"))
+    assert "eager has [[2, 2], [1, 2]] as size and strides of output 0" in text
 
 
 def test_an_error_is_quoted_in_full_and_logged() -> None:

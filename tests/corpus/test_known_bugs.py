@@ -260,6 +260,17 @@ def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended(
             id="a number first",
         ),
         pytest.param(
+            "inductor-fx",
+            view(),
+            """
+            v0 = aten.mul.Scalar(x0, -0.0)
+            v1 = aten.zeros_like.default(x0, dtype=torch.int64)
+            v2 = aten.add.Tensor(v0, v1)
+            return (v2,)
+            """,
+            id="a zero of whole numbers",
+        ),
+        pytest.param(
             "aot",
             view(3, strides=(2,)),
             """
@@ -297,3 +308,25 @@ def test_what_is_mended_shows_nothing_else(target: str, given: Input, body: str)
     case = Case.of(program_of(body, given))
     with mended_bugs(BUGS):
         assert not run_trial(case, target_named(target)).judgement.violations
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """
+        aten.resize_.default(x0, [])
+        aten.add_.Scalar(x1, 1)
+        return ()
+        """,
+        """
+        aten.add_.Scalar(x1, 1)
+        v0 = aten.view.dtype(x0, torch.int8)
+        return (v0,)
+        """,
+    ],
+    ids=["metadata of a merged input", "another dtype of a merged input"],
+)
+def test_what_is_mended_shows_nothing_else_of_merged_inputs(body: str) -> None:
+    case = Case.of(program_of(body, view(1, storage=0), view(storage=0)))
+    with mended_bugs(BUGS):
+        assert not run_trial(case, target_named("aot")).judgement.violations

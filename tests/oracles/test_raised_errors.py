@@ -111,6 +111,7 @@ def test_waivers_are_respected(runs) -> None:
         ),
         (RuntimeError("shape [2, 3] does not fit"), RuntimeError("shape [7] does not fit")),
         (RuntimeError("got (2, 3) here"), RuntimeError("got () here")),
+        (AssertionError("inputs={arg0_1, arg1_1}, no"), AssertionError("inputs={arg2_1}, no")),
         (RuntimeError("storage at 0x7f12ab"), RuntimeError("storage at 0xdeadbeef")),
         (RuntimeError("no\nsecond line 1"), RuntimeError("no\nsecond line, other")),
         (KeyError("v12"), KeyError("v3")),

@@ -1,9 +1,15 @@
-"""Processes for a device: they start from nothing, as CUDA needs it. A second CPU needs no GPU."""
+"""Isolated processes. Those for a device start from nothing, as CUDA needs it.
+
+A second CPU needs no GPU.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from aliasproof.campaigns.run.local_workers import start_pool
@@ -45,3 +51,28 @@ def test_workers_of_a_campaign_on_a_device_are_not_forked(tmp_path: Path) -> Non
     with pool.at_work():
         pool.submit(RemoteCall("", "os:getppid"))
         assert pool.take() == ("", Returned(os.getpid()))
+
+
+def kept_lock() -> bool:
+    """Make a lock as libraries do, and keep it."""
+    kept.append(multiprocessing.RLock())
+    return True
+
+
+kept: list[object] = []
+KILLED = f"""
+from aliasproof.candidate_checks import outcome_of
+from aliasproof.processes.isolation import Isolated, Limits
+if __name__ == "__main__":
+    process = Isolated(Limits(60.0, 1 << 30))
+    assert outcome_of(process, "{__name__}:kept_lock").value
+    process.stop()
+"""
+
+
+def test_a_process_that_is_killed_leaves_no_locks_of_libraries() -> None:
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

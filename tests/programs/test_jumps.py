@@ -45,6 +45,44 @@ def test_away_from_a_jump_all_kernels_say_the_same(
     assert not is_open(function, x)
 
 
+def masked_below(score: Tensor, least: Tensor) -> Tensor:
+    return score.masked_fill(score < least, 0.0)
+
+
+@pytest.mark.parametrize(
+    "compared",
+    [
+        lambda y: masked_below(y, y.topk(2).values[-1:]),
+        lambda y: masked_below(y, y.sort().values[[1]]),
+        lambda y: masked_below(y.view(2, 2), y.view(2, 2).amax(1, keepdim=True)),
+        lambda y: (y == y.clone().max()).float(),
+        lambda y: (y.clone() >= y[1:2]).float(),
+        lambda y: (y.relu_() <= y.median()).float(),
+    ],
+    ids=["topk", "sort", "amax", "max of a copy", "a part", "written before"],
+)
+def test_an_element_equals_itself_on_all_kernels(compared: Callable[[Tensor], Tensor]) -> None:
+    assert not is_open(lambda x: compared(scaled(x)), SEVENTH)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda y: (y == y.max()).float(), torch.tensor([1.0, 2.0, 2.0])),
+        (lambda y: (y[1:] > y[:-1]).float(), torch.tensor([1.0, 2.0, 2.0])),
+        (lambda y: (torch.cat([y, y.log().exp()]) < y.max()).float(), SEVENTH),
+        (lambda y: (y == y.to(torch.bfloat16).float()).float(), SEVENTH),
+        (lambda y: (y.masked_fill(y < 3, 7.0) < y.max()).float(), SEVENTH),
+        (lambda y: (y.max() > y.mul_(2).mul_(0.5)).float(), SEVENTH),
+    ],
+    ids=["ties", "parts with ties", "others beside it", "rounded", "a constant", "written after"],
+)
+def test_another_element_may_be_on_the_other_side(
+    function: Callable[[Tensor], Tensor], x: Tensor
+) -> None:
+    assert is_open(lambda x: function(scaled(x)), x)
+
+
 @pytest.mark.parametrize(
     ("function", "x"),
     [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from aliasproof.oracles.output_values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, OUT_OF_MEMORY
 from aliasproof.programs.ordinary_syntax import ordinary_source
@@ -114,10 +115,20 @@ def effect(violation: Violation) -> str:
     if violation.oracle == "errors" and not kind.startswith(DEATHS):
         error = str(violation.evidence.get("type", "an error"))
         return f"does not raise {error}" if kind.startswith("does not") else f"raises {error}"
+    if kind == "input ends with another shape" and _only_strides(violation.evidence):
+        return "leaves an input with other strides"
+    if kind == OTHER_ZERO:
+        of_input = violation.place.startswith("input")
+        return f"leaves a {kind} in an input" if of_input else f"returns a {kind}"
     for start, phrase in _EFFECTS:
         if kind.startswith(start):
             return phrase.format(kind=kind, rest=kind.removeprefix(start))
     return f"does not do what eager does ({kind})"
+
+
+def _only_strides(evidence: Mapping[str, object]) -> bool:
+    """Whether two layouts, `[sizes, strides]`, have the same sizes."""
+    return str(evidence.get("eager")).split("]")[0] == str(evidence.get("target")).split("]")[0]
 
 
 def _after(program: Program) -> str:

@@ -191,7 +191,8 @@ def _difference(finding: Finding) -> str:
         where += f" ({evidence['seen through']})"
     what = f"in {where}"
     if finding.oracle == "metadata":
-        what = f"as {finding.kind.split('wrong ')[-1].split('another ')[-1]} of {where}"
+        what = finding.kind.split("wrong ")[-1].split("another ")[-1]
+        what = f"as {what.replace('shape', 'size and strides')} of {where}"
     values = f"eager has {evidence['eager']} {what}, the compiled function {evidence['target']}"
     if "wrong elements" in evidence:
         values += f" ({evidence['wrong elements']} of {evidence['elements']} elements differ)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
@@ -13,9 +14,14 @@ from aliasproof.corpus.mends import PASSES, mends
 
 @mends(f"{PASSES}.joint_graph:remove_no_ops")
 def mended(original: Callable[..., Any], module: fx.GraphModule, zeros: Any, ones: Any) -> None:
-    """Only an integer 0 is neutral for the pass."""
-    integers = {node for node in zeros if not node.meta["val"].is_floating_point()}
+    """Only an integer 0 in sums of integers is neutral for the pass."""
+    integers = {node for node in zeros if not any(map(_has_signed_zeros, (node, *node.users)))}
     original(module, integers, ones)
+
+
+def _has_signed_zeros(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex()
 
 
 BUG = KnownBug(

@@ -27,9 +27,11 @@ def mended(original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *
     created, indices = original(replace(metadata, output_info=outputs), merged, *rest)
     restored = [
         now if before.output_type in _OF_INPUTS else replace(now, base_idx=before.base_idx)
-        for before, now in zip(metadata.output_info, created.output_info, strict=True)
+        for before, now in zip(metadata.output_info, created.output_info, strict=False)
     ]
-    return replace(created, output_info=restored), indices
+    # Behind them are inputs whose metadata change.
+    added = created.output_info[len(restored) :]
+    return replace(created, output_info=[*restored, *added]), indices
 
 
 BUG = KnownBug(

@@ -14,15 +14,24 @@ from aliasproof.corpus.mends import MERGED_INPUTS, mends
 def mended(original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any) -> Any:
     """Outputs that are views of a merged input are made from their sizes, strides and offset.
 
-    That is the correction of pytorch/pytorch#198097.
+    That is the correction of pytorch/pytorch#198097. No sizes and strides make a view of another
+    dtype, so such a view is replayed.
     """
     outputs = [
         replace(info, view_meta_sequence=None)
-        if info.base_idx is not None and isinstance(merged[info.base_idx], tuple)
+        if info.base_idx is not None
+        and isinstance(merged[info.base_idx], tuple)
+        and not _changes_dtype(info.view_meta_sequence)
         else info
         for info in metadata.output_info
     ]
     return original(replace(metadata, output_info=outputs), merged, *rest)
+
+
+def _changes_dtype(views: Any) -> bool:
+    return views is not None and any(
+        type(view).__name__.startswith("view_dtype") for view in views.sequence
+    )
 
 
 BUG = KnownBug(
