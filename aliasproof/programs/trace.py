@@ -173,7 +173,8 @@ class Rounding:
         # Only a view of another dtype changes what the bits mean.
         if op is torch.ops.aten.view.dtype:
             self.mixed.add(read[0])
-        elif any(view.is_complex() != read[0].is_complex() for view in made):
+        # Under vmap, the operand of a call can be one that is not seen.
+        elif read and any(view.is_complex() != read[0].is_complex() for view in made):
             self.split.add(read[0])
         self._note_bits(read)
 

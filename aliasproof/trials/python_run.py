@@ -15,7 +15,7 @@ import torch
 from aliasproof.oracles.observation import Observation
 from aliasproof.programs.definedness import Watch
 from aliasproof.programs.devices import finish
-from aliasproof.programs.errors import Rejected, require_sound_process
+from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
 from aliasproof.programs.execution import seed_generators
 from aliasproof.programs.object_graph import PLAIN, leaves
 from aliasproof.programs.python_program import PythonProgram, limited
@@ -47,7 +47,7 @@ def run_python(
             left = program.run(transform)
             named = dict(_leaves(left))
             finish([leaf for leaf in named.values() if isinstance(leaf, torch.Tensor)])
-    except Rejected:
+    except (Rejected, InternalError):
         raise
     except Exception as error:  # noqa: BLE001 - any error of the program is part of its run
         require_sound_process(error)
