@@ -16,6 +16,8 @@ BUGS = [
 ]
 
 
+# Dynamo makes instances of `torch.autograd.Function`, and torch warns of that.
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_shows_at_its_target_and_is_explained_by_itself(bug: PythonBug) -> None:
     # The layers below come first, and the first wrong one counts.
