@@ -26,9 +26,9 @@ _OF_TORCH = _words("""
     float16 float32 float64 forward func function functional grad grad_fn gradcheck graph_break
     higher_order imag inference_mode init int int32 int64 is_contiguous is_grad_enabled is_leaf
     item jvp mH mT mark_dirty mark_non_differentiable named_parameters nbytes ndim nn no_grad
-    numel numpy ops optim param_groups parameters real register_buffer
-    register_forward_hook register_hook
-    register_parameter requires_grad requires_grad_ retain_grad save_for_backward saved_tensors
+    numel numpy ops optim param_groups parameters real register_buffer register_forward_hook
+    register_hook register_parameter remove requires_grad requires_grad_ retain_grad
+    save_for_backward saved_tensors
     scan set_grad_enabled set_materialize_grads shape size step storage_offset stride strides
     swap_tensors tolist train training type untyped_storage utils vmap while_loop zero_grad
 """)

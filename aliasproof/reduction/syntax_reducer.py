@@ -88,7 +88,7 @@ class SyntaxReducer:
         tree = self._tree()
         try:
             edit(tree)
-        except (LookupError, AttributeError, TypeError):  # the place is gone
+        except (LookupError, AttributeError, TypeError, ValueError):  # the place is gone
             return False
         return self.consider(tree)
 

@@ -141,8 +141,10 @@ def _structure(expected: PythonRun, actual: PythonRun) -> Sequence[Violation]:
         return [Violation("structure", "something is missing", lost[0])]
     if new:
         return [Violation("structure", "something is new", new[0])]
-    if list(expected.paths) != list(actual.paths):
-        return [Violation("structure", "another order", str(expected.paths[0]))]
+    pairs = zip(expected.paths, actual.paths, strict=True)
+    moved = next((path for path, other in pairs if path != other), None)
+    if moved is not None:
+        return [Violation("structure", "another order", moved)]
     return ()
 
 

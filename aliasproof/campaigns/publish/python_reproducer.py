@@ -23,6 +23,13 @@ def memory(t):
     cells = torch.arange(t.untyped_storage().nbytes()).as_strided(t.shape, t.stride()).flatten()
     return {t.data_ptr() + t.itemsize * int(c) + b for c in cells for b in range(t.itemsize)}
 """
+_THERE = """
+def there(value):
+    try:
+        return value() is not None
+    except (AttributeError, LookupError):
+        return False
+"""
 _MAIN = '''
 
 def shown(transform):
@@ -49,7 +56,7 @@ else:
 def script(finding: PythonFinding) -> str:
     """The text of the script. It prints one line for eager and one for the compiled program."""
     backend = _BACKENDS.get(finding.target, "aliasproof")
-    helper = _MEMORY if finding.oracle == "aliasing" else ""
+    helper = {"aliasing": _MEMORY, "structure": _THERE}.get(finding.oracle, "")
     main = _MAIN.format(expression=_expression(finding), backend=backend)
     imports = "import subprocess\nimport sys\n"
     return f"{imports}\n{finding.program.source.strip()}\n{helper}{main}"
@@ -66,8 +73,11 @@ def _expression(finding: PythonFinding) -> str:
         return f"{places[0]} is {places[1]}"
     if finding.oracle in ("values", "inputs"):
         return f"getattr(it := {places[0]}, 'tolist', lambda: it)()"
+    if finding.kind == "another order":
+        parent, _, _ = places[0].rpartition("[" if places[0].endswith("]") else ".")
+        return f"[*(it if isinstance(it := {parent}, dict) else vars(it))]"
     if finding.oracle == "structure" and not finding.evidence:
-        return "sorted(name for name in left if not name.startswith('_'))"
+        return f"there(lambda: {places[0]})"
     first = places[0]
     return (
         f"(type(it := {first}).__name__, it.dtype, tuple(it.shape), it.stride(), it.requires_grad,"

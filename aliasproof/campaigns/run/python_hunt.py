@@ -18,7 +18,7 @@ from aliasproof.generators.python_drawing import sample_python
 from aliasproof.processes.isolation import Limits, start_server
 from aliasproof.processes.outcome import Death, Raised, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
-from aliasproof.programs.errors import Rejected
+from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
 from aliasproof.trials.python_trial import Cause, examine_python, fails_alike
 from aliasproof.trials.worker import start_worker
@@ -49,6 +49,9 @@ def judge_programs(seed: int, numbers: range, target: str, past_known: bool) -> 
                 cause = examine_python(program, target).cause
             except Rejected:
                 judged.outcomes["undefined"] += 1
+                continue
+            except InternalError:
+                judged.outcomes["mistakes"] += 1
                 continue
             judged.outcomes["holds" if cause is None else "violated"] += 1
             if cause is not None:

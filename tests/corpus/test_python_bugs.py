@@ -1,0 +1,35 @@
+"""Known bugs that Python programs show: each file shows its own, at its layer and not below it."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliasproof.campaigns.store.python_finding import words
+from aliasproof.corpus.python_bugs import PythonBug, python_bugs
+from aliasproof.trials.python_trial import examine_python, layers
+
+BUGS = [
+    pytest.param(bug, id=bug.identifier, marks=[pytest.mark.thorough] * (bug.target == "inductor"))
+    for bug in python_bugs()
+]
+
+
+# Dynamo makes instances of `torch.autograd.Function`, and torch warns of that.
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_shows_at_its_target_and_is_explained_by_itself(bug: PythonBug) -> None:
+    # The layers below come first, and the first wrong one counts.
+    examination = examine_python(bug.program, bug.target)
+    main = examination.main
+    assert main is not None
+    assert examination.target == layers(bug.target)[-1]
+    assert bug.explains(examination.target, main.oracle, main.kind, words(bug.program))
+
+
+@pytest.mark.parametrize("bug", python_bugs(), ids=lambda bug: bug.identifier)
+def test_a_bug_names_its_words_and_has_a_short_program(bug: PythonBug) -> None:
+    assert bug.title
+    assert not bug.title.endswith(".")
+    assert bug.needs
+    assert bug.needs <= words(bug.program)
+    assert bug.program.lines <= 20
