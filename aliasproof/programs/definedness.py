@@ -19,7 +19,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.programs.custom_operators import NAMESPACE, READS_AGAIN, READS_LOCATION
 from aliasproof.programs.data_dependence import is_data_dependent
-from aliasproof.programs.eager_call import EagerCall, storage_shown_next, tensors_in
+from aliasproof.programs.eager_call import (
+    EagerCall,
+    operands_overlap,
+    storage_shown_next,
+    tensors_in,
+)
 from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
 from aliasproof.programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
 from aliasproof.programs.higher_order import eager_steps
@@ -215,6 +220,9 @@ class Watch(TorchDispatchMode):
         if is_composite(op):  # called by `vmap` in inference mode
             with self:
                 return op.decompose(*args, **kwargs)
+        return self._watched(op, args, kwargs)
+
+    def _watched(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call = EagerCall.of(op, args, kwargs)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.only_read):
             self.trace.differentiates = True
@@ -345,7 +353,7 @@ class Watch(TorchDispatchMode):
                 trace.overlapping_writes.add(region)
                 trace.expanded.add(tensor)
             trace.written_as_strided = trace.written_as_strided or self._strided.has(tensor)
-        trace.overlapping_operands = trace.overlapping_operands or _operands_overlap(call)
+        trace.overlapping_operands = trace.overlapping_operands or operands_overlap(call)
         self._count(returned, [*call.only_read, *call.written])
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
         trace.rounding.note(call.op, operands, made, factor=self._factor)
@@ -381,15 +389,6 @@ class Watch(TorchDispatchMode):
             if storage._cdata not in counted:
                 counted.add(storage._cdata)
                 self.trace.nbytes += storage.nbytes()
-
-
-def _operands_overlap(call: EagerCall) -> bool:
-    return any(
-        target.untyped_storage()._cdata == operand.untyped_storage()._cdata
-        and overlap(Region.of(target), Region.of(operand))
-        for index, target in enumerate(call.written)
-        for operand in (*call.only_read, *call.written[:index])
-    )
 
 
 def _watch_failed(op: OpOverload, reason: Exception) -> InternalError:

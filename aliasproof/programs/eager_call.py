@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.hidden_writes import BATCH_NORMS, batch_norm_with_true_schema
+from aliasproof.programs.regions import Region, overlap
 from aliasproof.programs.schemas import Facts, facts
 
 
@@ -80,3 +81,13 @@ def storage_shown_next(call: EagerCall) -> torch.UntypedStorage:
         source.untyped_storage() if isinstance(source, torch.Tensor) else source
     )
     return shown
+
+
+def operands_overlap(call: EagerCall) -> bool:
+    """Whether a call writes memory that another of its operands has."""
+    return any(
+        target.untyped_storage()._cdata == operand.untyped_storage()._cdata
+        and overlap(Region.of(target), Region.of(operand))
+        for index, target in enumerate(call.written)
+        for operand in (*call.only_read, *call.written[:index])
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aliasproof.programs.errors import Rejected, UserError
@@ -36,7 +38,7 @@ def with_line(line: str) -> str:
 def test_each_run_has_a_world_of_its_own():
     program = PythonProgram(PROGRAM)
     for _ in range(2):
-        left = program.run()
+        left: Any = program.run()
         assert left["count"] == 1
         assert left["total"].tolist() == [1, 1]
         assert left["State.shared"] == 1
