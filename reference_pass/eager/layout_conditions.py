@@ -47,7 +47,11 @@ def same_stride(candidate: Candidate) -> str | None:
             continue
         strides = operand.stride(), slot.value.stride()
         differs = "{} has strides {}, the result {}".format(slot.destination, *strides)
-        if op.random or len(op.writes) > 1 or _rounds_elsewhere(candidate):
+        shape = tuple(slot.value.shape)
+        # Kernels leave out dimensions of size one.
+        in_order = same_strides(shape, operand.stride(), slot.value.stride())
+        by_order = not in_order and (op.random or _rounds_elsewhere(candidate))
+        if by_order or len(op.writes) > 1:
             return f"{differs}, and the op itself depends on them"
         if slot.result is not None and (
             user := stride_use(slot.result, operand, candidate.liveness)
