@@ -61,18 +61,40 @@ class GraphMemory:
     """
 
     def __init__(self, graph: fx.Graph) -> None:
+        self.position = {node: at for at, node in enumerate(graph.nodes)}
+        # Calls that need not run, since nobody reads what they compute. They read nothing, so
+        # others may be so, too.
+        self.unread: set[fx.Node] = set()
+        while found := self._unread(graph):
+            self.unread |= found
+
+    def _unread(self, graph: fx.Graph) -> set[fx.Node]:
+        """Note all uses, except reads by calls that need not run; returns more of these calls."""
         self.memories: dict[int, StorageUse] = {}
         self.calls: dict[fx.Node, NodeCall] = {}
         self.copied: list[tuple[int, int, int]] = []  # (source, destination, time), as storages
-        self.position = {node: at for at, node in enumerate(graph.nodes)}
-        needed = _needed_nodes(graph)
+        needed = _needed_nodes(graph, self.unread)
         for node in graph.nodes:
             if node in needed:
                 self._note(node)
+        return {
+            node
+            for node in self.calls.keys() - self.unread
+            if not _has_effect(node) and self._is_unread(node)
+        }
+
+    def _is_unread(self, node: fx.Node) -> bool:
+        """True if a call allocates all its results, and nobody reads a byte of them."""
+        results = list(tensors_in(node.meta["val"]))
+        uses = [self.of(result) for result in results]
+        return bool(results) and all(
+            use.source is node and not use.shown and (use.last_read == NEVER).all() for use in uses
+        )
 
     def _note(self, node: fx.Node) -> None:
         at = self.position[node]
         operands = [node] if node.target is operator.getitem else node.all_input_nodes
+        operands = [] if node in self.unread else operands
         used = [tensor for operand in operands for tensor in tensors_in(operand.meta.get("val"))]
         for tensor in used:
             self.of(tensor).dies = at
@@ -81,7 +103,8 @@ class GraphMemory:
                 self._read(located(tensor), at)
                 self.of(tensor).returned = True
         elif node.op == "call_function" and node.target is not operator.getitem:
-            self._note_call(node, at)
+            if node not in self.unread:
+                self._note_call(node, at)
         for tensor in tensors_in(node.meta.get("val")):
             if storage_of(tensor) not in self.memories:
                 source = node if node.op == "call_function" else None
@@ -131,11 +154,12 @@ class GraphMemory:
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def _needed_nodes(graph: fx.Graph) -> set[fx.Node]:
+def _needed_nodes(graph: fx.Graph, unread: set[fx.Node]) -> set[fx.Node]:
     """The nodes that matter: for an output, for what they write or draw, or as an effect."""
     needed: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        if node.op == "output" or _has_effect(node) or any(user in needed for user in node.users):
+        used = any(user in needed and user not in unread for user in node.users)
+        if node.op == "output" or _has_effect(node) or used:
             needed.add(node)
     return needed
 

@@ -84,7 +84,7 @@ class _Rules:
         for storage, memory in self.memory.memories.items():
             if memory.source is not None and memory.nbytes and not self._is_input_copy(memory):
                 self.value_index[storage] = len(self.values)
-                self.values.append(_value(memory))
+                self.values.append(_value(memory, memory.source in self.memory.unread))
         for storage, memory in self.memory.memories.items():
             if memory.source is None and (memory.written != NEVER).any():
                 self.space_index[storage] = len(self.spaces)
@@ -231,8 +231,8 @@ class _Rules:
 
     def _copied(self, node: fx.Node) -> Location | None:
         """What a call copies, if it does nothing else."""
-        op, call = node.target, self.memory.calls[node]
-        if not isinstance(op, OpOverload) or not call.operands:
+        op, call = node.target, self.memory.calls.get(node)
+        if call is None or not isinstance(op, OpOverload) or not call.operands:
             return None
         view = view_of_copy(op)
         if view is not None:
@@ -274,7 +274,7 @@ class _Rules:
 # --- values and calls -----------------------------------------------------------------------------
 
 
-def _value(memory: StorageUse) -> Value:
+def _value(memory: StorageUse, unread: bool) -> Value:
     assert memory.source is not None
     needed = memory.needed | (memory.last_read != NEVER)
     until, counts = np.unique(memory.last_read[needed], return_counts=True)
@@ -286,7 +286,7 @@ def _value(memory: StorageUse) -> Value:
         memory.dies,
         tuple(zip(until.tolist(), counts.tolist(), strict=True)),
         memory.returned,
-        _is_movable(memory.source),
+        unread or _is_movable(memory.source),
         memory.shown,
     )
 

@@ -95,9 +95,10 @@ def same_location(candidate: Candidate) -> str | None:
         larger = not known(operand.untyped_storage().nbytes() <= nbytes)
         smaller = not known(operand.untyped_storage().nbytes() >= nbytes)
         # Usually all is fine, and the uses need not be searched.
-        if same and not larger and not smaller and not has_partial_element(operand):
+        shared = candidate.how is How.SHOWN  # an operator of another library would see that, too
+        if same and not (larger or smaller or shared) and not has_partial_element(operand):
             continue
-        moved = not same or larger or smaller
+        moved = not same or larger or smaller or shared
         reason = _location_matters(slot, same, moved, larger, candidate.liveness)
         if reason is not None:
             return reason

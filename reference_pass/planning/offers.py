@@ -31,7 +31,6 @@ from aliasproof.reference_pass.calls.operator_forms import (
     bind,
     copied_view,
     facts,
-    is_pointwise,
     out_form,
     unbind,
 )
@@ -80,12 +79,14 @@ class Offers:
 
     `stored` has the results that are, or become in place, a part that a scatter stores: each with
     that part. `reuse` has the results that take over memory: each with a value on the storage, and
-    an offset in bytes. `marks` are obeyed: such a call has no other candidates.
+    an offset in bytes. `marks` are obeyed: such a call has no other candidates. Without `keeps`, no
+    result is in a part of an operand whose other bytes are dead.
     """
 
     stored: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
     reuse: Mapping[fx.Node, tuple[fx.Node, int]] = field(default_factory=dict)
     marks: Mapping[fx.Node, Mark] = field(default_factory=dict)
+    keeps: bool = True
 
     def __call__(self, node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
         """All candidates of a node, those first that keep the fewest bytes live."""
@@ -95,10 +96,12 @@ class Offers:
             yield from (candidate for _, candidate in plain if operands_taken(candidate) == mark)
             return
         yield from _as_view(node, liveness)
-        yield from _into_inputs(node, liveness)
+        yield from _where_stored(node, node, (aten.copy_.default,), liveness)
         yield from (candidate for kept, candidate in plain if not kept)
-        yield from _into_part(node, self.stored.get(node, node), liveness)
-        yield from (candidate for kept, candidate in plain if kept)
+        yield from _over_another_dtype(node, liveness)
+        yield from _where_stored(node, self.stored.get(node, node), _STORES, liveness)
+        if self.keeps:
+            yield from (candidate for kept, candidate in plain if kept)
         if node in self.reuse:
             yield from _into_storage(node, *self.reuse[node], liveness)
 
@@ -152,7 +155,11 @@ def operands_of(node: fx.Node) -> list[fx.Node]:
 
 
 def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """The view that a view-copy op copies, or one of the views that it copies to a list."""
+    """What a clone copies; the view that a view-copy op copies, or one of those of a list."""
+    if node.target is aten.clone.default and is_plain_copy(node):
+        (source,) = node.all_input_nodes
+        slots = (Slot(node, node.meta["val"], source, source.meta["val"]),)
+        yield Candidate(node, How.SHOWN, node.target, node.args, node.kwargs, slots, liveness)
     is_picked = node.target is operator.getitem
     copied = node.args[0] if is_picked else node
     assert isinstance(copied, fx.Node)
@@ -168,44 +175,53 @@ def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     yield Candidate(node, How.SHOWN, op, node.args, node.kwargs, slots, liveness)
 
 
-# --- into an input --------------------------------------------------------------------------------
+# --- where it is stored later ---------------------------------------------------------------------
 
 
-def _into_inputs(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """The inputs that the epilogue copies the result of a call to, if `candidates` has them not."""
-    if not can_be_elsewhere(node) or is_pointwise(node.target):  # type: ignore[arg-type]
-        return
-    for copy in node.users:
-        if copy.target is aten.copy_.default and copy.args[1] is node:
-            destination = copy.args[0]
-            assert isinstance(destination, fx.Node)
-            if liveness.position[destination] < liveness.position[node]:
-                yield _into(node, destination, liveness)
+_STORES = (*SCATTERS, aten.copy.default)
 
 
-# --- into a part of a base ------------------------------------------------------------------------
-
-
-def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """Where a later scatter stores `part`, which is on the storage of the result."""
+def _where_stored(
+    node: fx.Node, part: fx.Node, stores: tuple[Any, ...], liveness: Liveness
+) -> Iterator[Candidate]:
+    """Where a later call of these stores `part`, which is on the storage of the result."""
     if not can_be_elsewhere(node):
         return
-    for scatter in part.users:
-        if scatter.target not in SCATTERS or scatter.args[1] is not part:
+    for store in part.users:
+        if store.target not in stores or store.args[1] is not part:
             continue
-        op, (base, *args) = stores_through(scatter)
-        # The scatters before it store into the same buffer.
-        while base.target in SCATTERS and liveness.position[base] >= liveness.position[node]:
-            base = base.args[0]
-        # The base, and symbols among the arguments, are there before the result is.
-        if any(
-            liveness.position[given] >= liveness.position[node] for given in nodes_in((base, args))
-        ):
-            continue
-        stored = _view_before(node, op, (base, *args), liveness)
-        destination = _as_result(node, part, stored, liveness)
+        destination = _stored_to(store, node, liveness)
+        if destination is not None:
+            destination = _as_result(node, part, destination, liveness)
         if destination is not None:
             yield _into(node, destination, liveness)
+
+
+def _stored_to(store: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node | None:
+    """What a call stores to, made before a node; None if it cannot be."""
+    op, (base, *args) = (
+        stores_through(store) if store.target in SCATTERS else (None, store.args[:1])
+    )
+    # The stores before it are into the same buffer.
+    while base.target in _STORES and liveness.position[base] >= liveness.position[node]:
+        base = base.args[0]
+    base = _made_before(base, node, liveness)
+    # The base, and symbols among the arguments, are there before the result is.
+    if any(liveness.position[given] >= liveness.position[node] for given in nodes_in((base, args))):
+        return None
+    return base if op is None else _view_before(node, op, (base, *args), liveness)
+
+
+def _made_before(value: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node:
+    """A value, or the same view of what is there before a node."""
+    if liveness.position[value] < liveness.position[node] or value not in liveness.views:
+        return value
+    operand, *args = value.args
+    assert isinstance(operand, fx.Node)
+    operand = _made_before(operand, node, liveness)
+    if liveness.position[operand] >= liveness.position[node]:
+        return value
+    return _view_before(node, value.target, (operand, *args), liveness, value.kwargs)
 
 
 def _as_result(node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness) -> fx.Node | None:
@@ -251,6 +267,23 @@ def _view_before(
     liveness.views.add(view)
     liveness.position[view] = liveness.position[node]
     return view
+
+
+# --- over an operand of another dtype -------------------------------------------------------------
+
+
+def _over_another_dtype(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The operands whose elements have as many bytes as those of the result."""
+    value = node.meta["val"]
+    for operand in node.all_input_nodes if can_be_elsewhere(node) else ():
+        tensor = operand.meta["val"]
+        if not isinstance(tensor, torch.Tensor) or tensor.dtype == value.dtype:
+            continue
+        if tensor.itemsize == value.itemsize and tensor.shape == value.shape:
+            seen = _view_before(node, aten.view.dtype, (operand, value.dtype), liveness)
+            candidate = _into(node, seen, liveness)
+            if not _kept_live(candidate):
+                yield candidate
 
 
 # --- into a storage that is free ------------------------------------------------------------------
