@@ -80,7 +80,7 @@ class Offers:
     `stored` has the results that are, or become in place, a part that a scatter stores: each with
     that part. `reuse` has the results that take over memory: each with a value on the storage, and
     an offset in bytes. `marks` are obeyed: such a call has no other candidates. Without `keeps`, no
-    result is in a part of an operand whose other bytes are dead.
+    result keeps more bytes alive than it needs.
     """
 
     stored: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
@@ -98,12 +98,17 @@ class Offers:
         yield from _as_view(node, liveness)
         yield from _where_stored(node, node, (aten.copy_.default,), liveness)
         yield from (candidate for kept, candidate in plain if not kept)
-        yield from _over_another_dtype(node, liveness)
         yield from _where_stored(node, self.stored.get(node, node), _STORES, liveness)
-        if self.keeps:
-            yield from (candidate for kept, candidate in plain if kept)
+        yield from (candidate for kept, candidate in plain if kept and self._is_worth(kept, node))
+        yield from _over_another_dtype(node, liveness)
         if node in self.reuse:
             yield from _into_storage(node, *self.reuse[node], liveness)
+
+    def _is_worth(self, kept: int, node: fx.Node) -> bool:
+        own = sum(
+            hinted(value.untyped_storage().nbytes()) for value in tensors_in(node.meta["val"])
+        )
+        return self.keeps or kept <= own
 
 
 def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[tuple[int, Candidate]]:
@@ -156,7 +161,7 @@ def operands_of(node: fx.Node) -> list[fx.Node]:
 
 def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """What a clone copies; the view that a view-copy op copies, or one of those of a list."""
-    if node.target is aten.clone.default and is_plain_copy(node):
+    if node.target is aten.clone.default and is_plain_copy(node) and not _is_base(node, liveness):
         (source,) = node.all_input_nodes
         slots = (Slot(node, node.meta["val"], source, source.meta["val"]),)
         yield Candidate(node, How.SHOWN, node.target, node.args, node.kwargs, slots, liveness)
@@ -173,6 +178,14 @@ def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     slots = (Slot(node, node.meta["val"], view, view.meta["val"]),)
     assert isinstance(op, OpOverload)
     yield Candidate(node, How.SHOWN, op, node.args, node.kwargs, slots, liveness)
+
+
+def _is_base(node: fx.Node, liveness: Liveness) -> bool:
+    """True if a result, or a view of it, is stored into: then it needs memory of its own."""
+    values = [node, *(user for user in node.users if user in liveness.views)]
+    return any(
+        user.target in _STORES and user.args[0] is value for value in values for user in value.users
+    )
 
 
 # --- where it is stored later ---------------------------------------------------------------------
@@ -281,9 +294,7 @@ def _over_another_dtype(node: fx.Node, liveness: Liveness) -> Iterator[Candidate
             continue
         if tensor.itemsize == value.itemsize and tensor.shape == value.shape:
             seen = _view_before(node, aten.view.dtype, (operand, value.dtype), liveness)
-            candidate = _into(node, seen, liveness)
-            if not _kept_live(candidate):
-                yield candidate
+            yield _into(node, seen, liveness)
 
 
 # --- into a storage that is free ------------------------------------------------------------------

@@ -44,9 +44,10 @@ def _forget(graph: fx.Graph, semantics: Semantics) -> bool:
         if memory is None:
             like = {"dtype": value.dtype, "device": value.device}
             layout = list(value.shape), list(value.stride())
-            with graph.inserting_before(node):
+            first = min(node.users, key=liveness.position.__getitem__)
+            with graph.inserting_before(first):
                 memory = emit.call(aten.empty_strided.default, *layout, **like)
-            liveness.position[memory] = liveness.position[node]
+            liveness.position[memory] = liveness.position[first]
         elif not _is_alike(memory, value):
             continue
         liveness.replace(node, memory, value)
