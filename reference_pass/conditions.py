@@ -226,10 +226,13 @@ def larger_output_storage(candidate: Candidate) -> str | None:
     live = candidate.liveness
     for slot in candidate.slots:
         ours, eager = (tensor.untyped_storage().nbytes() for tensor in (slot.written, slot.value))
-        if storage_of(slot.written) == storage_of(slot.value) or not live.escapes(slot.value):
-            continue
         # A symbolic size is allowed if it is known to be small enough.
-        if not known(ours <= eager):
+        if storage_of(slot.written) == storage_of(slot.value) or known(ours <= eager):
+            continue
+        # A scatter copies the whole storage of its base.
+        values = () if slot.result is None else live.at_same_offset(slot.result)
+        shown = [tensor for value in values for tensor in tensors_in(value.meta["val"])]
+        if any(map(live.escapes, (slot.value, *shown))):
             return (
                 f"the result is returned, and would keep the storage of {slot.destination}"
                 f" alive: {ours} bytes in place of {eager}"

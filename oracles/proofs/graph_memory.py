@@ -102,9 +102,8 @@ class GraphMemory:
             for tensor in used:
                 self._read(located(tensor), at)
                 self.of(tensor).returned = True
-        elif node.op == "call_function" and node.target is not operator.getitem:
-            if node not in self.unread:
-                self._note_call(node, at)
+        elif _is_call(node) and node not in self.unread:
+            self._note_call(node, at)
         for tensor in tensors_in(node.meta.get("val")):
             if storage_of(tensor) not in self.memories:
                 source = node if node.op == "call_function" else None
@@ -114,7 +113,12 @@ class GraphMemory:
 
     def _note_call(self, node: fx.Node, at: int) -> None:
         call = self.calls[node] = _call_of(node)
-        is_view = isinstance(node.target, OpOverload) and facts(node.target).kind is Kind.VIEW
+        results = [storage_of(tensor) for tensor in tensors_in(node.meta["val"])]
+        own = {operand.location.storage for operand in call.operands}
+        is_view = isinstance(node.target, OpOverload) and (
+            facts(node.target).kind is Kind.VIEW
+            or (bool(results) and own.issuperset(results) and not call.mutates)
+        )
         for operand in () if is_view else call.read:
             kept = stored_over(node) if node.target in SCATTERS and not operand.position else None
             self._read(operand.location, at, kept)
@@ -162,6 +166,10 @@ def _needed_nodes(graph: fx.Graph, unread: set[fx.Node]) -> set[fx.Node]:
         if node.op == "output" or _has_effect(node) or used:
             needed.add(node)
     return needed
+
+
+def _is_call(node: fx.Node) -> bool:
+    return node.op == "call_function" and node.target is not operator.getitem
 
 
 def _has_effect(node: fx.Node) -> bool:

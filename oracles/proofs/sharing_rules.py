@@ -82,7 +82,7 @@ class _Rules:
     def __post_init__(self) -> None:
         self.same = SameContents(self.memory)
         for storage, memory in self.memory.memories.items():
-            if memory.source is not None and memory.nbytes and not self._is_input_copy(memory):
+            if memory.source is not None and memory.nbytes and not self._is_no_value(memory):
                 self.value_index[storage] = len(self.values)
                 self.values.append(_value(memory, memory.source in self.memory.unread))
         for storage, memory in self.memory.memories.items():
@@ -102,9 +102,11 @@ class _Rules:
         rows = zip(*kinds.tolist(), counts.tolist(), strict=True)
         return Space(f"input {len(self.spaces)}", tuple(rows), copied, memory.nbytes)
 
-    def _is_input_copy(self, memory: StorageUse) -> bool:
-        """True for a copy of an input that the input can stand in for."""
+    def _is_no_value(self, memory: StorageUse) -> bool:
+        """True if its base, or what it copies, can stand in: for a scatter that nobody reads."""
         assert memory.source is not None
+        if memory.source in self.memory.unread and memory.source.target in SCATTERS:
+            return True
         source = self._copied(memory.source)
         if source is None or memory.returned:
             return False
@@ -186,6 +188,8 @@ class _Rules:
         operands = list(_overwritable(call))
         # A call on lists writes over each operand, or over none.
         on_lists = isinstance(node.meta["val"], list) and call.op is not None
+        if on_lists and len(operands) != len(results):
+            return
         overs: list[Pair] = []
         for at, result in enumerate(results):
             storage = storage_of(result)
@@ -194,7 +198,8 @@ class _Rules:
                 own = operands[at : at + 1] if on_lists else operands
                 overs += self._over(index, node, own, result)
                 yield from self._casts(index, node)
-        if not on_lists or len({pair.value for pair in overs}) == len(results) == len(operands):
+        results = [result for result in results if result.numel()]
+        if not on_lists or len({pair.value for pair in overs}) == len(results):
             yield from overs
 
     def _over(

@@ -61,7 +61,10 @@ def _forget(graph: fx.Graph, semantics: Semantics) -> bool:
 def _is_unread(node: fx.Node, liveness: Liveness) -> bool:
     value = node.meta["val"]
     at = liveness.position[node]
-    return not any(True for _ in liveness.later_reads(value, Region.of(value), at))
+    if liveness.escapes(value):
+        return False  # the caller sees its memory
+    reads = liveness.later_reads(value, Region.of(value), at)
+    return all(read.overwrites for _, read in reads)
 
 
 def _is_alike(base: fx.Node, value: torch.Tensor) -> bool:
