@@ -15,10 +15,10 @@ from aliasproof.reference_pass.conditions import (
     all_conditions,
     larger_output_storage,
 )
+from aliasproof.reference_pass.eager.checked_calls import check_calls
 from aliasproof.reference_pass.eager.other_names import replace_names
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.planning.black_holes import (
-    check_calls,
     hide_functions,
     show_functions,
     with_black_holes,
