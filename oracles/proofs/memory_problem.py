@@ -180,7 +180,7 @@ class Problem:
 
 
 def allocated(problem: Problem) -> int:
-    """The peak with each value in a storage of its own, as in the functional graph."""
+    """The peak with each value in a storage of its own."""
     live = [0] * len(problem.times)
     for value in problem.values:
         for at in _lifetime(problem, value):

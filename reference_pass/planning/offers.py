@@ -218,23 +218,29 @@ def _stored_to(store: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node | N
     # The stores before it are into the same buffer.
     while base.target in _STORES and liveness.position[base] >= liveness.position[node]:
         base = base.args[0]
-    base = _made_before(base, node, liveness)
     # The base, and symbols among the arguments, are there before the result is.
-    if any(liveness.position[given] >= liveness.position[node] for given in nodes_in((base, args))):
+    base = _made_before(base, node, liveness)
+    if base is None or any(
+        liveness.position[given] >= liveness.position[node] for given in nodes_in(args)
+    ):
         return None
     return base if op is None else _view_before(node, op, (base, *args), liveness)
 
 
-def _made_before(value: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node:
-    """A value, or the same view of what is there before a node."""
-    if liveness.position[value] < liveness.position[node] or value not in liveness.views:
+def _made_before(value: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node | None:
+    """A value, or the same view of what is there before a node; None if it is made later."""
+    if liveness.position[value] < liveness.position[node]:
         return value
+    if value.target is aten.empty_strided.default:
+        node.prepend(value)
+        liveness.position[value] = liveness.position[node]
+        return value
+    if value not in liveness.views or len(nodes_in((value.args, value.kwargs))) > 1:
+        return None
     operand, *args = value.args
     assert isinstance(operand, fx.Node)
-    operand = _made_before(operand, node, liveness)
-    if liveness.position[operand] >= liveness.position[node]:
-        return value
-    return _view_before(node, value.target, (operand, *args), liveness, value.kwargs)
+    made = _made_before(operand, node, liveness)
+    return made and _view_before(node, value.target, (made, *args), liveness, value.kwargs)
 
 
 def _as_result(node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness) -> fx.Node | None:
