@@ -306,7 +306,7 @@ def _arguments_of_view(view: fx.Node) -> Iterator[fx.Node]:
     op, shown = view.target, {storage_of(tensor) for tensor in tensors_in(view.meta["val"])}
     given = bind(op, view.args, view.kwargs) if isinstance(op, OpOverload) else {}
     for name, value in given.items():
-        for operand in nodes_in(value) if name not in unread(op) else ():  # type: ignore[arg-type]
+        for operand in nodes_in(value) if name not in unread(op) else ():
             storages = {storage_of(tensor) for tensor in tensors_in(operand.meta["val"])}
             if not storages & shown:
                 yield operand

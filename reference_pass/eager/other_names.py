@@ -84,7 +84,7 @@ def _is_composite(op: OpOverload) -> bool:
     )
 
 
-class _Calls(TorchDispatchMode):
+class _CallsMade(TorchDispatchMode):
     """Notes each call that is made, with its result."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ def _only_call(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, An
     """The call that a composite operator makes; None if it makes several, or changes operands."""
     args, kwargs = on_values((node.args, node.kwargs), value_of)
     try:
-        with _Calls() as calls:
+        with _CallsMade() as calls:
             returned = node.target(*args, **kwargs)  # type: ignore[operator]
     except RuntimeError:
         return None  # it reads data, which fakes do not have

@@ -212,24 +212,28 @@ def _where_stored(
 
 def _stored_to(store: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node | None:
     """What a call stores to, made before a node; None if it cannot be."""
-    op, (base, *args) = (
-        stores_through(store) if store.target in SCATTERS else (None, store.args[:1])
-    )
+    op: OpOverload | None = None
+    base, args = store.args[0], list[Any]()
+    if store.target in SCATTERS:
+        op, (base, *args) = stores_through(store)
+    assert isinstance(base, fx.Node)
     # The stores before it are into the same buffer.
     while base.target in _STORES and liveness.position[base] >= liveness.position[node]:
         base = base.args[0]
+        assert isinstance(base, fx.Node)
     # The base, and symbols among the arguments, are there before the result is.
-    base = _made_before(base, node, liveness)
-    if base is None or any(
+    made = _made_before(base, node, liveness)
+    if made is None or any(
         liveness.position[given] >= liveness.position[node] for given in nodes_in(args)
     ):
         return None
-    return base if op is None else _view_before(node, op, (base, *args), liveness)
+    return made if op is None else _view_before(node, op, (made, *args), liveness)
 
 
 def _made_before(value: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node | None:
     """A value, or the same view of what is there before a node; None if it is made later."""
-    if liveness.position[value] < liveness.position[node]:
+    # What is made just before the node has its position.
+    if value is not node and liveness.position[value] <= liveness.position[node]:
         return value
     if value.target is aten.empty_strided.default:
         node.prepend(value)
@@ -238,9 +242,10 @@ def _made_before(value: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node |
     if value not in liveness.views or len(nodes_in((value.args, value.kwargs))) > 1:
         return None
     operand, *args = value.args
-    assert isinstance(operand, fx.Node)
-    made = _made_before(operand, node, liveness)
-    return made and _view_before(node, value.target, (made, *args), liveness, value.kwargs)
+    made = _made_before(operand, node, liveness) if isinstance(operand, fx.Node) else None
+    if made is None:
+        return None
+    return _view_before(node, value.target, (made, *args), liveness, value.kwargs)
 
 
 def _as_result(node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness) -> fx.Node | None:

@@ -104,6 +104,7 @@ def test_untagged_operators_write_over_operands_with_the_same_bits(op):
     x, y = numbers(67, dtype=dtype).mul(8), numbers(67, dtype=dtype).mul(8).flip(0)
     overload = next(getattr(op, n) for n in op.overloads() if n in ("Tensor", "default"))
     form = out_form(overload)
+    assert form is not None
     for args in ((x, y), (x, x)):
         for at, _ in enumerate(args):
             copies = [arg.clone() for arg in args]
@@ -194,7 +195,7 @@ def test_a_copy_is_the_original_unless_it_is_stored_into(one):
 
 
 def test_a_copy_of_what_a_call_keeps_stays_a_copy(one):
-    kept = []
+    kept: list[torch.Tensor] = []
 
     @torch.library.custom_op("planned_calls::keep", mutates_args=())
     def keep(x: torch.Tensor) -> torch.Tensor:
@@ -245,3 +246,13 @@ def test_what_a_view_is_made_with_is_read(one):
         return aten.narrow.Tensor(x, 1, start, 1)
 
     assert plan_memory(functionalize(program, one), one)(one).equal(one[:, :1])
+
+
+def test_memory_that_is_stored_to_twice_is_made_before_both(one):
+    def program(x):
+        x.add_(1)
+        a = x + 1
+        b = torch.cat([a, x + 1])
+        return torch.cat([b, b], 1), a
+
+    assert costs(program, one)[1].allocations <= 3
