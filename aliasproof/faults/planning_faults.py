@@ -34,11 +34,10 @@ from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes
 from aliasproof.targets.reference import REFERENCE_PLANNED
 
 _of_cat, _of_stack = JOINS[aten.cat.default], JOINS[aten.stack.default]
-_of_pad = JOINS[aten.constant_pad_nd.default]
+_of_pad, _is_unread = JOINS[aten.constant_pad_nd.default], unread._is_unread
 _buffer, _store = join_buffers._buffer, join_buffers._store
 _laid_over, _view_before = offers._laid_over, offers._view_before
 _storages_to_reuse, _release = reuse.storages_to_reuse, reuse._Scan._release
-_is_unread = unread._is_unread
 
 BUFFERS, OFFERS, PLAN, REUSE, UNREAD = (
     f"planning.{module}" for module in ("join_buffers", "offers", "graph_plan", "reuse", "unread")
@@ -156,7 +155,9 @@ def buffer_is_contiguous(join: Join, emit: Emitter) -> fx.Node:
     return emit.call(aten.empty_strided.default, list(value.shape), list(contiguous), **like)
 
 
-def memory_may_be_made_after_the_result(value: fx.Node, *asked: object) -> fx.Node:
+def memory_may_be_made_after_the_result(
+    value: fx.Node, node: fx.Node, liveness: Liveness
+) -> fx.Node:
     """A result is computed where it is stored, though that memory is made after the result."""
     return value
 
@@ -185,9 +186,8 @@ def reads_of_views_are_forgotten(node: fx.Node, liveness: Liveness) -> bool:
     """A result is taken to be unread if no call reads it, though one reads a view of it."""
     if node.target is aten.empty_strided.default or node in liveness.views or not node.users:
         return False
-    value = node.meta["val"]
-    seen = isinstance(value, torch.Tensor) and not liveness.escapes(value)
-    return _is_unread(node, liveness) or (seen and liveness.views.issuperset(node.users))
+    seen = not liveness.returned_in(node.meta["val"]) and liveness.views.issuperset(node.users)
+    return seen or _is_unread(node, liveness)
 
 
 def random_results_are_not_drawn(op: OpOverload) -> Facts:
@@ -286,7 +286,7 @@ def size_of_free_storages_is_ignored(self: reuse._Scan, life: Lifetime) -> reuse
     return self.free.pop(0) if self.free else None
 
 
-def any_storage_has_room(*asked: object) -> bool:
+def any_storage_has_room(held: torch.Tensor, value: torch.Tensor, offset: int) -> bool:
     """Any storage has room for any value."""
     return True
 
