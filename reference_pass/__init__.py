@@ -25,6 +25,7 @@ It uses the words of `calls`, which knows nothing of it. Read a file there when 
 The folder `planning` goes on from there. It decides in which memory each result is:
 
 - `timeline`: how long each storage is live, and how many bytes are
+- `unread`: results whose contents nobody reads
 - `offers`, `marks`: where a result could be; marks that say it early, and are lowered late
 - `joins`, `join_buffers`: concatenations, whose parts are computed where they belong
 - `reuse`, `graph_plan`: storages that are taken over; the plan of a graph

@@ -24,7 +24,7 @@ from aliasproof.reference_pass.calls.operand_reads import unread
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_pointwise
 from aliasproof.reference_pass.calls.storages import encoding, same_view, storage_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
-from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.liveness import END, Liveness
 from aliasproof.reference_pass.regions import (
     Region,
     equal,
@@ -185,6 +185,10 @@ def no_new_alias(candidate: Candidate) -> str | None:
                     "the result is returned, and so is another value on the storage of"
                     f" {slot.destination}"
                 )
+            # A call may keep what it was given. What is written to that memory is refused before.
+            memory = live.memory(slot.written)
+            if any(read.at == END for reads in memory.values.values() for read in reads):
+                return f"the result is returned, and a call keeps the memory of {slot.destination}"
     # Results of one op that go into two views of one storage would alias each other.
     if len(candidate.slots) > 1:
         storages = [
@@ -222,10 +226,13 @@ def larger_output_storage(candidate: Candidate) -> str | None:
     live = candidate.liveness
     for slot in candidate.slots:
         ours, eager = (tensor.untyped_storage().nbytes() for tensor in (slot.written, slot.value))
-        if storage_of(slot.written) == storage_of(slot.value) or not live.escapes(slot.value):
-            continue
         # A symbolic size is allowed if it is known to be small enough.
-        if not known(ours <= eager):
+        if storage_of(slot.written) == storage_of(slot.value) or known(ours <= eager):
+            continue
+        # A scatter copies the whole storage of its base.
+        values = () if slot.result is None else live.at_same_offset(slot.result)
+        shown = [tensor for value in values for tensor in tensors_in(value.meta["val"])]
+        if any(map(live.escapes, (slot.value, *shown))):
             return (
                 f"the result is returned, and would keep the storage of {slot.destination}"
                 f" alive: {ours} bytes in place of {eager}"
@@ -264,7 +271,8 @@ def _writing(candidate: Candidate) -> tuple[Slot, ...]:
 def _is_elementwise(candidate: Candidate) -> bool:
     """True if each written element depends on the elements at the same index alone."""
     op = candidate.node.target
-    return isinstance(op, OpOverload) and (is_pointwise(op) or op is aten.copy.default)
+    copies = op is aten.copy.default or candidate.op is aten.copy_.default
+    return isinstance(op, OpOverload) and (is_pointwise(op) or copies)
 
 
 def _operands(candidate: Candidate) -> Iterator[fx.Node]:
@@ -292,7 +300,12 @@ def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
     """
     # `same_view` ignores dimensions of size one; a kernel iterates over them.
     same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
-    return same and same_view(one, other)
+    # As another dtype, too: where an element is read, there it is written.
+    return same and encoding(one)[1:] == encoding(other)[1:] and _same_bytes(one, other)
+
+
+def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return storage_of(one) == storage_of(other) and Region.of(one).same(Region.of(other))
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -290,14 +290,26 @@ NOTES: dict[str, Callable[[Liveness, fx.Node], None]] = {
 
 def _reads_by(liveness: Liveness, node: fx.Node) -> Iterator[tuple[fx.Node, Read]]:
     """The reads of a call, each with the operand that is read."""
-    if node in liveness.views:
-        return
     at = liveness.position[node]
+    if node in liveness.views:
+        yield from ((operand, Read(at, node)) for operand in _arguments_of_view(node))
+        return
     for operand, is_scatter, overwritten in contents_read(node):
         whole = node in liveness.whole and operand is node.all_input_nodes[0]
         # A read of the whole storage gets no exception for the bytes that are stored over: it also
         # reads the bytes around them.
         yield operand, Read(at, node, is_scatter and not whole, overwritten and not whole, whole)
+
+
+def _arguments_of_view(view: fx.Node) -> Iterator[fx.Node]:
+    """The operands whose data say what a view shows, such as the start of `narrow`."""
+    op, shown = view.target, {storage_of(tensor) for tensor in tensors_in(view.meta["val"])}
+    given = bind(op, view.args, view.kwargs) if isinstance(op, OpOverload) else {}
+    for name, value in given.items():
+        for operand in nodes_in(value) if name not in unread(op) else ():
+            storages = {storage_of(tensor) for tensor in tensors_in(operand.meta["val"])}
+            if not storages & shown:
+                yield operand
 
 
 def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:

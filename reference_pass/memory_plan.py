@@ -15,9 +15,10 @@ from aliasproof.reference_pass.conditions import (
     all_conditions,
     larger_output_storage,
 )
+from aliasproof.reference_pass.eager.checked_calls import check_calls
+from aliasproof.reference_pass.eager.other_names import replace_names
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.planning.black_holes import (
-    check_calls,
     hide_functions,
     show_functions,
     with_black_holes,
@@ -82,4 +83,6 @@ def _before_planning(
     replace_prims(graph_module.graph)
     semantics = with_black_holes(EAGER, non_aliasing)
     refresh_metadata(graph_module, sample_args, semantics)
+    with on_fakes(fake_mode(graph_module)):
+        replace_names(graph_module.graph)
     return semantics

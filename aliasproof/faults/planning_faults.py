@@ -20,27 +20,27 @@ from torch._ops import OpOverload
 from aliasproof.faults.fault import Fault, Passes, instead_of, instead_of_entries, weaker_condition
 from aliasproof.reference_pass import conditions
 from aliasproof.reference_pass.calls.emission import Emitter
-from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.operator_forms import Facts, aten, facts
 from aliasproof.reference_pass.calls.storages import operand_storages, value_of
 from aliasproof.reference_pass.candidates import Candidate, How
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import CONDITIONS
-from aliasproof.reference_pass.planning import join_buffers, offers, reuse
+from aliasproof.reference_pass.planning import join_buffers, offers, reuse, unread
 from aliasproof.reference_pass.planning.join_buffers import BufferPart
 from aliasproof.reference_pass.planning.joins import JOINS, Join, Store
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes
 from aliasproof.targets.reference import REFERENCE_PLANNED
 
 _of_cat, _of_stack = JOINS[aten.cat.default], JOINS[aten.stack.default]
-_of_pad = JOINS[aten.constant_pad_nd.default]
+_of_pad, _is_unread = JOINS[aten.constant_pad_nd.default], unread._is_unread
 _buffer, _store = join_buffers._buffer, join_buffers._store
 _laid_over, _view_before = offers._laid_over, offers._view_before
 _storages_to_reuse, _release = reuse.storages_to_reuse, reuse._Scan._release
 
-BUFFERS, OFFERS, PLAN, REUSE = (
-    f"planning.{module}" for module in ("join_buffers", "offers", "graph_plan", "reuse")
+BUFFERS, OFFERS, PLAN, REUSE, UNREAD = (
+    f"planning.{module}" for module in ("join_buffers", "offers", "graph_plan", "reuse", "unread")
 )
 
 
@@ -155,9 +155,11 @@ def buffer_is_contiguous(join: Join, emit: Emitter) -> fx.Node:
     return emit.call(aten.empty_strided.default, list(value.shape), list(contiguous), **like)
 
 
-def memory_may_be_made_after_the_result(argument: object) -> list[fx.Node]:
+def memory_may_be_made_after_the_result(
+    value: fx.Node, node: fx.Node, liveness: Liveness
+) -> fx.Node:
     """A result is computed where it is stored, though that memory is made after the result."""
-    return []
+    return value
 
 
 def free_memory_is_counted_in_elements(
@@ -178,6 +180,19 @@ def planned_dtype_is_not_compared(candidate: Candidate) -> str | None:
     """The plan puts a result into memory of another dtype, without a view of it."""
     failure = conditions.same_size_and_dtype(candidate)
     return None if failure is not None and ", the result torch." in failure else failure
+
+
+def reads_of_views_are_forgotten(node: fx.Node, liveness: Liveness) -> bool:
+    """A result is taken to be unread if no call reads it, though one reads a view of it."""
+    if node.target is aten.empty_strided.default or node in liveness.views or not node.users:
+        return False
+    seen = not liveness.returned_in(node.meta["val"]) and liveness.views.issuperset(node.users)
+    return seen or _is_unread(node, liveness)
+
+
+def random_results_are_not_drawn(op: OpOverload) -> Facts:
+    """A random call is not made if nobody reads its numbers, so later calls draw them."""
+    return replace(facts(op), random=False)
 
 
 # --- a plan that is trusted -----------------------------------------------------------------------
@@ -345,8 +360,10 @@ FAULTS: tuple[Fault, ...] = (
             ("_store", copied_parts_are_forgotten, "all parts are stored", BUFFERS),
             ("_store", each_part_is_stored_into_the_empty_buffer, "all parts are stored", BUFFERS),
             ("_buffer", buffer_is_contiguous, "a buffer has the layout of its join", BUFFERS),
-            ("nodes_in", memory_may_be_made_after_the_result, "memory is there before", OFFERS),
+            ("_made_before", memory_may_be_made_after_the_result, "memory is there before", OFFERS),
             ("_laid_over", free_memory_is_counted_in_elements, "memory is bytes", OFFERS),
+            ("_is_unread", reads_of_views_are_forgotten, "views are uses", UNREAD),
+            ("facts", random_results_are_not_drawn, "random calls are made", UNREAD),
         )
     ),
     # `larger_output_storage` covers `no_new_alias` there: a part has less bytes than its buffer.

@@ -61,7 +61,7 @@ _UNTAGGED = {
     *("absolute", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "clip"),
     *("divide", "true_divide", "fix", "float_power", "greater", "greater_equal", "less"),
     *("less_equal", "multiply", "negative", "not_equal", "relu6", "selu", "square", "subtract"),
-    *("__iand", "__ior", "__ixor"),
+    *("__and", "__or", "__xor", "__iand", "__ior", "__ixor"),
 }
 # By the index of the argument: the noise is drawn here, and never read.
 _OVERWRITTEN = {"aten.rrelu_with_noise.default": (1,), "aten.rrelu_with_noise_.default": (1,)}

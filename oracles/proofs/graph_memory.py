@@ -34,7 +34,7 @@ class StorageUse:
     """One storage: which bytes are read until when, and when they are overwritten at the end.
 
     `source` is the node that allocates it; None for an input or a constant. `needed` are the bytes
-    of the tensor that it makes.
+    of the tensor that it makes. It is `shown` if an operator of another library gets it.
     """
 
     nbytes: int
@@ -45,6 +45,7 @@ class StorageUse:
     last_read: Times = field(init=False)
     written: Times = field(init=False)
     returned: bool = False
+    shown: bool = False
 
     def __post_init__(self) -> None:
         self.needed = np.zeros(self.nbytes, np.bool_)
@@ -60,81 +61,115 @@ class GraphMemory:
     """
 
     def __init__(self, graph: fx.Graph) -> None:
+        self.position = {node: at for at, node in enumerate(graph.nodes)}
+        # Calls that need not run, since nobody reads what they compute. They read nothing, so
+        # others may be so, too.
+        self.unread: set[fx.Node] = set()
+        while found := self._unread(graph):
+            self.unread |= found
+
+    def _unread(self, graph: fx.Graph) -> set[fx.Node]:
+        """Note all uses, except reads by calls that need not run; returns more of these calls."""
         self.memories: dict[int, StorageUse] = {}
         self.calls: dict[fx.Node, NodeCall] = {}
         self.copied: list[tuple[int, int, int]] = []  # (source, destination, time), as storages
-        self.position = {node: at for at, node in enumerate(graph.nodes)}
-        needed = _needed_nodes(graph)
+        needed = _needed_nodes(graph, self.unread)
         for node in graph.nodes:
             if node in needed:
                 self._note(node)
+        return {
+            node
+            for node in self.calls.keys() - self.unread
+            if not _has_effect(node) and self._is_unread(node)
+        }
+
+    def _is_unread(self, node: fx.Node) -> bool:
+        """True if a call allocates all its results, and nobody reads a byte of them."""
+        results = list(tensors_in(node.meta["val"]))
+        uses = [self.of(result) for result in results]
+        return bool(results) and all(
+            use.source is node and not use.shown and (use.last_read == NEVER).all() for use in uses
+        )
 
     def _note(self, node: fx.Node) -> None:
         at = self.position[node]
         operands = [node] if node.target is operator.getitem else node.all_input_nodes
+        operands = [] if node in self.unread else operands
         used = [tensor for operand in operands for tensor in tensors_in(operand.meta.get("val"))]
         for tensor in used:
             self.of(tensor).dies = at
         if node.op == "output":
             for tensor in used:
-                self._read(_located(tensor), at)
+                self._read(located(tensor), at)
                 self.of(tensor).returned = True
-        elif node.op == "call_function" and node.target is not operator.getitem:
+        elif _is_call(node) and node not in self.unread:
             self._note_call(node, at)
         for tensor in tensors_in(node.meta.get("val")):
-            if _storage(tensor) not in self.memories:
+            if storage_of(tensor) not in self.memories:
                 source = node if node.op == "call_function" else None
                 memory = StorageUse(_fixed(tensor.untyped_storage().nbytes()), source, at, at)
-                _bytes(memory.needed, _located(tensor).region)[...] = True
-                self.memories[_storage(tensor)] = memory
+                bytes_of(memory.needed, located(tensor).region)[...] = True
+                self.memories[storage_of(tensor)] = memory
 
     def _note_call(self, node: fx.Node, at: int) -> None:
         call = self.calls[node] = _call_of(node)
-        is_view = isinstance(node.target, OpOverload) and facts(node.target).kind is Kind.VIEW
+        results = [storage_of(tensor) for tensor in tensors_in(node.meta["val"])]
+        own = {operand.location.storage for operand in call.operands}
+        is_view = isinstance(node.target, OpOverload) and (
+            facts(node.target).kind is Kind.VIEW
+            or (bool(results) and own.issuperset(results) and not call.mutates)
+        )
         for operand in () if is_view else call.read:
-            kept = _stored_over(node) if node.target in SCATTERS and not operand.position else None
+            kept = stored_over(node) if node.target in SCATTERS and not operand.position else None
             self._read(operand.location, at, kept)
+        for operand in call.operands if _sees_layouts(call) else ():
+            self.memories[operand.location.storage].shown = True
         if node.target is aten.set_.source_Tensor:
             self.memories[call.operands[1].location.storage].returned = True
         elif node.target is aten.copy_.default:
             destination, source = call.operands[0].location, call.operands[1].location
             memory = self.memories[destination.storage]
-            first = _bytes(memory.written, destination.region)
+            first = bytes_of(memory.written, destination.region)
             first[first == NEVER] = at
             self.copied.append((source.storage, destination.storage, at))
 
     def _read(self, location: Location, at: int, kept: Region | None = None) -> None:
         """Note a read; the bytes of `kept` are not read."""
         memory = self.memories[location.storage]
-        old = None if kept is None else _bytes(memory.last_read, kept).copy()
-        read = _bytes(memory.last_read, location.region)
+        old = None if kept is None else bytes_of(memory.last_read, kept).copy()
+        read = bytes_of(memory.last_read, location.region)
         # What is read after the epilogue has written it is another value.
         if memory.source is None:
-            read[_bytes(memory.written, location.region) == NEVER] = at
+            read[bytes_of(memory.written, location.region) == NEVER] = at
         else:
             read[...] = at
         if kept is not None:
-            _bytes(memory.last_read, kept)[...] = old
+            bytes_of(memory.last_read, kept)[...] = old
 
     def of(self, tensor: torch.Tensor) -> StorageUse:
         """The storage of a tensor."""
-        return self.memories[_storage(tensor)]
+        return self.memories[storage_of(tensor)]
 
     def last_reads(self, region: Region, storage: int) -> Times:
         """When the bytes of a region are read for the last time."""
-        return _bytes(self.memories[storage].last_read, region)
+        return bytes_of(self.memories[storage].last_read, region)
 
 
 # --- nodes ----------------------------------------------------------------------------------------
 
 
-def _needed_nodes(graph: fx.Graph) -> set[fx.Node]:
+def _needed_nodes(graph: fx.Graph, unread: set[fx.Node]) -> set[fx.Node]:
     """The nodes that matter: for an output, for what they write or draw, or as an effect."""
     needed: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        if node.op == "output" or _has_effect(node) or any(user in needed for user in node.users):
+        used = any(user in needed and user not in unread for user in node.users)
+        if node.op == "output" or _has_effect(node) or used:
             needed.add(node)
     return needed
+
+
+def _is_call(node: fx.Node) -> bool:
+    return node.op == "call_function" and node.target is not operator.getitem
 
 
 def _has_effect(node: fx.Node) -> bool:
@@ -149,11 +184,19 @@ def _has_effect(node: fx.Node) -> bool:
 def _call_of(node: fx.Node) -> NodeCall:
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
     if isinstance(node.target, OpOverload):
-        return operator_call(node.target, node.target, args, kwargs, _located)
-    return function_call(args, kwargs, _located)
+        return operator_call(node.target, node.target, args, kwargs, located)
+    return function_call(args, kwargs, located)
 
 
-def _stored_over(scatter: fx.Node) -> Region | None:
+def _sees_layouts(call: NodeCall) -> bool:
+    """True if what a call computes may depend on all that can be seen of its operands."""
+    op = call.computes
+    return (
+        op is not None and op.namespace not in ("aten", "prims") and "layouts" not in call.arguments
+    )
+
+
+def stored_over(scatter: fx.Node) -> Region:
     """The part of its base that a scatter stores over."""
     args, kwargs = fx.node.map_arg(
         (scatter.args, scatter.kwargs), lambda operand: operand.meta["val"]
@@ -162,16 +205,18 @@ def _stored_over(scatter: fx.Node) -> Region | None:
     given = dict(zip(names, args, strict=False)) | kwargs
     base = given.pop("self")
     del given["src"]
-    return _located(SCATTERS[scatter.target](base, **given)).region  # type: ignore[index]
+    return located(SCATTERS[scatter.target](base, **given)).region  # type: ignore[index]
 
 
-def _located(tensor: torch.Tensor) -> Location:
+def located(tensor: torch.Tensor) -> Location:
+    """Where a tensor is. Raises `ValueError` for a symbolic size."""
     for size in (*tensor.shape, *tensor.stride(), tensor.storage_offset()):
         _fixed(size)  # raises for a symbol
-    return location_of(tensor, _storage(tensor))
+    return location_of(tensor, storage_of(tensor))
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage_of(tensor: torch.Tensor) -> int:
+    """The number of the storage of a tensor."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -181,7 +226,7 @@ def _fixed(size: Any) -> int:
     raise ValueError("the smallest peak is for fixed sizes; this graph has symbolic ones")
 
 
-def _bytes(of: npt.NDArray[Any], region: Region) -> npt.NDArray[Any]:
+def bytes_of(of: npt.NDArray[Any], region: Region) -> npt.NDArray[Any]:
     """The entries of the bytes of a region, as a view that can be written."""
     shape, strides = (*region.sizes, region.itemsize), (*region.strides, 1)
     if 0 in shape or not len(of):

@@ -2,7 +2,9 @@
 
 Time is the position of a call. A *value* is what one call of a functional graph allocates. A plan
 puts each value into a *storage*, alone or with others. The values that are live in a storage at one
-time need bytes of their own, except where a *sharing* of the graph says otherwise.
+time need bytes of their own, except where they have the same *contents*, or where a *sharing* of
+the graph says otherwise. The part of a concatenation, and the bytes that it is copied to, are the
+same contents: in one storage, the part is computed there.
 
 A plan obeys four laws:
 
@@ -14,6 +16,8 @@ A plan obeys four laws:
   than the one that its call allocates: a caller can see both.
 - Only a value that is `movable` may be computed at a given address. Others allocate their storage,
   or are written over an operand.
+- A value that is `shown` to an operator of another library is in a storage as large as its own: the
+  operator sees that size.
 
 The peak is the largest number of bytes of live storages. Inputs do not count.
 """
@@ -21,6 +25,8 @@ The peak is the largest number of bytes of live storages. Inputs do not count.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -29,8 +35,6 @@ class Sharing(Enum):
     """Why two values may be in the same bytes although both are live."""
 
     OVER = "over"  # the call of `value` writes its result over the operand `other`, which dies
-    PART = "part"  # `other` is a concatenation that copies `value`: it is computed there
-    COPY = "copy"  # `value` has a copy of the bytes of `other`, so it may be those bytes
     CAST = "cast"  # `other` is `value` as another dtype, which `value` may be written as at once
 
 
@@ -50,6 +54,7 @@ class Value:
     read_until: tuple[tuple[int, int], ...]
     returned: bool = False
     movable: bool = True
+    shown: bool = False
 
     def live(self, time: int) -> int:
         """The bytes that it needs while the call at a time runs."""
@@ -67,12 +72,13 @@ class Space:
     """Bytes of an input that the graph overwrites at its end, so that they are free before.
 
     `free` counts them by the time of their last read, and that of the write. `copied` are the
-    values that are written there, with the time of the write.
+    values that are written there, with the time of the write. The input has `nbytes` bytes.
     """
 
     name: str
     free: tuple[tuple[int, int, int], ...]
     copied: tuple[tuple[int, int], ...] = ()
+    nbytes: int = 0
 
     def room(self, time: int) -> int:
         """The bytes that are free while the call at a time runs."""
@@ -84,11 +90,39 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
+class Content:
+    """Classes of `nbytes` bytes that are equal, whatever value they are in.
+
+    `readers` has for each byte of a class the index of its value, and the time of its last read
+    there. A value may have several of them. With `source`, a space has them, too: its index, and
+    the time until which they are read there.
+    """
+
+    readers: tuple[tuple[int, int], ...]
+    nbytes: int
+    source: tuple[int, int] | None = None
+
+    def live(self, values: Sequence[Value], time: int) -> Counter[int]:
+        """The values that need these bytes at a time, with how many of each class they need."""
+        return Counter(
+            index
+            for index, until in self.readers
+            if values[index].born <= time <= max(until, values[index].born)
+        )
+
+    def in_source(self, space: int, time: int) -> bool:
+        """True if a space has the bytes at a time, without room for them."""
+        return self.source is not None and self.source[0] == space and time <= self.source[1]
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """A sharing of the value with that index with another value or, if `in_space`, a space.
 
-    `nbytes` is what it saves at the time at which `value` is written. With `cast`, the value must
-    be written as the dtype that it is cast to.
+    `nbytes` is what it saves at the time at which `value` is written. `held` counts those of them
+    that are the contents of other values, too, and are read there later: nothing is saved if one of
+    these is in the same storage. With `cast`, the value must be written as the dtype that it is
+    cast to.
     """
 
     sharing: Sharing
@@ -97,18 +131,21 @@ class Pair:
     nbytes: int = 0
     in_space: bool = False
     cast: bool = False
+    held: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What a functional graph allocates, in the order of its calls.
 
-    `times` are those at which a peak, or a lack of room, can begin.
+    `contents` has the bytes of all values; by default, no two are the same. `times` are those at
+    which a peak, or a lack of room, can begin.
     """
 
     values: tuple[Value, ...]
     spaces: tuple[Space, ...] = ()
     pairs: tuple[Pair, ...] = ()
+    contents: tuple[Content, ...] = ()
     times: tuple[int, ...] = field(init=False)
     _by_value: dict[int, list[Pair]] = field(init=False, repr=False)
 
@@ -121,6 +158,13 @@ class Problem:
             by_value.setdefault(pair.value, []).append(pair)
         object.__setattr__(self, "times", tuple(sorted(births | writes)))
         object.__setattr__(self, "_by_value", by_value)
+        if not self.contents:
+            own = (
+                Content(((index, until),), count)
+                for index, value in enumerate(self.values)
+                for until, count in value.read_until
+            )
+            object.__setattr__(self, "contents", tuple(own))
 
     def of(self, index: int, *sharings: Sharing) -> list[Pair]:
         """The pairs of a value, of these kinds."""
@@ -134,21 +178,9 @@ class Problem:
             for copied, write in space.copied
         )
 
-    def hidden_until(self, pair: Pair) -> int:
-        """Until when the value of a PART or COPY is among the bytes of the other one."""
-        # A concatenation may be a part of a larger one, and a copy may be copied again.
-        kinds = (Sharing.PART,) if pair.sharing is Sharing.PART else (Sharing.COPY, Sharing.PART)
-        beyond = (self.hidden_until(up) for up in self.of(pair.other, *kinds))
-        return max([self.values[pair.other].dies, *beyond])
-
-    def hides(self, pair: Pair, time: int) -> bool:
-        """True if the value of a PART or COPY needs no bytes at a time, thanks to the pair."""
-        start = self.values[pair.other if pair.sharing is Sharing.PART else pair.value].born
-        return start <= time <= self.hidden_until(pair)
-
 
 def allocated(problem: Problem) -> int:
-    """The peak with each value in a storage of its own, as in the functional graph."""
+    """The peak with each value in a storage of its own."""
     live = [0] * len(problem.times)
     for value in problem.values:
         for at in _lifetime(problem, value):
@@ -159,15 +191,25 @@ def allocated(problem: Problem) -> int:
 def needed(problem: Problem) -> int:
     """A lower bound of the peak that takes no search.
 
-    At each time, it adds the bytes that are read then or later, less the most that a sharing of
-    each value saves. Inputs that are overwritten later hold as much of it as they have room.
+    At each time, it adds the bytes that are read then or later, the same contents once, less the
+    most that a sharing of each value saves. Inputs that are overwritten later hold as much of it as
+    they have room.
     """
     returned, others = ([0] * len(problem.times) for _ in range(2))
+    for content in problem.contents:
+        for at in _times_of(problem, content):
+            time = problem.times[at]
+            live = content.live(problem.values, time)
+            here = {i: n for i, n in live.items() if not problem.copied_before(i, time)}
+            if not here or (content.source is not None and time <= content.source[1]):
+                continue
+            kept = any(problem.values[index].returned for index in here)
+            casts = any(problem.of(index, Sharing.CAST) for index in here)
+            if not casts:
+                (returned if kept else others)[at] += max(here.values()) * content.nbytes
     for index, value in enumerate(problem.values):
-        for at in _lifetime(problem, value):
-            (returned if value.returned else others)[at] += _least(
-                problem, index, problem.times[at]
-            )
+        at = bisect_left(problem.times, value.born)
+        others[at] -= max((pair.nbytes for pair in problem.of(index, Sharing.OVER)), default=0)
     rooms = [sum(space.room(time) for space in problem.spaces) for time in problem.times]
     return max(
         (
@@ -178,25 +220,13 @@ def needed(problem: Problem) -> int:
     )
 
 
+def _times_of(problem: Problem, content: Content) -> range:
+    """The indices of the times at which bytes are live."""
+    lives = [_lifetime(problem, problem.values[index]) for index, _ in content.readers]
+    return range(min(life.start for life in lives), max(life.stop for life in lives))
+
+
 def _lifetime(problem: Problem, value: Value) -> range:
     """The indices of the times at which a value is live."""
     times = problem.times
     return range(bisect_left(times, value.born), bisect_right(times, value.dies))
-
-
-def _least(problem: Problem, index: int, time: int) -> int:
-    """The fewest bytes that a value needs at a time, whatever it shares with."""
-    value = problem.values[index]
-    if problem.copied_before(index, time):
-        return 0
-    if any(problem.hides(p, time) for p in problem.of(index, Sharing.PART, Sharing.COPY)):
-        return 0
-    overs = problem.of(index, Sharing.OVER) if time == value.born else []
-    sizes = {False: value.live(time)}
-    for pair in problem.of(index, Sharing.CAST):
-        cast = problem.values[pair.other]
-        sizes[True] = cast.needed if time < cast.born else 0
-    return min(
-        size - max((pair.nbytes for pair in overs if pair.cast == cast), default=0)
-        for cast, size in sizes.items()
-    )

@@ -14,6 +14,7 @@ from typing import Any
 import z3
 
 from aliasproof.oracles.proofs.memory_problem import (
+    Content,
     Pair,
     Problem,
     Sharing,
@@ -21,8 +22,6 @@ from aliasproof.oracles.proofs.memory_problem import (
     allocated,
     needed,
 )
-
-HIDING = (Sharing.PART, Sharing.COPY)
 
 
 def smallest_peak(problem: Problem, seconds: float = 20.0) -> int | None:
@@ -66,9 +65,9 @@ class _Model:
             self.size[index] = z3.Int(f"size {index}", self.context)
             if any(index == copied for space in spaces for copied, _ in space.copied):
                 self.moved[index] = self._bool(f"{index} moved")
-            if not value.returned:
-                for space in range(len(values), len(values) + len(spaces)):
-                    self.inside[index, space] = self._bool(f"{index} in {space}")
+            for number, space in enumerate(spaces, len(values)):
+                if not value.returned and (not value.shown or space.nbytes == value.nbytes):
+                    self.inside[index, number] = self._bool(f"{index} in {number}")
         for number, pair in enumerate(self.problem.pairs):
             self.used[pair] = self._bool(f"pair {number}")
 
@@ -93,8 +92,10 @@ class _Model:
         for storage, there in homes.items():
             if storage < len(self.problem.values):  # named by its first value
                 yield z3.Implies(there, self.inside[storage, storage])
-                if value.returned:
+                if value.returned or value.shown:
                     yield z3.Implies(there, self.size[storage] <= value.nbytes)
+                if value.shown:
+                    yield z3.Implies(there, self.size[storage] >= value.nbytes)
         if index in self.moved:
             count = len(self.problem.values)
             copied = [
@@ -105,7 +106,7 @@ class _Model:
             yield z3.Implies(self.moved[index], self._any(copied))
         if not value.movable:
             alone = z3.And(own, self.size[index] == value.nbytes)
-            given = [self.used[p] for p in self.problem.of(index, Sharing.OVER, Sharing.COPY)]
+            given = [self.used[p] for p in self.problem.of(index, Sharing.OVER)]
             moved = [self.moved[index]] if index in self.moved else []
             yield self._any([alone, *given, *moved])
 
@@ -122,20 +123,6 @@ class _Model:
         if pair.sharing is Sharing.OVER:
             casts = [self.used[p] for p in self.problem.of(pair.value, Sharing.CAST)]
             yield z3.Implies(used, self._any(casts) == pair.cast)
-        if pair.sharing is Sharing.OVER and not pair.in_space:
-            yield from self._of_hidden(pair)
-
-    def _of_hidden(self, over: Pair) -> Iterator[Any]:
-        """What a call overwrites is neither a part of something live, nor has it live parts."""
-        born = self.problem.values[over.value].born
-        for pair in self.problem.pairs:
-            if pair.sharing not in HIDING or over.other not in (pair.value, pair.other):
-                continue
-            until = self.problem.hidden_until(pair)
-            if over.other == pair.other:
-                until = self.problem.values[pair.value].dies
-            if until > born:
-                yield z3.Not(z3.And(self.used[over], self.used[pair]))
 
     def _of_groups(self) -> Iterator[Any]:
         """Returned values are apart, and a plan uses each kind of sharing of a value once."""
@@ -176,12 +163,41 @@ class _Model:
                 terms.append(z3.If(live, self.size[storage], 0))
         for index, moved in self.moved.items():
             if values[index].born == time:
-                terms.append(z3.If(moved, self._needs(index, time), 0))
+                own = values[index].needed if values[index].movable else values[index].nbytes
+                terms.append(z3.If(moved, own, 0))
         return z3.Sum([z3.IntVal(0, self.context), *terms])
 
     def _content(self, storage: int, time: int) -> Any:
         """The bytes that the values in a storage need at a time."""
-        terms = []
+        problem, here = self.problem, self._living(storage, time)
+        space = storage - len(problem.values)
+        terms = [
+            self._most(content, here, time)
+            for content in problem.contents
+            if not content.in_source(space, time)
+        ]
+        for index, there in here.items():
+            value = problem.values[index]
+            keeps_gaps = value.returned or value.shown or not value.movable
+            if keeps_gaps and storage < len(problem.values):
+                # The kernel that allocates the storage leaves gaps in it, which a caller can see.
+                given = [self.used[p] for p in problem.of(index, Sharing.OVER)]
+                gaps = z3.And(there, z3.Not(self._any(given)))
+                terms.append(z3.If(gaps, value.nbytes - value.needed, 0))
+            for pair in problem.of(index, Sharing.CAST):
+                cast = problem.values[pair.other].needed if time < value.dies else 0
+                terms.append(z3.If(z3.And(there, self.used[pair]), cast - value.live(time), 0))
+            for pair in problem.of(index, Sharing.OVER) if value.born == time else ():
+                saves = z3.And(there, self.used[pair])
+                terms.append(z3.If(saves, -pair.nbytes, 0))
+                for count, holders in pair.held:
+                    held = self._any([self._inside(holder, storage) for holder in holders])
+                    terms.append(z3.If(z3.And(saves, held), count, 0))
+        return z3.Sum([z3.IntVal(0, self.context), *terms])
+
+    def _living(self, storage: int, time: int) -> dict[int, Any]:
+        """The values that are live at a time, each with the condition that a storage holds it."""
+        here = {}
         for (index, home), there in self.inside.items():
             value = self.problem.values[index]
             if home != storage or not value.born <= time <= value.dies:
@@ -192,35 +208,22 @@ class _Model:
                     continue  # these are its bytes now
                 if value.born == time and index in self.moved:
                     there = z3.And(there, z3.Not(self.moved[index]))
-            terms.append(z3.If(there, self._needs(index, time), 0))
-            keeps_gaps = value.returned or not value.movable
-            if keeps_gaps and storage < len(self.problem.values):
-                # The kernel that allocates the storage leaves gaps in it, which a caller can see.
-                given = [self.used[p] for p in self.problem.of(index, Sharing.OVER, Sharing.COPY)]
-                gaps = z3.And(there, z3.Not(self._any(given)))
-                terms.append(z3.If(gaps, value.nbytes - value.needed, 0))
-            for pair in self.problem.of(index, Sharing.OVER) if value.born == time else ():
-                saves = z3.And(there, self.used[pair])
-                terms.append(z3.If(saves, -pair.nbytes, 0))
-        return z3.Sum([z3.IntVal(0, self.context), *terms])
+            here[index] = there
+        return here
+
+    def _most(self, content: Content, here: dict[int, Any], time: int) -> Any:
+        """The bytes of these contents: as many as the value needs that needs the most of them."""
+        live = content.live(self.problem.values, time)
+        most: Any = z3.IntVal(0, self.context)
+        for index, count in sorted(live.items(), key=lambda item: item[1]):
+            most = z3.If(here[index], count * content.nbytes, most) if index in here else most
+        return most
 
     def _room(self, storage: int, time: int) -> Any:
         count = len(self.problem.values)
         if storage < count:
             return self.size[storage]
         return z3.IntVal(self.problem.spaces[storage - count].room(time), self.context)
-
-    def _needs(self, index: int, time: int) -> Any:
-        """The bytes that a value needs at a time."""
-        value = self.problem.values[index]
-        needs: Any = z3.IntVal(value.live(time), self.context)
-        for pair in self.problem.of(index, Sharing.CAST):
-            cast = self.problem.values[pair.other]
-            needs = z3.If(self.used[pair], cast.needed if time < cast.born else 0, needs)
-        for pair in self.problem.of(index, Sharing.COPY):
-            needs = z3.If(self.used[pair], min(value.live(time), pair.nbytes), needs)
-        hiding = [p for p in self.problem.of(index, *HIDING) if self.problem.hides(p, time)]
-        return z3.If(self._any([self.used[pair] for pair in hiding]), 0, needs)
 
     # --- small ------------------------------------------------------------------------------------
 
@@ -244,10 +247,15 @@ def _candidates(problem: Problem) -> Iterator[tuple[int, int]]:
         if not pair.in_space:
             old, new = group[pair.value], group[pair.other]
             group = [new if each == old else each for each in group]
+    for content in problem.contents:
+        for index, _ in content.readers:
+            old, new = group[index], group[content.readers[0][0]]
+            group = [new if each == old else each for each in group]
     idle = {
         group[index] for index, value in enumerate(problem.values) if _partly_idle(problem, value)
     }
     idle |= {group[pair.value] for pair in problem.pairs if not _replaces(problem, pair)}
+    idle |= {group[index] for each in problem.contents for index, _ in each.readers[1:]}
     for index in range(len(group)):
         yield index, index
         for storage in range(index):

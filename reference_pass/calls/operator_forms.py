@@ -245,7 +245,12 @@ def is_pointwise(op: OpOverload) -> bool:
 
     So the result may overwrite an operand.
     """
-    return torch.Tag.pointwise in op.tags
+    return torch.Tag.pointwise in op.tags or op.overloadpacket in _UNTAGGED
+
+
+_UNTAGGED = {
+    *(aten._add_relu, aten.floor_divide, aten.gcd, aten.lcm, aten.masked_fill, aten.threshold),
+}
 
 
 def _functional_names(op: OpOverload) -> list[str]:

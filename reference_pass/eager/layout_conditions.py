@@ -47,7 +47,11 @@ def same_stride(candidate: Candidate) -> str | None:
             continue
         strides = operand.stride(), slot.value.stride()
         differs = "{} has strides {}, the result {}".format(slot.destination, *strides)
-        if op.random or len(op.writes) > 1 or _rounds_elsewhere(candidate):
+        shape = tuple(slot.value.shape)
+        # Kernels leave out dimensions of size one.
+        in_order = same_strides(shape, operand.stride(), slot.value.stride())
+        by_order = not in_order and (op.random or _rounds_elsewhere(candidate))
+        if by_order or len(op.writes) > 1:
             return f"{differs}, and the op itself depends on them"
         if slot.result is not None and (
             user := stride_use(slot.result, operand, candidate.liveness)
@@ -91,9 +95,10 @@ def same_location(candidate: Candidate) -> str | None:
         larger = not known(operand.untyped_storage().nbytes() <= nbytes)
         smaller = not known(operand.untyped_storage().nbytes() >= nbytes)
         # Usually all is fine, and the uses need not be searched.
-        if same and not larger and not smaller and not has_partial_element(operand):
+        shared = candidate.how is How.SHOWN  # an operator of another library would see that, too
+        if same and not (larger or smaller or shared) and not has_partial_element(operand):
             continue
-        moved = not same or larger or smaller
+        moved = not same or larger or smaller or shared
         reason = _location_matters(slot, same, moved, larger, candidate.liveness)
         if reason is not None:
             return reason

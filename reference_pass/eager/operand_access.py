@@ -48,8 +48,8 @@ def rounds_by_strides(node: fx.Node, value: Values) -> bool:
     op, args = called(node)
     if not isinstance(op, OpOverload):
         return True  # a control flow call
-    if unread(op):
-        return False
+    if unread(op) or "layouts" in node.kwargs:
+        return False  # it gets copies that have layouts of their own
     given = bind(op, args, node.kwargs)
     values = [value(leaf) if isinstance(leaf, fx.Node) else leaf for leaf in leaves_in(given)]
     tensors = tensors_in([*values, value(node)])
@@ -66,7 +66,7 @@ def rounds_by_strides(node: fx.Node, value: Values) -> bool:
 
 _ROUND_ONCE = {
     *(aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten.neg, aten.abs, aten.relu, aten.sign),
-    *(aten.floor, aten.ceil, aten.round, aten.trunc, aten.copysign, aten.threshold),
+    *(aten.sqrt, aten.floor, aten.ceil, aten.round, aten.trunc, aten.copysign, aten.threshold),
     *(aten.maximum, aten.minimum, aten.fmax, aten.fmin, aten.amax, aten.amin),
     *(aten.clamp, aten.clamp_min, aten.clamp_max, aten.all, aten.any),
     *(aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge, aten.isnan, aten.isinf),

@@ -56,7 +56,8 @@ def _rounds_in_an_input(candidate: Candidate) -> bool:
     The first operand has an in-place form, which is tried before.
     """
     node = candidate.node
-    if candidate.how is not How.OUT or not node.meta["val"].is_complex():
+    is_exact = candidate.op in (aten.copy_.default, aten.neg.out)
+    if candidate.how is not How.OUT or is_exact or not node.meta["val"].is_complex():
         return False
     assert isinstance(node.target, OpOverload)
     given = bind(node.target, node.args, node.kwargs).values()

@@ -7,7 +7,7 @@
 Such a call is a *black hole*: what it returns may alias anything that was ever passed to one. So
 the memory of its operands, and of its results, is never overwritten, and never taken over. A user
 who knows better states that an operator is `non_aliasing`: it keeps no operand and no result, and
-its results are new. `call_checked` checks that while the graph runs.
+its results are new.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ from typing import Any
 
 from torch import fx
 from torch.fx.node import has_side_effect
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import is_opaque, on_copies
-from aliasproof.reference_pass.exceptions import Broken
 from aliasproof.reference_pass.semantics import Semantics, Values
 
 
@@ -68,32 +65,3 @@ def with_black_holes(semantics: Semantics, non_aliasing: Collection[object]) -> 
         return node.meta["val"] if node.target is black_hole else semantics.run(node, values)
 
     return dataclasses.replace(semantics, held=held, run=run)
-
-
-def check_calls(graph: fx.Graph, non_aliasing: Collection[object]) -> None:
-    """Let each call of these operators check, when it runs, that it is as stated."""
-    for node in graph.nodes:
-        if node.target in non_aliasing:
-            node.target, node.args = call_checked, (node.target, *node.args)
-
-
-_HAD: set[StorageWeakRef] = set()  # what checked calls were given, or returned, as far as it lives
-
-
-def call_checked(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call an operator; raises `Broken` if it returns memory that such a call had before.
-
-    What an operator keeps, and does not return, cannot be seen.
-    """
-    given = _storages((args, kwargs))
-    returned = op(*args, **kwargs)
-    made, had = _storages(returned), {storage for storage in _HAD if not storage.expired()}
-    if made & (had | given):
-        raise Broken(f"{op} is stated to be non_aliasing, but returns memory that it had before")
-    _HAD.clear()
-    _HAD.update(had, given, made)
-    return returned
-
-
-def _storages(value: Any) -> set[StorageWeakRef]:
-    return {StorageWeakRef(tensor.untyped_storage()) for tensor in tensors_in(value)}

@@ -19,7 +19,7 @@ Time is linear in the number of calls: up to five walks, and one scan per join a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import fx
 
@@ -33,6 +33,7 @@ from aliasproof.reference_pass.planning.marks import refuse_unmet
 from aliasproof.reference_pass.planning.offers import Mark, Offers
 from aliasproof.reference_pass.planning.reuse import Place, storages_to_reuse
 from aliasproof.reference_pass.planning.timeline import Timeline, lifetimes, peaks
+from aliasproof.reference_pass.planning.unread import forget_unread
 from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
@@ -52,13 +53,18 @@ def plan_storages(
     obeyed. Raises `Refused` for a mark that no condition allows, and if the graph writes anything
     except its inputs at its end.
     """
-    planner = _Planner(graph_module, semantics, conditions, marks)
     plain = copied(graph_module)
     put_in_place(plain, semantics, conditions)
-    joined, stored, planned = planner.with_buffers(Timeline.of(plain.graph, graph_module.graph))
-    final = planner.reinplaced(joined, stored, storages_to_reuse(planned.graph))
+    with on_fakes(fake_mode(graph_module)):
+        forget_unread(graph_module.graph, semantics)
+    planner = _Planner(graph_module, semantics, conditions, marks)
+    timeline = Timeline.of(plain.graph, graph_module.graph)
+    graphs = planner.planned(timeline)
+    if peaks(graphs[0].graph) > peaks(graph_module.graph):
+        # A small result in a large operand may keep more than it saves.
+        graphs += replace(planner, keeps=False).planned(timeline)
     # Without its marks, a graph is not what was asked for.
-    graphs = (final, planned) if marks else (final, planned, plain)
+    graphs += () if marks else (plain,)
     costs = [_cost(made.graph) for made in graphs]
     own, dropped, _ = costs[-1]
     allowed = [at for at, cost in enumerate(costs) if cost[0] <= own and cost[1] <= dropped]
@@ -73,6 +79,12 @@ class _Planner:
     semantics: Semantics
     conditions: Sequence[Condition] | None
     marks: Mapping[str, Mark]
+    keeps: bool = True
+
+    def planned(self, timeline: Timeline) -> tuple[fx.GraphModule, ...]:
+        """The graph with storages that are taken over, and without."""
+        joined, stored, planned = self.with_buffers(timeline)
+        return self.reinplaced(joined, stored, storages_to_reuse(planned.graph)), planned
 
     def with_buffers(
         self, timeline: Timeline
@@ -110,6 +122,7 @@ class _Planner:
             {nodes[root]: nodes[part] for root, part in stored.items()},
             {nodes[name]: (nodes[holder], at) for name, (holder, at) in reuse.items()},
             {nodes[name]: mark for name, mark in self.marks.items()},
+            self.keeps,
         )
         put_in_place(made, self.semantics, self.conditions, offers)
         refuse_unmet(self.marks, decisions(made))

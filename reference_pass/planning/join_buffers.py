@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import torch
 from torch import fx
 
 from aliasproof.reference_pass.calls.emission import Emitter
@@ -141,13 +142,14 @@ def _changed(
     # The join itself has its result in both cases.
     changed = [*(size + nbytes for size in live[:-1]), live[-1]]
     moved = {part.node for part in parts}
+    kept = roots[join.node].life.dies if join.node in roots else at
     on_one: dict[fx.Node, list[fx.Node]] = {}
     for node, _ in join.parts:
         if node in roots:
             on_one.setdefault(roots[node].node, []).append(node)
     for part in parts:
-        # Its storage stays live for a part that is copied, or for a use after the join.
-        if part.life.dies > at or not moved.issuperset(on_one[part.root]):
+        # Its storage stays live for a part that is copied, or for a use after that of the join.
+        if part.life.dies > max(at, kept) or not moved.issuperset(on_one[part.root]):
             continue
         for time in range(part.start - parts[0].start, len(changed)):
             changed[time] -= part.life.nbytes if time <= part.life.dies - parts[0].start else 0
@@ -175,11 +177,21 @@ def _buffer(join: Join, emit: Emitter) -> fx.Node:
     value = join.node.meta["val"]
     like = {"dtype": value.dtype, "device": value.device}
     if join.base is not None:
-        return emit.call(aten.clone.default, join.base)
+        return _copy_of_base(join.base, value, emit)
     if join.fill is not None:
         return emit.call(aten.full.default, list(value.shape), join.fill, **like)
     layout = list(value.shape), list(value.stride())
     return emit.call(aten.empty_strided.default, *layout, **like)
+
+
+def _copy_of_base(base: fx.Node, value: torch.Tensor, emit: Emitter) -> fx.Node:
+    """A copy of the base of a scatter, in a storage like that of the scatter's result."""
+    count = value.untyped_storage().nbytes() // value.itemsize
+    if value.numel() == count:
+        return emit.call(aten.clone.default, base)
+    whole = emit.call(aten.as_strided.default, base, [count], [1], 0)
+    layout = list(value.shape), list(value.stride()), value.storage_offset()
+    return emit.call(aten.as_strided.default, emit.call(aten.clone.default, whole), *layout)
 
 
 def buffer_name(join: fx.Node) -> str:

@@ -23,7 +23,8 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten, bind
-from aliasproof.reference_pass.regions import Region, equal, is_contiguous, is_dense
+from aliasproof.reference_pass.regions import Region, is_contiguous, is_dense
+from aliasproof.reference_pass.views import SCATTERS
 
 # (emitter, the value of a buffer, a part) -> the value of the buffer with the part stored
 Store: TypeAlias = Callable[[Emitter, fx.Node, fx.Node], fx.Node]
@@ -104,12 +105,12 @@ def _of_scatter(node: fx.Node) -> Join | None:
     if not isinstance(base, fx.Node) or not isinstance(part, fx.Node):
         return None
     value, result = base.meta["val"], node.meta["val"]
-    # What a clone of the base is, too.
-    if not is_dense(Region.of(value)) or not equal(value.stride(), result.stride()):
-        return None
-    # A scatter copies the whole storage of its base, which `as_strided` of the result may show.
     own = result.numel() * result.itemsize
-    if not equal((result.storage_offset(), result.untyped_storage().nbytes()), (0, own)):
+    # A scatter copies the whole storage of its base, which `as_strided` of the result may show.
+    cloned = is_dense(Region.of(value)) and (0, own), value.stride()
+    whole = (value.storage_offset(), value.untyped_storage().nbytes()), value.stride()
+    layout = (result.storage_offset(), result.untyped_storage().nbytes()), result.stride()
+    if layout not in (cloned, whole) or value.is_conj() or value.is_neg():
         return None
     return Join(node, ((part, _by(node.target, *args, **node.kwargs)),), base=base)
 
@@ -119,7 +120,7 @@ JOINS: dict[Any, Callable[[fx.Node], Join | None]] = {
     aten.stack.default: _of_stack,
     aten.constant_pad_nd.default: _of_pad,
     # Where nothing else needs the base, it is stored into.
-    **dict.fromkeys((aten.slice_scatter.default, aten.select_scatter.default), _of_scatter),
+    **dict.fromkeys(SCATTERS, _of_scatter),
 }
 
 

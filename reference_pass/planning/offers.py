@@ -31,7 +31,6 @@ from aliasproof.reference_pass.calls.operator_forms import (
     bind,
     copied_view,
     facts,
-    is_pointwise,
     out_form,
     unbind,
 )
@@ -80,12 +79,14 @@ class Offers:
 
     `stored` has the results that are, or become in place, a part that a scatter stores: each with
     that part. `reuse` has the results that take over memory: each with a value on the storage, and
-    an offset in bytes. `marks` are obeyed: such a call has no other candidates.
+    an offset in bytes. `marks` are obeyed: such a call has no other candidates. Without `keeps`, no
+    result keeps more bytes alive than it needs.
     """
 
     stored: Mapping[fx.Node, fx.Node] = field(default_factory=dict)
     reuse: Mapping[fx.Node, tuple[fx.Node, int]] = field(default_factory=dict)
     marks: Mapping[fx.Node, Mark] = field(default_factory=dict)
+    keeps: bool = True
 
     def __call__(self, node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
         """All candidates of a node, those first that keep the fewest bytes live."""
@@ -95,12 +96,19 @@ class Offers:
             yield from (candidate for _, candidate in plain if operands_taken(candidate) == mark)
             return
         yield from _as_view(node, liveness)
-        yield from _into_inputs(node, liveness)
+        yield from _where_stored(node, node, (aten.copy_.default,), liveness)
         yield from (candidate for kept, candidate in plain if not kept)
-        yield from _into_part(node, self.stored.get(node, node), liveness)
-        yield from (candidate for kept, candidate in plain if kept)
+        yield from _where_stored(node, self.stored.get(node, node), _STORES, liveness)
+        yield from (candidate for kept, candidate in plain if kept and self._is_worth(kept, node))
+        yield from _over_another_dtype(node, liveness)
         if node in self.reuse:
             yield from _into_storage(node, *self.reuse[node], liveness)
+
+    def _is_worth(self, kept: int, node: fx.Node) -> bool:
+        own = sum(
+            hinted(value.untyped_storage().nbytes()) for value in tensors_in(node.meta["val"])
+        )
+        return self.keeps or kept <= own
 
 
 def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[tuple[int, Candidate]]:
@@ -152,7 +160,11 @@ def operands_of(node: fx.Node) -> list[fx.Node]:
 
 
 def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """The view that a view-copy op copies, or one of the views that it copies to a list."""
+    """What a clone copies; the view that a view-copy op copies, or one of those of a list."""
+    if node.target is aten.clone.default and is_plain_copy(node) and not _is_base(node, liveness):
+        (source,) = node.all_input_nodes
+        slots = (Slot(node, node.meta["val"], source, source.meta["val"]),)
+        yield Candidate(node, How.SHOWN, node.target, node.args, node.kwargs, slots, liveness)
     is_picked = node.target is operator.getitem
     copied = node.args[0] if is_picked else node
     assert isinstance(copied, fx.Node)
@@ -168,44 +180,72 @@ def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     yield Candidate(node, How.SHOWN, op, node.args, node.kwargs, slots, liveness)
 
 
-# --- into an input --------------------------------------------------------------------------------
+def _is_base(node: fx.Node, liveness: Liveness) -> bool:
+    """True if a result, or a view of it, is stored into: then it needs memory of its own."""
+    values = [node, *(user for user in node.users if user in liveness.views)]
+    return any(
+        user.target in _STORES and user.args[0] is value for value in values for user in value.users
+    )
 
 
-def _into_inputs(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """The inputs that the epilogue copies the result of a call to, if `candidates` has them not."""
-    if not can_be_elsewhere(node) or is_pointwise(node.target):  # type: ignore[arg-type]
-        return
-    for copy in node.users:
-        if copy.target is aten.copy_.default and copy.args[1] is node:
-            destination = copy.args[0]
-            assert isinstance(destination, fx.Node)
-            if liveness.position[destination] < liveness.position[node]:
-                yield _into(node, destination, liveness)
+# --- where it is stored later ---------------------------------------------------------------------
 
 
-# --- into a part of a base ------------------------------------------------------------------------
+_STORES = (*SCATTERS, aten.copy.default)
 
 
-def _into_part(node: fx.Node, part: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """Where a later scatter stores `part`, which is on the storage of the result."""
+def _where_stored(
+    node: fx.Node, part: fx.Node, stores: tuple[Any, ...], liveness: Liveness
+) -> Iterator[Candidate]:
+    """Where a later call of these stores `part`, which is on the storage of the result."""
     if not can_be_elsewhere(node):
         return
-    for scatter in part.users:
-        if scatter.target not in SCATTERS or scatter.args[1] is not part:
+    for store in part.users:
+        if store.target not in stores or store.args[1] is not part:
             continue
-        op, (base, *args) = stores_through(scatter)
-        # The scatters before it store into the same buffer.
-        while base.target in SCATTERS and liveness.position[base] >= liveness.position[node]:
-            base = base.args[0]
-        # The base, and symbols among the arguments, are there before the result is.
-        if any(
-            liveness.position[given] >= liveness.position[node] for given in nodes_in((base, args))
-        ):
-            continue
-        stored = _view_before(node, op, (base, *args), liveness)
-        destination = _as_result(node, part, stored, liveness)
+        destination = _stored_to(store, node, liveness)
+        if destination is not None:
+            destination = _as_result(node, part, destination, liveness)
         if destination is not None:
             yield _into(node, destination, liveness)
+
+
+def _stored_to(store: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node | None:
+    """What a call stores to, made before a node; None if it cannot be."""
+    op: OpOverload | None = None
+    base, args = store.args[0], list[Any]()
+    if store.target in SCATTERS:
+        op, (base, *args) = stores_through(store)
+    assert isinstance(base, fx.Node)
+    # The stores before it are into the same buffer.
+    while base.target in _STORES and liveness.position[base] >= liveness.position[node]:
+        base = base.args[0]
+        assert isinstance(base, fx.Node)
+    # The base, and symbols among the arguments, are there before the result is.
+    made = _made_before(base, node, liveness)
+    if made is None or any(
+        liveness.position[given] >= liveness.position[node] for given in nodes_in(args)
+    ):
+        return None
+    return made if op is None else _view_before(node, op, (made, *args), liveness)
+
+
+def _made_before(value: fx.Node, node: fx.Node, liveness: Liveness) -> fx.Node | None:
+    """A value, or the same view of what is there before a node; None if it is made later."""
+    # What is made just before the node has its position.
+    if value is not node and liveness.position[value] <= liveness.position[node]:
+        return value
+    if value.target is aten.empty_strided.default:
+        node.prepend(value)
+        liveness.position[value] = liveness.position[node]
+        return value
+    if value not in liveness.views or len(nodes_in((value.args, value.kwargs))) > 1:
+        return None
+    operand, *args = value.args
+    made = _made_before(operand, node, liveness) if isinstance(operand, fx.Node) else None
+    if made is None:
+        return None
+    return _view_before(node, value.target, (made, *args), liveness, value.kwargs)
 
 
 def _as_result(node: fx.Node, part: fx.Node, stored: fx.Node, liveness: Liveness) -> fx.Node | None:
@@ -251,6 +291,21 @@ def _view_before(
     liveness.views.add(view)
     liveness.position[view] = liveness.position[node]
     return view
+
+
+# --- over an operand of another dtype -------------------------------------------------------------
+
+
+def _over_another_dtype(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The operands whose elements have as many bytes as those of the result."""
+    value = node.meta["val"]
+    for operand in node.all_input_nodes if can_be_elsewhere(node) else ():
+        tensor = operand.meta["val"]
+        if not isinstance(tensor, torch.Tensor) or tensor.dtype == value.dtype:
+            continue
+        if tensor.itemsize == value.itemsize and tensor.shape == value.shape:
+            seen = _view_before(node, aten.view.dtype, (operand, value.dtype), liveness)
+            yield _into(node, seen, liveness)
 
 
 # --- into a storage that is free ------------------------------------------------------------------

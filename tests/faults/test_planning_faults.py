@@ -97,6 +97,25 @@ KILLED_ON = {
         (4,),
         (8,),
     ),
+    "reads of views are forgotten": (
+        """
+        v0 = aten.neg.default(x0)
+        v1 = aten.t.default(v0)
+        v2 = aten.sum.dim_IntList(v1, [0])
+        return (v2,)
+        """,
+        (2, 2),
+    ),
+    "random results are not drawn": (
+        """
+        v0 = aten.bernoulli.default(x0)
+        v1 = aten.new_ones.default(v0, [4])
+        v2 = aten.rand_like.default(x0)
+        v3 = aten.add.Tensor(v2, v1)
+        return (v3,)
+        """,
+        (4,),
+    ),
     "planned without no overlapping operand": (
         """
         v0 = aten.neg.default(x0)
@@ -110,21 +129,25 @@ KILLED_ON = {
     "planned without not an input": (
         """
         v0 = aten.neg.default(x1)
-        v1 = aten.diagonal_scatter.default(x0, v0)
-        return (v1,)
+        v1 = aten.repeat.default(x1, [40])
+        v2 = aten.sum.default(v1)
+        v3 = aten.slice_scatter.default(x0, v0, 0, 0, 2)
+        return v2, v3
         """,
-        (2, 2),
+        (16,),
         (2,),
     ),
     "planned without no later use": (
         """
         v0 = aten.neg.default(x0)
         v1 = aten.neg.default(x1)
-        v2 = aten.diagonal_scatter.default(v0, v1)
-        v3 = aten.add.Tensor(v0, 1)
-        return v2, v3
+        v2 = aten.repeat.default(x1, [40])
+        v3 = aten.sum.default(v2)
+        v4 = aten.slice_scatter.default(v0, v1, 0, 0, 2)
+        v5 = aten.add.Tensor(v0, 1)
+        return v3, v4, v5
         """,
-        (2, 2),
+        (16,),
         (2,),
     ),
     "planned without dead before epilogue": (

@@ -310,7 +310,8 @@ def test_2c_a_scatter_reads_its_base_where_the_base_was_written(reinplaced, vect
         shifted = -y[1:]  # into y: its elements 0 and 1 are elements 1 and 2 of y
         first = -shifted[:1]  # not over what the scatter reads
         second = -shifted[1:2]  # but over what it does not
-        return torch.slice_scatter(shifted, part, 0, 1, 2), first.sum(), second.sum()
+        stored = torch.slice_scatter(shifted, part, 0, 1, 2)  # a copy of the storage of y
+        return stored.sum(), first.sum(), second.sum()
 
     done = reinplaced(program, vector, torch.ones(1))
     assert done.how["neg_1"] is How.IN_PLACE

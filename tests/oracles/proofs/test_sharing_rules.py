@@ -157,3 +157,61 @@ def test_the_dead_half_of_a_storage_holds_results():
 def test_symbolic_sizes_are_refused():
     with pytest.raises(ValueError, match="fixed sizes"):
         problem_of(graph_of(lambda x, y: x + y, "symbolic"))
+
+
+def test_a_part_that_is_read_after_its_scatter_keeps_its_bytes():
+    def program(x, y):
+        a = x + 1
+        base = aten.slice_scatter(y, a[:2], 0, 0, 2)
+        return base.sum() + a.cos().sum()
+
+    assert peaks(program)[1] == 132
+
+
+def test_a_scatter_is_in_its_base_though_that_is_read_later_elsewhere():
+    def program(x, y):
+        base = x + 1
+        row = base[0] * 2
+        changed = aten.select_scatter(base, row, 0, 0)
+        return changed.sum() + base[1:].sum()
+
+    assert peaks(program)[1] == 68
+
+
+def test_a_call_whose_result_nobody_reads_need_not_run():
+    def program(x, y):
+        a = (x + 1) @ y
+        return a.new_ones(2)
+
+    assert peaks(program) == (72, 72)
+
+
+def test_a_copy_of_an_input_keeps_the_input_from_being_overwritten():
+    def program(x, y):
+        old = x[1:].clone()
+        changed = aten.slice_scatter(x, old.cos() + old.sum(), 0, 0, 3)
+        x.copy_(changed)
+
+    assert peaks(program)[1] >= 48
+
+
+def test_a_call_on_lists_writes_over_all_operands_or_none():
+    def program(x, y):
+        a, b = x + 1, y + 1
+        c, d = torch._foreach_neg([a, b])
+        return c + d + b
+
+    assert peaks(program)[1] == 256
+
+
+def test_a_cast_that_a_kernel_makes_in_memory_of_its_own_saves_nothing():
+    assert peaks(lambda x, y: (x > 1).to(torch.float64)) == (144, 144)
+
+
+def test_what_a_custom_operator_sees_is_not_in_a_larger_storage():
+    def program(x, y):
+        a = x + 1
+        seen = torch.ops.aliasproof.location(a)
+        return torch.cat([a, y * 2]), seen
+
+    assert peaks(program)[1] == 128 + 64 + 16

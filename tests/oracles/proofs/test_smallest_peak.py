@@ -6,6 +6,7 @@ from itertools import combinations, product
 import pytest
 
 from aliasproof.oracles.proofs.memory_problem import (
+    Content,
     Pair,
     Problem,
     Sharing,
@@ -16,13 +17,33 @@ from aliasproof.oracles.proofs.memory_problem import (
 )
 from aliasproof.oracles.proofs.smallest_peak import smallest_peak
 
-OVER, PART, COPY, CAST = Sharing.OVER, Sharing.PART, Sharing.COPY, Sharing.CAST
+OVER, CAST = Sharing.OVER, Sharing.CAST
 
 
 def value(nbytes, born, dies, **options):
     """A value that is read as a whole at its last use."""
     read = options.pop("read_until", ((dies, nbytes),))
     return Value("v", nbytes, nbytes, born, dies, read, **options)
+
+
+def contents(values, *same):
+    """The bytes of values. In each of `same`, the first value has the bytes of the others, too."""
+    found = []
+    left = {at: each.read_until for at, each in enumerate(values)}
+    for whole, *parts in same:
+        ((until, count),) = left[whole]
+        for part in parts:
+            ((own, nbytes),) = left.pop(part)
+            found.append(Content(((part, own), (whole, until)), nbytes))
+            count -= nbytes
+        left[whole] = ((until, count),)
+    found += [
+        Content(((at, until),), count)
+        for at, reads in left.items()
+        for until, count in reads
+        if count
+    ]
+    return tuple(found)
 
 
 # --- by hand --------------------------------------------------------------------------------------
@@ -47,17 +68,17 @@ def test_an_operand_is_overwritten_by_one_result_alone():
 
 def test_parts_are_computed_in_their_concatenation():
     values = value(8, 0, 2), value(8, 1, 2), value(16, 2, 3)
-    pairs = Pair(PART, 0, 2), Pair(PART, 1, 2)
-    assert smallest_peak(Problem(values, pairs=pairs)) == 16
-    assert smallest_peak(Problem(values, pairs=pairs[:1])) == 24  # the other part is beside it
+    assert smallest_peak(Problem(values, contents=contents(values, (2, 0, 1)))) == 16
+    # The other part is beside it.
+    assert smallest_peak(Problem(values, contents=contents(values, (2, 0)))) == 24
 
 
 def test_a_part_that_is_made_early_is_not_worth_its_concatenation():
-    pairs = (Pair(PART, 0, 2),)
     early = value(1, 0, 3), value(50, 1, 2), value(64, 3, 4)
-    assert smallest_peak(Problem(early, pairs=pairs)) == 64  # what is in between finds room there
+    # What is in between finds room there.
+    assert smallest_peak(Problem(early, contents=contents(early, (2, 0)))) == 64
     crowded = value(1, 0, 3), value(65, 1, 2), value(64, 3, 4)
-    assert smallest_peak(Problem(crowded, pairs=pairs)) == 66
+    assert smallest_peak(Problem(crowded, contents=contents(crowded, (2, 0)))) == 66
 
 
 def test_a_returned_value_gets_no_larger_storage_and_no_company():
@@ -65,9 +86,43 @@ def test_a_returned_value_gets_no_larger_storage_and_no_company():
     over = Pair(OVER, 1, 0, 4)
     assert smallest_peak(Problem((value(8, 0, 1), small), pairs=(over,))) == 12
     returned = value(8, 0, 9, returned=True), value(8, 1, 9, returned=True)
-    assert smallest_peak(Problem(returned, pairs=(Pair(COPY, 1, 0, 8),))) == 16
+    assert smallest_peak(Problem(returned, contents=contents(returned, (0, 1)))) == 16
     kept = value(8, 0, 9, returned=True), value(8, 1, 9)
-    assert smallest_peak(Problem(kept, pairs=(Pair(COPY, 1, 0, 8),))) == 8
+    assert smallest_peak(Problem(kept, contents=contents(kept, (0, 1)))) == 8
+
+
+def test_a_part_that_lives_on_needs_its_bytes_though_its_concatenation_does_not():
+    values = value(8, 0, 5), value(8, 1, 2, read_until=((-1, 8),)), value(8, 3, 4)
+    same = Content(((0, 5), (1, -1)), 8), Content(((2, 4),), 8)
+    assert smallest_peak(Problem(values, contents=same)) == 16
+
+
+def test_what_another_value_has_too_is_not_overwritten_for_nothing():
+    values = value(8, 0, 1), value(8, 0, 3), value(8, 1, 3)
+    same = Content(((0, 1), (1, 3)), 8), Content(((2, 3),), 8)
+    over = Pair(OVER, 2, 0, 8, held=((8, (1,)),))
+    assert smallest_peak(Problem(values, pairs=(over,), contents=same)) == 16
+
+
+def test_a_value_that_has_contents_twice_needs_them_twice():
+    values = value(8, 0, 1), value(16, 1, 2)
+    same = (Content(((0, 1), (1, 2), (1, 2)), 8),)
+    assert smallest_peak(Problem(values, contents=same)) == 16
+
+
+def test_what_an_operator_of_another_library_sees_is_in_a_storage_of_its_size():
+    values = value(4, 0, 2), value(8, 2, 3)
+    assert smallest_peak(Problem(values, contents=contents(values, (1, 0)))) == 8
+    shown = value(4, 0, 2, shown=True), value(8, 2, 3)
+    assert smallest_peak(Problem(shown, contents=contents(shown, (1, 0)))) == 12
+
+
+def test_a_copy_of_an_input_is_its_bytes_until_they_are_written():
+    space = Space("x", ((2, 3, 8),))
+    copied = value(8, 0, 2), value(8, 2, 3)
+    same = Content(((0, 2),), 8, source=(0, 2)), Content(((1, 3),), 8)
+    # The copy is the input itself, so the other value is beside it.
+    assert smallest_peak(Problem(copied, (space,), contents=same)) == 8
 
 
 def test_an_input_that_is_overwritten_later_holds_results_before():
@@ -112,7 +167,7 @@ def peak_of(problem, homes, used):
     """The peak of one plan; None if it is none."""
     values = problem.values
     kinds = [(pair.sharing, pair.value) for pair in used]
-    if len(set(kinds)) < len(kinds) or overwrites_what_is_needed(problem, used):
+    if len(set(kinds)) < len(kinds) or len({pair.other for pair in used}) < len(used):
         return None
     if any(homes[pair.value] != homes[pair.other] for pair in used):
         return None
@@ -137,51 +192,55 @@ def peak_of(problem, homes, used):
 
 def content(problem, homes, used, home, time):
     """The bytes that the values in one storage need at a time."""
-    hidden = {p.value for p in used if p.sharing is PART and problem.hides(p, time)}
-    needs = sum(
-        each.live(time)
-        for at, each in enumerate(problem.values)
-        if homes[at] == home and each.born <= time <= each.dies and at not in hidden
-    )
-    return needs - sum(
-        pair.nbytes
-        for pair in used
-        if pair.sharing is OVER
-        and homes[pair.value] == home
-        and problem.values[pair.value].born == time
-    )
-
-
-def overwrites_what_is_needed(problem, used):
-    """True if two results are over one operand, or one is over bytes that a part still needs."""
-    overs = [pair for pair in used if pair.sharing is OVER]
-    if len({over.other for over in overs}) < len(overs):
-        return True
-    for over, part in product(overs, [pair for pair in used if pair.sharing is PART]):
-        born = problem.values[over.value].born
-        if over.other == part.value and problem.hidden_until(part) > born:
-            return True
-        if over.other == part.other and problem.values[part.value].dies > born:
-            return True
-    return False
+    needs = 0
+    for each in problem.contents:
+        live = [
+            at
+            for at, until in each.readers
+            if homes[at] == home
+            and problem.values[at].born <= time
+            and (time <= until or time == problem.values[at].born)
+        ]
+        needs += each.nbytes * bool(live)
+    for pair in used:
+        if homes[pair.value] == home and problem.values[pair.value].born == time:
+            held = sum(
+                count for count, others in pair.held if any(homes[at] == home for at in others)
+            )
+            needs -= pair.nbytes - held
+    return needs
 
 
 def drawn_problem(seed):
-    """Four values, some of which die in the call of a later one, or are parts of it."""
+    """Four values: some die in the call of a later one, some are parts of the next one."""
     draw = random.Random(seed)
-    values, pairs = [], []
+    values, pairs, same = [], [], []
     for born in range(4):
         nbytes, dies = draw.randint(1, 9), draw.randint(born, 4)
         first = draw.randint(0, nbytes)
         reads = ((draw.randint(born, dies), first), (dies, nbytes - first))
         values.append(value(nbytes, born, dies, read_until=reads, returned=draw.random() < 0.2))
+        part = born - 1
+        if born and values[part].dies >= born and draw.random() < 0.5:
+            # The first bytes of the two are the same, as many as both have that are read alike.
+            count = min(values[part].read_until[1][1], first)
+            same.append((part, born, count))
         for at, other in enumerate(values[:-1]):
-            if other.dies == born and draw.random() < 0.7:
-                dying = other.dying(born)
-                pairs.append(Pair(OVER, born, at, min(dying, nbytes)))
-            elif other.dies >= born and other.nbytes < nbytes and draw.random() < 0.7:
-                pairs.append(Pair(PART, at, born))
-    return Problem(tuple(values), pairs=tuple(pairs))
+            taken = any(each[:2] == (at, born) for each in same)
+            if other.dies == born and not taken and draw.random() < 0.7:
+                pairs.append((born, at, min(other.dying(born), nbytes)))
+    left = [list(each.read_until) for each in values]
+    found = []
+    for part, whole, count in same:
+        (until, n), (own, m) = left[whole][0], left[part][1]
+        count = min(count, n, m)
+        left[whole][0], left[part][1] = (until, n - count), (own, m - count)
+        found.append(Content(((part, own), (whole, until)), count))
+    found += [
+        Content(((at, until),), count) for at, reads in enumerate(left) for until, count in reads
+    ]
+    overs = tuple(Pair(OVER, *pair) for pair in pairs)
+    return Problem(tuple(values), pairs=overs, contents=tuple(found))
 
 
 @pytest.mark.parametrize("seed", range(40))

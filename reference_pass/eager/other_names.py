@@ -1,0 +1,123 @@
+"""Calls that are another call in eager: `less` is `lt`, and `add` of a number that of a tensor.
+
+What is known of the other operator is then known of the call: that it computes element by element,
+and that its `out=` form writes what it computes where it is told to. The `out=` of `add.Scalar` is
+generated: it computes a new tensor, and copies it.
+"""
+
+from __future__ import annotations
+
+import functools
+import numbers
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aliasproof.reference_pass.calls.nested import on_values, tensors_in
+from aliasproof.reference_pass.calls.operator_forms import (
+    bind,
+    facts,
+    is_pointwise,
+    out_form,
+    unbind,
+)
+from aliasproof.reference_pass.calls.storages import value_of
+
+
+def replace_names(graph: fx.Graph) -> None:
+    """Let each call of a functional graph be the one call that it makes in eager.
+
+    The metadata of the graph are true. The caller has entered `on_fakes`.
+    """
+    for node in graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, OpOverload):
+            call = _only_call(node) if _is_composite(node.target) else None
+            if call is not None:
+                node.target, node.args, node.kwargs = call
+            node.target, node.args, node.kwargs = _of_tensors(node)
+
+
+def _of_tensors(node: fx.Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The call of a node, with the overload that takes a tensor for a number."""
+    op, given = node.target, bind(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
+    form = _tensor_overload(op)
+    # A symbol is a node. Where a tensor is asked for, eager wraps a number.
+    if form is None or not isinstance(given.get("other"), numbers.Number):
+        return node.target, node.args, node.kwargs
+    return form, *unbind(form, given)
+
+
+@functools.cache
+def _tensor_overload(op: OpOverload) -> OpOverload | None:
+    """`add.Tensor` of `add.Scalar`, if only that has an `out=` kernel; else None."""
+    form = getattr(op.overloadpacket, "Tensor", None)
+    if op._overloadname != "Scalar" or not is_pointwise(op) or not isinstance(form, OpOverload):
+        return None
+    if not torch._C._should_allow_numbers_as_tensors(op.overloadpacket.__name__):
+        return None
+    own, other = out_form(op), out_form(form)
+    if (
+        other is None
+        or torch.Tag.generated in other.tags
+        or set(facts(op).names) != set(facts(form).names)
+    ):
+        return None
+    return form if own is None or torch.Tag.generated in own.tags else None
+
+
+# --- composite operators --------------------------------------------------------------------------
+
+
+@functools.cache
+def _is_composite(op: OpOverload) -> bool:
+    """True for an operator of torch that calls others, and returns a new tensor."""
+    returns, name = op._schema.returns, op.name()
+    return (
+        op.namespace == "aten"
+        and torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+        and not any(argument.alias_info for argument in (*op._schema.arguments, *returns))
+        and len(returns) == 1
+        and not facts(op).random
+    )
+
+
+class _CallsMade(TorchDispatchMode):
+    """Notes each call that is made, with its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[OpOverload, tuple[Any, ...], dict[str, Any], Any]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.made.append((func, args, kwargs or {}, result))
+        return result
+
+
+def _only_call(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]] | None:
+    """The call that a composite operator makes; None if it makes several, or changes operands."""
+    args, kwargs = on_values((node.args, node.kwargs), value_of)
+    try:
+        with _CallsMade() as calls:
+            returned = node.target(*args, **kwargs)  # type: ignore[operator]
+    except RuntimeError:
+        return None  # it reads data, which fakes do not have
+    if len(calls.made) != 1:
+        return None
+    op, args, kwargs, result = calls.made[0]
+    nodes = {id(operand.meta["val"]): operand for operand in node.all_input_nodes}
+    leaves = tensors_in((args, kwargs))
+    form = out_form(op) if op.namespace == "aten" else None
+    # A name with fewer forms would be a loss.
+    is_kernel = form is not None and torch.Tag.generated not in form.tags
+    if not is_kernel or returned is not result or any(id(leaf) not in nodes for leaf in leaves):
+        return None
+    args, kwargs = fx.node.map_aggregate((args, kwargs), lambda leaf: nodes.get(id(leaf), leaf))
+    if any(isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in (*args,)):
+        return None
+    return op, tuple(args), dict(kwargs)

@@ -1,0 +1,77 @@
+"""Results whose contents nobody reads: any memory is as good.
+
+    y = cat([zeros, b])                         y = empty
+    z = slice_scatter(y, c, ...)  # all of it   z = slice_scatter(y, c, ...)
+
+Such a result is used for its sizes alone, or is the base of scatters that store over all that is
+read of it. What only it is computed from is dead code then.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.operator_forms import aten, facts, writes
+from aliasproof.reference_pass.functionalize import has_effect
+from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.regions import Region
+from aliasproof.reference_pass.semantics import Semantics
+from aliasproof.reference_pass.views import SCATTERS
+
+
+def forget_unread(graph: fx.Graph, semantics: Semantics) -> None:
+    """Put other memory in the place of each result of fixed size that nobody reads.
+
+    The graph is functional, and its metadata are true. The caller has entered `on_fakes`.
+    """
+    while _forget(graph, semantics):  # once more: its operands may be unread now
+        graph.eliminate_dead_code(has_effect)
+
+
+def _forget(graph: fx.Graph, semantics: Semantics) -> bool:
+    liveness, emit = Liveness(graph, semantics), Emitter(graph, semantics)
+    unread = [node for node in graph.nodes if _is_unread(node, liveness)]
+    for node in unread:
+        value, name = node.meta["val"], node.name
+        first = min(node.users, key=liveness.position.__getitem__)
+        with graph.inserting_before(first):
+            memory = _other_memory(node, emit)
+        liveness.position.setdefault(memory, liveness.position[first])
+        liveness.replace(node, memory, value)
+        graph.erase_node(node)
+        if memory.target is aten.empty_strided.default:
+            memory._rename(name)
+    return bool(unread)
+
+
+def _other_memory(node: fx.Node, emit: Emitter) -> fx.Node:
+    """That of its base, for a scatter: it may be there already. Else uninitialised memory."""
+    value, base = node.meta["val"], node.args[0] if node.args else None
+    if node.target in SCATTERS and isinstance(base, fx.Node) and _layout(base) == _layout(node):
+        return base
+    like = {"dtype": value.dtype, "device": value.device}
+    return emit.call(aten.empty_strided.default, list(value.shape), list(value.stride()), **like)
+
+
+def _is_unread(node: fx.Node, liveness: Liveness) -> bool:
+    op, value = node.target, node.meta.get("val")
+    if not isinstance(op, OpOverload) or not isinstance(value, torch.Tensor) or not node.users:
+        return False
+    if op.namespace != "aten" or writes(op) or facts(op).random or node in liveness.views:
+        return False
+    is_new = op is not aten.empty_strided.default and value.storage_offset() == 0
+    is_new = is_new and not value.is_conj() and not value.is_neg()
+    if not is_new or not all(isinstance(size, int) for size in _layout(node)):
+        return False
+    # A caller sees the memory of a result, too. What only overwrites it reads nothing.
+    reads = liveness.later_reads(value, Region.of(value), liveness.position[node])
+    return not liveness.escapes(value) and all(read.overwrites for _, read in reads)
+
+
+def _layout(node: fx.Node) -> tuple[object, ...]:
+    value = node.meta["val"]
+    place = value.storage_offset(), value.untyped_storage().nbytes()
+    return (*value.shape, *value.stride(), *place, value.is_conj(), value.is_neg())
