@@ -12,8 +12,7 @@ how many the line "first wrong after" has *named* the pass. Below, a line for ea
 wrong or not judged, and for each wrong pass that is missed.
 
 Of these, `torch.compile` refuses `autograd.gradient_penalty` and `physics_residual`, as documented
-(double backward). Not flagged are what is planted in `language_models.filter_logits` (an element is
-compared with itself, and both round), nor a second write that `modules.bounded_embedding` skips.
+(double backward).
 """
 
 from benchmarks.people.people_table import measure
