@@ -27,9 +27,10 @@ _OF_TORCH = _words("""
     higher_order imag inference_mode init int int32 int64 is_contiguous is_grad_enabled is_leaf
     item jvp mH mT mark_dirty mark_non_differentiable named_parameters nbytes ndim nn no_grad
     numel numpy ops optim parameters real register_buffer register_forward_hook register_hook
-    register_parameter remove requires_grad requires_grad_ retain_grad save_for_backward saved_tensors
-    scan set_grad_enabled set_materialize_grads shape size step storage_offset stride strides
-    swap_tensors tolist train training type untyped_storage utils vmap while_loop zero_grad
+    register_parameter remove requires_grad requires_grad_ retain_grad save_for_backward
+    saved_tensors scan set_grad_enabled set_materialize_grads shape size step storage_offset
+    stride strides swap_tensors tolist train training type untyped_storage utils vmap while_loop
+    zero_grad
 """)
 _OF_CONTAINERS = _words("""
     append clear extend get insert items keys pop setdefault update values
