@@ -71,6 +71,9 @@ def examine_python(program: PythonProgram, target: str) -> PythonExamination:
     """
     expected, trace = run_in_eager(program)
     found = PythonExamination(target)
+    # The reference may be right where a layer below it is wrong.
+    if target == REFERENCE and not _compare(program, target, expected, trace).violations:
+        return found
     for layer in layers(target):
         found = _compare(program, layer, expected, trace)
         if found.violations:
@@ -85,9 +88,11 @@ def examine_python(program: PythonProgram, target: str) -> PythonExamination:
 
 def layers(target: str) -> list[str]:
     """The target and those that it builds on, in their order."""
+    names = list(BACKENDS)
+    if target == REFERENCE:
+        return [*names[: names.index("inductor")], target]
     if target not in BACKENDS:
         return [target]
-    names = list(BACKENDS)
     return names[: names.index(target) + 1]
 
 

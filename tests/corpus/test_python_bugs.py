@@ -33,3 +33,15 @@ def test_a_bug_names_its_words_and_has_a_short_program(bug: PythonBug) -> None:
     assert bug.needs
     assert bug.needs <= words(bug.program)
     assert bug.program.lines <= 20
+
+
+def test_what_the_reference_inherits_is_a_violation_of_the_layer_below_it() -> None:
+    (bug,) = (bug for bug in python_bugs() if bug.identifier == "output_by_output")
+    cause = examine_python(bug.program, "reference").cause
+    assert cause is not None
+    assert cause.target == "aot-eager"
+
+
+def test_what_the_reference_does_right_is_no_violation() -> None:
+    (bug,) = (bug for bug in python_bugs() if bug.identifier == "gradient_into_written_leaf")
+    assert examine_python(bug.program, "reference").main is None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aliasproof.corpus.python_bugs import PythonBug
+from aliasproof.programs import python_names
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram
 
@@ -20,6 +21,8 @@ FORMAT = 1
 _COMMON = frozenset(
     ["torch", "ones", "arange", "tensor", "zeros", "reshape", "locals", "program", "calls"]
 )
+# Of expressions, those that a cause may depend on.
+_KINDS = (ast.stmt, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,9 @@ class PythonFinding:
 
 
 def words(program: PythonProgram) -> frozenset[str]:
-    """What a program is made of: names of operators and attributes, kinds of statements."""
+    """What a program is made of: names of operators, attributes and builtins, kinds of syntax."""
     nodes = list(ast.walk(ast.parse(program.source)))
-    statements = {type(node).__name__ for node in nodes if isinstance(node, ast.stmt)}
+    kinds = {type(node).__name__ for node in nodes if isinstance(node, _KINDS)}
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    return frozenset(statements | attributes) - _COMMON
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return frozenset(kinds | attributes | (names & python_names.BUILTINS)) - _COMMON
