@@ -119,7 +119,7 @@ class Found:
 
     `used` are the identities of tensors in the surroundings. `hidden` are other tensors that the
     function neither got nor made, by identity. `error` is what it raised, and `left_gradients` says
-    that it left a gradient in a leaf.
+    that it left a gradient in a leaf, or used one that was there.
     """
 
     used: frozenset[int]
@@ -150,6 +150,8 @@ def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
         parameters = with_gradients([tensor for _, tensor in originals.values()], copies)
         copies = [parameters.get(index, tensor) for index, tensor in enumerate(copies)]
     work = _Search({id(copy): key for key, copy in zip(originals, copies, strict=True)})
+    if gradients:
+        work.give_gradients([tensor for _, tensor in originals.values()], copies)
     for (_, original), copy in zip(originals.values(), copies, strict=True):
         work.storages[original.untyped_storage()._cdata] = copy.untyped_storage()
     error = None
@@ -163,7 +165,11 @@ def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
     # Whatever the user's function raises: the run that is observed later reports it.
     except Exception as raised:  # noqa: BLE001 - see above
         error = raised
-    left = any(copy.grad is not None for copy in copies if copy.is_leaf)
+    left = any(
+        copy.grad is not None and (work.used_gradients or id(copy.grad) not in work.gradients)
+        for copy in copies
+        if copy.is_leaf
+    )
     return Found(frozenset(work.used), work.hidden, error, left)
 
 
@@ -190,10 +196,24 @@ class _Search:
     made: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)
     storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    gradients: set[int] = field(default_factory=set)
+    used_gradients: bool = False
+
+    def give_gradients(
+        self, originals: Sequence[torch.Tensor], copies: Sequence[torch.Tensor]
+    ) -> None:
+        """Let the copies have the gradients that are there before the run."""
+        for original, copy in zip(originals, copies, strict=True):
+            if original.is_leaf and copy.is_leaf and original.grad is not None:
+                copy.grad = original.grad.detach().clone()
+                self.gradients.add(id(copy.grad))
 
     def replacement(self, tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) in self.copies:
             self.used.add(self.copies[id(tensor)])
+            return tensor
+        if id(tensor) in self.gradients:
+            self.used_gradients = True
             return tensor
         if tensor in self.made:
             return tensor

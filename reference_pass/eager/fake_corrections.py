@@ -288,10 +288,9 @@ def _clone(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.
 _BY_UNUSED_STRIDES = _ByARun(fill=1, unused_alone=True)
 
 CORRECTIONS: dict[object, Correction] = {
-    # Contiguous in eager, to the last stride. On fakes the stride of a dimension of size one may
-    # differ, and a view as another dtype depends on it. `normal` keeps the order of the strides of
-    # its operands.
-    **dict.fromkeys((aten.masked_fill.Tensor, aten.normal.Tensor_Tensor), _contiguous),
+    # Contiguous in eager, to the last stride. On fakes it keeps the order of the strides of its
+    # operands.
+    aten.normal.Tensor_Tensor: _contiguous,
     # The CPU kernel computes both results in contiguous memory; fakes keep the order of strides.
     aten.log_sigmoid_forward.default: _contiguous_on_cpu,
     # In eager a clone that is filled. On fakes some are contiguous, and some keep gaps.
