@@ -201,9 +201,10 @@ def _arguments(sketch: Sketch, groups: set[str]) -> list[tuple[str, str]]:
         arguments.append(("box", name))
     if "state" in groups:
         sketch.module.append(_OBJECT.strip())
-        name = sketch.fresh("obj")
-        sketch.point.append(f"{name} = State({pick.one(names)})")
-        arguments.append(("obj", name))
+        for parameter in ("obj", "second")[: 1 + pick.chance(30)]:
+            name = sketch.fresh("obj")
+            sketch.point.append(f"{name} = State({pick.one(names)})")
+            arguments.append((parameter, name))
     if "modules" in groups:
         text = _MODULE.format(write=pick.one(_WRITES), result=pick.one(_RESULTS))
         sketch.module.append(text.strip())

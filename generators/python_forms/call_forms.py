@@ -32,6 +32,22 @@ def other_call(sketch: Sketch) -> None:
 
 
 @form("calls", place="calls")
+def one_object_twice(sketch: Sketch) -> None:
+    """One argument in place of another one of its type, which were two before."""
+    arguments, values = list(sketch.arguments), sketch.names.values
+    kinds = [type(values.get(it)) for it in arguments]
+    pairs = [
+        (index, other)
+        for index, kind in enumerate(kinds)
+        for other in range(index)
+        if kind is kinds[other] and kind is not type(None) and arguments[index] != arguments[other]
+    ]
+    index, other = sketch.pick.one(pairs)
+    arguments[index] = arguments[other]
+    sketch.add(_call(sketch, arguments))
+
+
+@form("calls", place="calls")
 def call_with_flag(sketch: Sketch) -> None:
     arguments = [str(int(it) + 1) if it.isdigit() else it for it in sketch.arguments]
     if arguments == sketch.arguments:

@@ -121,6 +121,13 @@ def while_loop(sketch: Sketch) -> None:
     sketch.add(f"{count} = 0", Block(f"while {count} < 2:", list(body)))
 
 
+@form("loops")
+def loop_in_reverse(sketch: Sketch) -> None:
+    """The items of a list from its end, which another name of the list may change."""
+    name, item = _of_type(sketch, list), sketch.fresh("it")
+    sketch.add(Block(f"for {item} in reversed({name}):", [f"{item}.add_(1)"]))
+
+
 # --- conditions -----------------------------------------------------------------------------------
 
 
@@ -145,7 +152,8 @@ def _true(sketch: Sketch) -> str:
     choices += [f"{name} is {other}" if tensor is second else f"{name} is not {other}"] * 2
     if tensor.dim():
         choices.append(f"{name}.shape[0] == {tensor.shape[0]}")
-    choices += [f"{name}.requires_grad" if tensor.requires_grad else f"not {name}.requires_grad"]
+    for fact in ("requires_grad", "is_leaf"):
+        choices.append(f"{name}.{fact}" if getattr(tensor, fact) else f"not {name}.{fact}")
     numbers = [key for key, it in sketch.names.values.items() if type(it) is int]
     choices += [f"{key} == {sketch.names.values[key]}" for key in numbers[:2]]
     return sketch.pick.one(choices)
@@ -158,6 +166,15 @@ def arithmetic_with_flag(sketch: Sketch) -> None:
     name = sketch.tensor(lambda it: it.dtype.is_floating_point)
     line = sketch.pick.one([f"{sketch.fresh()} = {name} * flag", f"{name}.add_(flag)"])
     sketch.add(line)
+
+
+@form("conditions")
+def greater_of_two(sketch: Sketch) -> None:
+    """Python's `max` returns one of the two objects."""
+    one = sketch.tensor(lambda it: it.numel() == 1 and not it.is_complex())
+    other = sketch.tensor(lambda it: it.numel() == 1 and not it.is_complex())
+    fresh, choice = sketch.fresh(), sketch.pick.one(["max", "min"])
+    sketch.add(f"{fresh} = {choice}({one}, {other})", f"{fresh}.add_(1)")
 
 
 @form("conditions")

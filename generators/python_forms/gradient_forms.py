@@ -56,6 +56,19 @@ class PartOf(torch.autograd.Function):
     def backward(ctx, grad):
         return grad.add_(1)
 """,
+    "Optional": """
+class Optional(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x + 1
+
+    @staticmethod
+    def backward(ctx, first, second):
+        if second is None:
+            return first
+        return second if first is None else first + second
+""",
     "Pair": """
 class Pair(torch.autograd.Function):
     @staticmethod

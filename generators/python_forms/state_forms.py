@@ -47,7 +47,7 @@ def counter(sketch: Sketch) -> None:
     sketch.add(f"{name}.total += 1", f"{fresh} = {tensor} * {name}.total")
 
 
-@form("state")
+@form("state", place=EVERYWHERE)
 def class_attribute(sketch: Sketch) -> None:
     name = sketch.pick.one(objects(sketch))
     value = sketch.tensor()
