@@ -12,9 +12,10 @@ how many the line "first wrong after" has *named* the pass. Below, a line for ea
 wrong or not judged, and for each wrong pass that is missed.
 
 Of these, `torch.compile` refuses `autograd.gradient_penalty` and `physics_residual`, as documented
-(double backward). `optimizers.sgd_with_schedule` is not judged: the gradients that its parameters
-have are not there in a run. Missed are what is planted in `relative_bias` and `t5_loss` (unknown:
-near a jump), and passes that change what is saved for a backward pass that nobody runs.
+(double backward). Nothing is planted in `selective_scan` and `mamba_logits`, whose plain run differs
+from eager where gradients are recorded. Missed are what is planted in `relative_bias` and `t5_loss`
+(unknown: near a jump), and swapped outputs of graphs that are compiled for training alone: without
+the variant *grad*, `check` detaches what requires gradients.
 """
 
 from benchmarks.people.people_table import measure

@@ -89,6 +89,8 @@ NOT_ASKED = {
     "autograd.gradient_penalty",
     "autograd.physics_residual",
     "language_models.relative_bias",
+    "language_models.selective_scan",
+    "modules.low_rank_linear",
 }
 MANY = 60  # functions; the benchmark has all, and the time of CI is short
 

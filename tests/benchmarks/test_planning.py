@@ -23,7 +23,8 @@ def test_the_smallest_peak_is_between_the_bound_and_the_plan(measured):
 
 def test_a_swap_needs_one_copy(measured):
     (plan,) = measured.graphs
-    assert plan.at_least == plan.footprints["plan_memory"].peak == 64 * 64 * 4
+    # The bound counts contents, and both are in the inputs: that they change places it cannot see.
+    assert plan.at_least <= plan.footprints["plan_memory"].peak == 64 * 64 * 4
     assert plan.footprints["plan_memory"].calls == 1
     # Its kernel reads both elements before it writes them.
     assert plan.footprints["Inductor"].calls == 0

@@ -42,7 +42,7 @@ PLAYED = {
         "copies beside a clone",
         "copy into input",
     ),
-    "same_location": ("overlapping slices",),
+    "same_location": ("cat of split",),
 }
 
 # The shards to try first. The comments say which program of the shard (of 50) shows it, and which
@@ -50,7 +50,7 @@ PLAYED = {
 SHOWN_IN: dict[str, tuple[int, ...]] = {
     "same_size_and_dtype": (0, 1),  # 23: metadata
     "same_stride": (1, 2),  # 16: metadata
-    "same_location": (1,),  # 29
+    "same_location": (1,),  # 21: values
     "no_self_overlap": (4, 18),  # 22: errors
     "not_repeated": (13, 15),  # 48: errors
     "no_overlapping_operand": (34, 35),  # 22: errors
