@@ -12,8 +12,8 @@ how many the line "first wrong after" has *named* the pass. Below, a line for ea
 wrong or not judged, and for each wrong pass that is missed.
 
 Of these, `torch.compile` refuses `autograd.gradient_penalty` and `physics_residual`, as documented
-(double backward). Nothing is planted in `selective_scan` and `mamba_logits`, whose plain run differs
-from eager where gradients are recorded. Missed are what is planted in `relative_bias` and `t5_loss`
+(double backward). Nothing is planted in `selective_scan` and `mamba_logits`: where gradients are
+recorded, their plain run differs from eager. Missed are what is planted in `relative_bias` and `t5_loss`
 (unknown: near a jump), and swapped outputs of graphs that are compiled for training alone: without
 the variant *grad*, `check` detaches what requires gradients.
 """
