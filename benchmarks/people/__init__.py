@@ -13,9 +13,9 @@ wrong or not judged, and for each wrong pass that is missed.
 
 Of these, `torch.compile` refuses `autograd.gradient_penalty` and `physics_residual`, as documented
 (double backward). Nothing is planted in `selective_scan` and `mamba_logits`: where gradients are
-recorded, their plain run differs from eager. Missed are what is planted in `relative_bias` and `t5_loss`
-(unknown: near a jump), and swapped outputs of graphs that are compiled for training alone: without
-the variant *grad*, `check` detaches what requires gradients.
+recorded, their plain run differs from eager. Missed are what is planted in `relative_bias` and
+`t5_loss` (unknown: near a jump), and swapped outputs of graphs that are compiled for training
+alone: without the variant *grad*, `check` detaches what requires gradients.
 """
 
 from benchmarks.people.people_table import measure
