@@ -21,7 +21,7 @@ import torch
 from aliasproof.generators.scene import NoChoice, Pick
 from aliasproof.programs.execution import seed_generators
 from aliasproof.programs.object_graph import leaves
-from aliasproof.programs.python_program import CALLS, COMPILED, PREFIX, PythonProgram, limited
+from aliasproof.programs.python_program import CALLS, COMPILED, PythonProgram, limited, running
 
 INDENT = "    "
 IMPORTS = ("import dataclasses", "import torch")
@@ -167,14 +167,20 @@ class Sketch:
         """The tensor that the expression is here."""
         return self.names.tensors[expression]
 
-    def add(self, *nodes: Node) -> None:
-        """Add statements at the point. Raises `NoChoice`, and adds none, if eager refuses them."""
-        before = len(self.point)
+    def add(self, *nodes: Node, definition: Node | None = None) -> None:
+        """Add statements at the point, and the function or class of the module that they need.
+
+        Raises `NoChoice`, and adds none, if eager refuses them.
+        """
+        before, module = len(self.point), list(self.module)
+        if definition is not None and definition not in self.module:
+            self.module.insert(0, definition)
         self.point += nodes
         try:
             self.look()
         except NoChoice:
             del self.point[before:]
+            self.module[:] = module
             raise
 
     @contextmanager
@@ -258,22 +264,16 @@ class Sketch:
         self.point.append("probe()")
         text = self.source()
         self.point.pop()
-        module = types.ModuleType(f"{PREFIX}sketch")
-        module.__dict__["probe"] = probe
-        sys.modules[module.__name__] = module  # dataclasses look it up
         seed_generators()
         try:
-            with eagerly():
-                exec(compile(text, "<sketch>", "exec"), module.__dict__)  # noqa: S102 - see above
-                module.__dict__[CALLS](module.__dict__[COMPILED])
+            with eagerly(), running(text, probe=probe) as module:
+                module[CALLS](module[COMPILED])
         except Reached:
-            self.names = self._names(frames[-1], module.__dict__)
+            self.names = self._names(frames[-1], frames[-1].f_globals)
         except Exception as error:
             raise NoChoice from error
         else:
             raise NoChoice  # no run comes here
-        finally:
-            del sys.modules[module.__name__]
 
     def _names(self, frame: types.FrameType, module: dict[str, Any]) -> Names:
         values: dict[str, Any] = {}

@@ -88,7 +88,7 @@ def _new_self_overlaps(ours: dict[str, Region], theirs: dict[str, Region]) -> It
             yield Difference(Promise.NO_NEW_ALIAS, shown)
 
 
-_MEMORY = """
+MEMORY = """
 def memory(t):
     \"\"\"The addresses of the bytes of a tensor.\"\"\"
     cells = torch.arange(t.untyped_storage().nbytes()).as_strided(t.shape, t.stride()).flatten()
@@ -100,7 +100,7 @@ def _sharing(*, expected: bool, actual: bool) -> StandaloneCheck:
     return StandaloneCheck(
         "whether FIRST and SECOND share bytes",
         "bool(memory(FIRST) & memory(SECOND))",
-        helper=_MEMORY,
+        helper=MEMORY,
         shows=shows_change(expected, actual),
     )
 
@@ -119,7 +119,7 @@ ORACLE = Oracle(
                 StandaloneCheck(
                     "whether two elements of FIRST share a byte",
                     "len(memory(FIRST)) < FIRST.numel() * FIRST.itemsize",
-                    helper=_MEMORY,
+                    helper=MEMORY,
                     shows=shows_change(False, True),
                 ),
             ),

@@ -66,27 +66,28 @@ class PythonProgram:
         """How many lines with statements it has."""
         return sum(bool(line.strip()) for line in self.source.splitlines())
 
-    @contextmanager
-    def world(self, **further: object) -> Iterator[dict[str, Any]]:
-        """The names that its text defines, made anew: nothing that an earlier run left is there.
-
-        `further` are names that it can use as well.
-        """
-        module = types.ModuleType(f"{PREFIX}{next(_NUMBERS)}")
-        module.__dict__.update(further)
-        sys.modules[module.__name__] = module  # dataclasses look it up
-        file = f"<{module.__name__}>"
-        linecache.cache[file] = (len(self.source), None, self.source.splitlines(True), file)
-        try:
-            exec(compile(self.source, file, "exec"), module.__dict__)  # noqa: S102 - see the module
-            yield module.__dict__
-        finally:
-            del sys.modules[module.__name__], linecache.cache[file]
-
     def run(self, transform: Callable[[Any], Any] = lambda program: program) -> dict[str, object]:
         """Call it in a world of its own; what the caller can reach afterwards, by name."""
-        with self.world() as names:
+        with running(self.source) as names:
             return reachable(names, names[CALLS](transform(names[COMPILED])))
+
+
+@contextmanager
+def running(source: str, **further: object) -> Iterator[dict[str, Any]]:
+    """The names that a text defines, made anew: nothing that an earlier run left is there.
+
+    `further` are names that it can use as well.
+    """
+    module = types.ModuleType(f"{PREFIX}{next(_NUMBERS)}")
+    module.__dict__.update(further)
+    sys.modules[module.__name__] = module  # dataclasses look it up
+    file = f"<{module.__name__}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    try:
+        exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102 - see the module
+        yield module.__dict__
+    finally:
+        del sys.modules[module.__name__], linecache.cache[file]
 
 
 @contextmanager

@@ -96,6 +96,11 @@ def layers(target: str) -> list[str]:
     return names[: names.index(target) + 1]
 
 
+def backend_of(target: str) -> str:
+    """The backend of `torch.compile` that a target is."""
+    return BACKENDS.get(target, "aliasproof")
+
+
 def compiler(target: str) -> Callable[[Any], Any]:
     """What compiles `program` for a target; it is called once in each run."""
     if target == EAGER:
@@ -103,7 +108,7 @@ def compiler(target: str) -> Callable[[Any], Any]:
         without: Callable[[Any], Any] = torch.compiler.set_stance("force_eager")
         return without
     unmeasured()
-    return lambda program: torch.compile(program, backend=BACKENDS.get(target, "aliasproof"))
+    return lambda program: torch.compile(program, backend=backend_of(target))
 
 
 def _compare(

@@ -46,13 +46,8 @@ def mutable_default(sketch: Sketch) -> None:
     """A default that outlives the call."""
     function, given = sketch.fresh("kept"), sketch.tensor()
     block = Block(f"def {function}(v, history=[]):", ["history.append(v)", "return history[0]"])
-    sketch.module.insert(0, block)
     write = sketch.pick.one(["", ".add_(1)"])
-    try:
-        sketch.add(f"{sketch.fresh()} = {function}({given}{write})")
-    except BaseException:
-        sketch.module.remove(block)
-        raise
+    sketch.add(f"{sketch.fresh()} = {function}({given}{write})", definition=block)
 
 
 @form("functions", weight=2)
@@ -62,12 +57,7 @@ def helper(sketch: Sketch) -> None:
     body = [sketch.pick.one(["v.add_(1)", "v[0] = 2", "v.mul_(w)", "v[1:] += 1", "w.copy_(v)"])]
     body.append(f"return {sketch.pick.one(['v', 'w', 'v[0]', 'v.view(-1)', '(v, w)', 'v + w'])}")
     block = Block(f"def {function}(v, w):", list(body))
-    sketch.module.insert(0, block)
-    try:
-        sketch.add(f"{sketch.fresh('r')} = {function}({name}, {other})")
-    except BaseException:
-        sketch.module.remove(block)
-        raise
+    sketch.add(f"{sketch.fresh('r')} = {function}({name}, {other})", definition=block)
 
 
 @form("functions")
@@ -78,10 +68,6 @@ def generator(sketch: Sketch) -> None:
     )
     body = [Block("for row in v:", [write, "yield row"])]
     block = Block(f"def {function}(v):", [*body])
-    sketch.module.insert(0, block)
-    try:
-        use = sketch.pick.one(["[part * 2 for part in {}]", "[part for part in {}]"])
-        sketch.add(f"{sketch.fresh('items')} = {use.format(f'{function}({name})')}")
-    except BaseException:
-        sketch.module.remove(block)
-        raise
+    use = sketch.pick.one(["[part * 2 for part in {}]", "[part for part in {}]"])
+    items = use.format(f"{function}({name})")
+    sketch.add(f"{sketch.fresh('items')} = {items}", definition=block)

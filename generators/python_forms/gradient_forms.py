@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from aliasproof.generators.python_forms.form_table import form
@@ -128,24 +126,8 @@ def custom_function(sketch: Sketch) -> None:
     if name == "Pair":
         shape = sketch.at(arguments[0]).shape
         arguments.append(sketch.tensor(lambda it: is_real(it) and it.shape == shape))
-    with_class(
-        sketch,
-        _FUNCTIONS[name].strip(),
-        lambda: sketch.add(f"{sketch.fresh('r')} = {name}.apply({', '.join(arguments)})"),
-    )
-
-
-def with_class(sketch: Sketch, text: str, add: Callable[[], None]) -> None:
-    """Add statements that need a class of the module."""
-    known = text in sketch.module
-    if not known:
-        sketch.module.insert(0, text)
-    try:
-        add()
-    except BaseException:
-        if not known:
-            sketch.module.remove(text)
-        raise
+    call = f"{sketch.fresh('r')} = {name}.apply({', '.join(arguments)})"
+    sketch.add(call, definition=_FUNCTIONS[name].strip())
 
 
 @form("gradients", place=EVERYWHERE)

@@ -13,21 +13,10 @@ from aliasproof.programs.errors import Rejected
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.trials.python_run import run_in_eager
 from aliasproof.trials.python_trial import compare, examine_python, fails_alike
+from tests.wrong_python import WRONG
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
-WRONG = """
-import torch
-
-def program(x):
-    x.expand(3, 4).zero_()
-
-def calls(program):
-    base = torch.ones(8)
-    x = base[:4]
-    out = program(x)
-    return locals()
-"""
 RIGHT = WRONG.replace(".expand(3, 4)", "")
 
 

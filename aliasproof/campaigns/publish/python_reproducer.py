@@ -10,19 +10,11 @@ import tempfile
 from pathlib import Path
 
 from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.oracles.aliasing import MEMORY
+from aliasproof.trials.python_trial import backend_of
 
 SCRIPT = "reproducer.py"
 SECONDS = 120  # that a script may take
-_BACKENDS = {"dynamo": "eager", "aot-eager": "aot_eager", "inductor": "inductor"}
-_VALUE = """
-def show(left):
-    return left({place}).detach().tolist()
-"""
-_MEMORY = """
-def memory(t):
-    cells = torch.arange(t.untyped_storage().nbytes()).as_strided(t.shape, t.stride()).flatten()
-    return {t.data_ptr() + t.itemsize * int(c) + b for c in cells for b in range(t.itemsize)}
-"""
 _THERE = """
 def there(value):
     try:
@@ -55,8 +47,8 @@ else:
 
 def script(finding: PythonFinding) -> str:
     """The text of the script. It prints one line for eager and one for the compiled program."""
-    backend = _BACKENDS.get(finding.target, "aliasproof")
-    helper = {"aliasing": _MEMORY, "structure": _THERE}.get(finding.oracle, "")
+    backend = backend_of(finding.target)
+    helper = {"aliasing": MEMORY, "structure": _THERE}.get(finding.oracle, "")
     main = _MAIN.format(expression=_expression(finding), backend=backend)
     imports = "import subprocess\nimport sys\n"
     return f"{imports}\n{finding.program.source.strip()}\n{helper}{main}"
