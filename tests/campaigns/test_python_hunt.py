@@ -9,24 +9,14 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.publish.python_reproducer import confirm, script
+from aliasproof.campaigns.run import python_hunt
 from aliasproof.campaigns.run.python_hunt import PythonHunt, judge_programs
 from aliasproof.campaigns.store.python_finding import FILE, PythonFinding
 from aliasproof.corpus.python_bugs import PythonBug
-from aliasproof.programs.errors import UserError
+from aliasproof.programs.errors import InternalError, UserError
 from aliasproof.programs.python_program import PythonProgram
+from tests.wrong_python import WRONG
 
-WRONG = """
-import torch
-
-def program(x):
-    x.expand(3, 4).zero_()
-
-def calls(program):
-    base = torch.ones(8)
-    x = base[:4]
-    out = program(x)
-    return locals()
-"""
 FINDING = PythonFinding(PythonProgram(WRONG), "aot-eager", "values", "wrong value", "base")
 
 
@@ -98,3 +88,13 @@ def test_a_hunt_judges_all_programs_in_other_processes():
     assert hunt.outcomes.total() == 25
     assert hunt.notes == []
     assert [finding for finding in findings if finding.target != "dynamo"] == []
+
+
+def test_a_mistake_of_ours_is_told(monkeypatch):
+    def fails(program: PythonProgram, target: str) -> None:
+        raise InternalError("the watch failed")
+
+    monkeypatch.setattr(python_hunt, "examine_python", fails)
+    judged = judge_programs(3, range(2), "identity", past_known=False)
+    assert judged.outcomes == {"mistakes": 2}
+    assert judged.mistakes == ["program 0: the watch failed", "program 1: the watch failed"]

@@ -35,23 +35,22 @@ class Judged:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     failing: list[tuple[int, Cause]] = field(default_factory=list)
-    forms: Counter[tuple[str, str]] = field(default_factory=Counter)
+    mistakes: list[str] = field(default_factory=list)
 
 
 def judge_programs(seed: int, numbers: range, target: str, past_known: bool) -> Judged:
     """Draw the programs with these numbers and judge each; in a worker."""
     judged = Judged()
     with mended(KNOWN_BUGS.values() if past_known else ()):
-        for number, program in zip(
-            numbers, sample_python(seed, numbers, judged.forms), strict=True
-        ):
+        for number, program in zip(numbers, sample_python(seed, numbers), strict=True):
             try:
                 cause = examine_python(program, target).cause
             except Rejected:
                 judged.outcomes["undefined"] += 1
                 continue
-            except InternalError:
+            except InternalError as mistake:
                 judged.outcomes["mistakes"] += 1
+                judged.mistakes.append(f"program {number}: {mistake}")
                 continue
             judged.outcomes["holds" if cause is None else "violated"] += 1
             if cause is not None:
@@ -67,12 +66,13 @@ def reduce_program(seed: int, number: int, cause: Cause, past_known: bool) -> Py
             return None
         reducer = SyntaxReducer(drawn, lambda program: fails_alike(program, cause))
         program = reducer.run()
-        main = examine_python(program, cause.target).main
+        found = examine_python(program, cause.target)
+    main = found.main
     if main is None:
         return None
     return PythonFinding(
         program,
-        cause.target,
+        found.target,
         main.oracle,
         main.kind,
         main.place,
@@ -102,7 +102,6 @@ class PythonHunt:
     workers: int = 2
     past_known: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
-    forms: Counter[tuple[str, str]] = field(default_factory=Counter)
     seen: Counter[Cause] = field(default_factory=Counter)
     findings: dict[str, PythonFinding] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -137,7 +136,7 @@ class PythonHunt:
     def _note(self, pool: Pool, key: object, outcome: object) -> PythonFinding | None:
         if isinstance(outcome, Returned) and isinstance(outcome.value, Judged):
             self.outcomes.update(outcome.value.outcomes)
-            self.forms.update(outcome.value.forms)
+            self.notes += outcome.value.mistakes
             for number, cause in outcome.value.failing:
                 self.seen[cause] += 1
                 if self.seen[cause] <= MOST_OF_KIND:
