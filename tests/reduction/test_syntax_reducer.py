@@ -82,3 +82,10 @@ def test_each_result_is_smaller_and_valid():
 def test_every_pass_offers_something():
     tree = ast.parse(PROGRAM)
     assert all(edits(tree) for edits in PASSES)
+
+
+def test_a_larger_program_is_not_taken():
+    start = PythonProgram(ast.unparse(ast.parse(PROGRAM)) + "\n")
+    reducer = SyntaxReducer(start, lambda program: True)
+    assert not reducer.consider(ast.parse(PROGRAM + "\nmore = 1\n"))
+    assert reducer.current == start

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import torch
 
 from aliasproof.faults import python_call_faults, python_state_faults
 from aliasproof.faults.python_fault import FAULTS
@@ -62,3 +65,48 @@ def test_every_planted_fault_is_found_by_what_it_does():
         if not left:
             break
     assert left == {}
+
+
+STATE = """
+import torch
+
+class State:
+    pass
+
+def program(state):
+    state.first, state.second = 1, torch.ones(2)
+
+def calls(program):
+    state = State()
+    out = program(state)
+    return locals()
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "place"),
+    [
+        (lambda state: setattr(state, "first", 1), "something is missing", "state.second"),
+        (
+            lambda state: state.__dict__.update(first=1, second=torch.ones(2), third=3),
+            "something is new",
+            "state.third",
+        ),
+        (
+            lambda state: state.__dict__.update(second=torch.ones(2), first=1),
+            "another order",
+            "state.first",
+        ),
+        (
+            lambda state: state.__dict__.update(first=1, second=torch.ones(2, requires_grad=True)),
+            "another type, or gradients",
+            "state.second",
+        ),
+    ],
+)
+def test_what_is_there_is_compared(wrong: Callable[[Any], object], kind: str, place: str):
+    program = PythonProgram(STATE)
+    expected, trace = run_in_eager(program)
+    main = compare(program, lambda _: wrong, expected, trace).main
+    assert main is not None
+    assert (main.oracle, main.kind, main.place) == ("structure", kind, place)
