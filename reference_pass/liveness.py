@@ -225,7 +225,7 @@ class Liveness:
                     continue
                 self._move_reads(user, old, user)
                 users.extend(user.users)
-            elif user.target in EPILOGUE:
+            elif writes(user.target):  # its value is what it writes
                 set_value(user, self.semantics)
             else:
                 # It computes a new tensor, which has the same metadata as before: otherwise the

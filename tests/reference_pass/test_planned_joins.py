@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aliasproof.reference_pass.pipeline import metadata_is_true, pipeline
 from aliasproof.targets.registry import TARGETS
 from aliasproof.trials.trial import Case, run_trial
 
@@ -23,3 +24,15 @@ def test_a_scatter_copies_the_whole_storage_of_its_base(start):
     trial = run_trial(Case.of_function(program, inputs), TARGETS["reference-planned"])
     assert trial.eager.error is None
     assert trial.judgement.violations == []
+
+
+def test_what_is_written_to_a_moved_part_is_noted_there():
+    """Two stacks are in one buffer, so the part that the sum was written to has moved."""
+
+    def program(x):
+        pair = torch.stack([x + 1, x])
+        total = pair[0] + (x + 1)
+        total.add_(1)
+        return torch.ops.aliasproof.double(torch.stack([x + 1, total]))
+
+    assert metadata_is_true(pipeline(program, torch.ones(2), planned=True)) is None
