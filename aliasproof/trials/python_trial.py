@@ -71,8 +71,8 @@ def examine_python(program: PythonProgram, target: str) -> PythonExamination:
     """
     expected, trace = run_in_eager(program)
     found = PythonExamination(target)
-    # The reference may be right where a layer below it is wrong.
-    if target == REFERENCE and not _compare(program, target, expected, trace).violations:
+    # Most programs hold, and then one compilation tells. A later layer may mend an earlier one.
+    if not _compare(program, target, expected, trace).violations:
         return found
     for layer in layers(target):
         found = _compare(program, layer, expected, trace)
