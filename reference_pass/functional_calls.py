@@ -129,11 +129,10 @@ def write_results(env: Environment, call: WritingCall, effect: Effect, new: fx.N
     """Define the fresh results of a call, and write the others to what the program writes."""
     several, fresh = len(call.op._schema.returns) > 1, facts(call.op).fresh
     returned = effect.value if several else (effect.value,)
-    results = picked(env, new) if isinstance(new.meta["val"], tuple) else [new]
+    results = results_of(env, new)
     for result, index in zip(results, fresh, strict=False):
         env.define(call.node, effect, returned[index], result)
-    contents = [leaf for result in results[len(fresh) :] for leaf in _tensors(env, result)]
-    stores = zip(call.views, contents, strict=True)
+    stores = zip(call.views, contents_in(env, results[len(fresh) :]), strict=True)
     for view, value in sorted(stores, key=lambda store: has_lazy_bits(store[0])):
         view.storage.write(view, value)
 
@@ -149,15 +148,24 @@ def has_lazy_bits(view: FunctionalView) -> bool:
 # A call returns one tensor, one list of tensors, or a tuple of both. Fakes have the same form.
 
 
+def results_of(env: Environment, new: fx.Node) -> list[fx.Node]:
+    """The results of a call, one node each."""
+    return _picked(env, new) if isinstance(new.meta["val"], tuple) else [new]
+
+
+def contents_in(env: Environment, results: list[fx.Node]) -> list[fx.Node]:
+    """The tensors in results, one node each."""
+    return [leaf for result in results for leaf in _tensors(env, result)]
+
+
 def _tensors(env: Environment, value: fx.Node) -> list[fx.Node]:
-    """The tensors of one result, one node each."""
     shown = value.meta["val"]
     if isinstance(shown, (list, tuple)):
-        return picked(env, value)
+        return _picked(env, value)
     return [] if shown is None else [value]
 
 
-def picked(env: Environment, value: fx.Node) -> list[fx.Node]:
+def _picked(env: Environment, value: fx.Node) -> list[fx.Node]:
     """The results in a list or tuple, one node each."""
     count = len(value.meta["val"])
     return [env.emit.call(operator.getitem, value, index) for index in range(count)]

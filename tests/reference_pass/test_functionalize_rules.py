@@ -159,3 +159,16 @@ def test_by_a_wrong_rule_a_program_comes_out_wrong_that_is_right_by_the_right_on
 
     assert seen(compiled(RULES)) == seen(example.program)
     assert seen(compiled(example.wrong)) != seen(example.program)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_overlapping_items_whose_scalar_is_rounded(dtype):
+    """Such a call is made on copies; each item is written before the next is read."""
+
+    def program(x):
+        torch._foreach_mul_([x[1:], x[:2]], 0.3)
+        return x + 2
+
+    x, y = (torch.arange(3.0).to(dtype) for _ in range(2))
+    assert torch.equal(functionalize(program, x.clone())(x), program(y))
+    assert torch.equal(x, y)
