@@ -13,19 +13,24 @@ from aliasproof.programs.errors import UserError
 if TYPE_CHECKING:
     from aliasproof.campaigns.run.python_hunt import PythonHunt
 
+EXPECTED = "PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION"
 LAYERS = ("identity", "dynamo", "aot-eager", "inductor", "reference")
 
 
 def _known(name: str) -> str:
-    if name not in LAYERS:
-        raise UserError(f"--target {name}: give one of {', '.join(LAYERS)}")
+    if name not in LAYERS and ":" not in name:
+        raise UserError(f"--target {name}: give one of {', '.join(LAYERS)}, or {EXPECTED}")
     return name
 
 
 def hunt(
     target: Annotated[
         str,
-        typer.Option(callback=_known, metavar="|".join(LAYERS), help="The layer of torch.compile."),
+        typer.Option(
+            callback=_known,
+            metavar="|".join(LAYERS),
+            help=f"The layer of torch.compile; or your own pass or backend as {EXPECTED}.",
+        ),
     ] = "aot-eager",
     programs: Annotated[int, whole_number("Draw so many programs.", 1)] = 1000,
     seconds: Annotated[float, above_zero("SECONDS", "Begin no program after that time.")] = 600.0,
@@ -45,7 +50,11 @@ def hunt(
     needs torch alone. The exit status is 1 if something was found.
     """
     from aliasproof.campaigns.run.python_hunt import PythonHunt
+    from aliasproof.targets.user_names import grant
+    from aliasproof.trials.python_trial import backend_of
 
+    grant([target])
+    backend_of(target)
     campaign = PythonHunt(seed, target, programs, seconds, workers, past_known)
     _print(campaign, out)
     return int(bool(campaign.findings))

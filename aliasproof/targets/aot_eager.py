@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,20 +27,26 @@ def build(
     further: aot.Pass | None = None,
 ) -> Build:
     """Compile by Dynamo and AOTAutograd in the first call. `further` is as in `aot.build`."""
+    stages: list[Stage] = []
+    captured = dynamo.compiled(function, backend(stages, tracing, further), tracing)
+    return Build(captured, stages, replay=captured.replay)
+
+
+def backend(
+    stages: list[Stage], tracing: Tracing = PLAIN, further: aot.Pass | None = None
+) -> Callable[..., Any]:
+    """The backend of `torch.compile`; it adds the graphs to `stages`."""
     # Imported here: it takes a second, and other targets do not need it.
     from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
 
-    stages: list[Stage] = []
-
-    backend: Any = aot_autograd(
+    made: Callable[..., Any] = aot_autograd(
         fw_compiler=functools.partial(aot.compile_graph, stages, further, "forward graph"),
         bw_compiler=functools.partial(aot.compile_graph, stages, further, "backward graph"),
         inference_compiler=functools.partial(aot.compile_graph, stages, further, "inference graph"),
         decompositions=tracing.table,
         keep_inference_input_mutations=True,
     )
-    captured = dynamo.compiled(function, backend, tracing)
-    return Build(captured, stages, replay=captured.replay)
+    return made
 
 
 def recipe(tracing: Tracing = PLAIN) -> str:

@@ -10,16 +10,18 @@ import functools
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 
 from aliasproof.oracles.contract import Promise, Waiver
+from aliasproof.programs.errors import UserError
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.targets import aot, aot_eager, captured, dynamo, variants
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.user_names import CodeName, folder_of, load
-from aliasproof.targets.user_targets import UserBackend, UserPass, after_pass, classify
+from aliasproof.targets.user_targets import EXAMPLES, UserBackend, UserPass, after_pass, classify
 
 # How messages call targets that a user's code makes, and the variants of these.
 PASS_VARIANTS = (variants.DECOMPOSE, variants.SYMBOLIC, *variants.GRADS, variants.KEPT_OUTPUTS)
@@ -129,6 +131,43 @@ def _build_backend(
     tracing: Tracing = PLAIN,
 ) -> Build:
     return Build(dynamo.compiled(function, backend, tracing), [], NO_GRAPHS)
+
+
+# --- backends for whole Python programs -----------------------------------------------------------
+
+
+class Backend(NamedTuple):
+    """A backend of `torch.compile`, and its source: lines of a script, and an expression."""
+
+    value: Any
+    lines: str
+    expression: str
+
+
+def backend_of_code(code: CodeName) -> Backend:
+    """A user's pass or backend as a backend. Raises `UserError` if it is neither."""
+    value = load(code)
+    user_code, imported = classify(value, code), _import(code, value)
+    lines = imported.modules + "\n".join(imported.lines)
+    if isinstance(user_code, Target):
+        raise UserError(f"{code.name} is a Target; give a pass, or a torch.compile backend")
+    if isinstance(user_code, UserBackend):
+        return Backend(user_code, lines, imported.expression)
+    lines = f"""from typing import Any
+
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+
+{lines}
+
+
+{inspect.getsource(after_pass)}
+
+def compiler(graph, {EXAMPLES}):
+    return make_boxed_func(after_pass(graph, {user_code.source(imported.expression)}))
+"""
+    expression = "aot_autograd(fw_compiler=compiler, keep_inference_input_mutations=True)"
+    return Backend(aot_eager.backend([], further=user_code), lines, expression)
 
 
 # --- recipes --------------------------------------------------------------------------------------

@@ -72,7 +72,8 @@ class _Blame:
         return cls(program, cause, shows)
 
     def part(self) -> str:
-        layer, compiled = LAYERS[self.cause.target], compiler(self.cause.target)
+        target = self.cause.target
+        layer, compiled = LAYERS.get(target, target), compiler(target)
         if not self.shows(compiled):
             return ""
         raised = self._raised_in(compiled)
@@ -157,7 +158,9 @@ class _Chosen:
     def __call__(self, graph: fx.GraphModule, inputs: list[torch.Tensor], **_: Any) -> Any:
         self.graphs += 1
         if self.graphs - 1 in self.chosen:
-            return lookup_backend(backend_of(self.target))(graph, inputs)
+            backend = backend_of(self.target).value
+            compiler = lookup_backend(backend) if isinstance(backend, str) else backend
+            return compiler(graph, inputs)
         if self.skip:
             raise SkipFrame("not chosen")
         return graph.forward

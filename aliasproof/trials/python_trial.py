@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -19,6 +20,9 @@ from aliasproof.programs.python_program import PythonProgram
 from aliasproof.programs.trace import Trace
 from aliasproof.targets.dynamo import unmeasured
 from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.registry import user_code
+from aliasproof.targets.user_builds import Backend, backend_of_code
+from aliasproof.targets.user_names import require_grant
 from aliasproof.trials.python_run import PythonRun, run_in_eager, run_python
 
 # By target, the backend of `torch.compile`; in their order, each builds on those before it.
@@ -89,16 +93,23 @@ def examine_python(program: PythonProgram, target: str) -> PythonExamination:
 def layers(target: str) -> list[str]:
     """The target and those that it builds on, in their order."""
     names = list(BACKENDS)
-    if target == REFERENCE:
-        return [*names[: names.index("inductor")], target]
-    if target not in BACKENDS:
-        return [target]
-    return names[: names.index(target) + 1]
+    if target in BACKENDS:
+        return names[: names.index(target) + 1]
+    return [target] if target == EAGER else [*names[: names.index("inductor")], target]
 
 
-def backend_of(target: str) -> str:
-    """The backend of `torch.compile` that a target is."""
-    return BACKENDS.get(target, "aliasproof")
+@functools.cache
+def backend_of(target: str) -> Backend:
+    """The backend of `torch.compile` that a target is.
+
+    Raises `UserError` if a user's code is not granted, or is neither a pass nor a backend.
+    """
+    code = user_code(target)
+    if code is not None:
+        require_grant(code)
+        return backend_of_code(code)
+    name = BACKENDS.get(target, "aliasproof")
+    return Backend(name, "", f'"{name}"')
 
 
 def compiler(target: str) -> Callable[[Any], Any]:
@@ -108,7 +119,7 @@ def compiler(target: str) -> Callable[[Any], Any]:
         without: Callable[[Any], Any] = torch.compiler.set_stance("force_eager")
         return without
     unmeasured()
-    return lambda program: torch.compile(program, backend=backend_of(target))
+    return lambda program: torch.compile(program, backend=backend_of(target).value)
 
 
 def _compare(

@@ -41,7 +41,7 @@ if len(sys.argv) == 1:
 elif sys.argv[1] == "eager":
     print(shown(lambda program: program))
 else:
-    print(shown(lambda program: torch.compile(program, backend="{backend}")))
+    print(shown(lambda program: torch.compile(program, backend={backend})))
 '''
 
 
@@ -49,9 +49,9 @@ def script(finding: PythonFinding) -> str:
     """The text of the script. It prints one line for eager and one for the compiled program."""
     backend = backend_of(finding.target)
     helper = {"aliasing": MEMORY, "structure": _THERE}.get(finding.oracle, "")
-    main = _MAIN.format(expression=_expression(finding), backend=backend)
+    main = _MAIN.format(expression=_expression(finding), backend=backend.expression)
     imports = "import subprocess\nimport sys\n"
-    return f"{imports}\n{finding.program.source.strip()}\n{helper}{main}"
+    return f"{imports}{backend.lines}\n{finding.program.source.strip()}\n{helper}{main}"
 
 
 def _expression(finding: PythonFinding) -> str:

@@ -20,6 +20,7 @@ from aliasproof.processes.outcome import Death, Raised, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
+from aliasproof.targets.user_names import grant
 from aliasproof.trials.python_trial import Cause, examine_python, fails_alike
 from aliasproof.trials.worker import start_worker
 
@@ -40,6 +41,7 @@ class Judged:
 
 def judge_programs(seed: int, numbers: range, target: str, past_known: bool) -> Judged:
     """Draw the programs with these numbers and judge each; in a worker."""
+    grant([target])
     judged = Judged()
     with mended(KNOWN_BUGS.values() if past_known else ()):
         for number, program in zip(numbers, sample_python(seed, numbers), strict=True):
@@ -60,6 +62,7 @@ def judge_programs(seed: int, numbers: range, target: str, past_known: bool) -> 
 
 def reduce_program(seed: int, number: int, cause: Cause, past_known: bool) -> PythonFinding | None:
     """Reduce a failing program, in a worker; None if it does not fail any more."""
+    grant([cause.target])
     (drawn,) = sample_python(seed, [number])
     with mended(KNOWN_BUGS.values() if past_known else ()):
         if not fails_alike(drawn, cause):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +58,8 @@ class PythonFinding:
     def signature(self) -> str:
         """Equal for findings that differ in names and numbers alone."""
         said = "\n".join((self.target, self.oracle, self.kind, *sorted(words(self.program))))
-        return f"{self.target}-{self.oracle}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+        target = re.sub(r"[^\w.-]+", ".", self.target)
+        return f"{target}-{self.oracle}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
     def is_of(self, bug: PythonBug) -> bool:
         """Whether it is this known bug."""

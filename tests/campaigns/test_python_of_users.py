@@ -1,0 +1,114 @@
+"""Python programs through a user's own pass or backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aliasproof.campaigns.publish.python_reproducer import confirm
+from aliasproof.campaigns.run.python_hunt import judge_programs
+from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.python_program import PythonProgram
+from aliasproof.targets.user_names import grant
+from aliasproof.trials.python_trial import Cause, backend_of, examine_python
+
+CODE = '''
+import torch
+
+def loses_writes(graph):
+    """A wrong pass: inputs stay as they were."""
+    for node in list(graph.graph.nodes):
+        if node.target is torch.ops.aten.copy_.default:
+            graph.graph.erase_node(node)
+
+def copies_outputs(graph, examples):
+    """A wrong backend: no output is an input, or shares memory with one."""
+    return lambda *args: [out.clone() for out in graph.forward(*args)]
+
+def right(graph, examples):
+    return graph.forward
+
+NUMBER = 3
+'''
+PROGRAM = PythonProgram("""import torch
+
+
+def program(x):
+    for row in x:
+        row += row
+    return x[1:]
+
+
+def calls(program):
+    x = torch.ones(3)
+    y = program(x)
+    return locals()
+""")
+
+
+@pytest.fixture
+def code(tmp_path: Path):
+    file = tmp_path / "mine.py"
+    file.write_text(CODE)
+
+    def granted(name: str) -> str:
+        grant([f"{file}:{name}"])
+        return f"{file}:{name}"
+
+    return granted
+
+
+@pytest.mark.parametrize(
+    ("name", "oracle", "kind"),
+    [
+        ("loses_writes", "values", "wrong value"),
+        ("copies_outputs", "aliasing", "lost alias between output and output"),
+    ],
+)
+def test_wrong_code_of_a_user_is_found_and_shown(code, name, oracle, kind):
+    target = code(name)
+    found = examine_python(PROGRAM, target)
+    assert found.cause == Cause(target, oracle, kind)
+    place = found.violations[0].place
+    confirmed, printed = confirm(PythonFinding(PROGRAM, target, oracle, kind, place))
+    assert confirmed, printed
+
+
+def test_right_code_of_a_user_holds(code):
+    target = code("right")
+    assert examine_python(PROGRAM, target).cause is None
+    outcomes = judge_programs(3, range(20), target, past_known=True).outcomes
+    assert outcomes["holds"] >= 15
+
+
+def test_the_layer_before_is_at_fault_if_it_is_wrong(code):
+    """A known bug of AOTAutograd is none of the pass behind it."""
+    program = PythonProgram("""import torch
+
+
+def program(x):
+    x.expand(3, 4).zero_()
+
+
+def calls(program):
+    x = torch.arange(4.0)
+    program(x)
+    return locals()
+""")
+    cause = examine_python(program, code("loses_writes")).cause
+    assert cause is not None
+    assert cause.target == "aot-eager"
+
+
+@pytest.mark.parametrize("name", ["NUMBER", "missing"])
+def test_what_is_no_pass_is_refused(code, name):
+    with pytest.raises(UserError):
+        backend_of(code(name))
+
+
+def test_code_that_was_not_asked_for_is_not_imported(tmp_path: Path):
+    (tmp_path / "other.py").write_text("raise SystemExit")
+    with pytest.raises(UserError, match="is not imported"):
+        backend_of(f"{tmp_path / 'other.py'}:function")
