@@ -158,17 +158,17 @@ def no_later_use(candidate: Candidate) -> str | None:
     scatter stores over.
     """
     for slot in _writing(candidate):
-        reads = candidate.liveness.later_reads(slot.written, Region.of(slot.written), candidate.at)
-        for value, read in reads:
-            # A node that only overwrites the value needs its memory, which is free once the result
-            # is dead.
+        later = candidate.liveness.later_reads(slot.written, Region.of(slot.written), candidate.at)
+        for value, read in later:
+            # A node that only overwrites the value needs memory: free once the result is dead.
             if (
                 read.overwrites
                 and slot.result is not None
                 and candidate.liveness.last_read(slot.result) <= read.at
             ):
                 continue
-            return f"{value} shares memory with it, and {read.by} reads {value} later"
+            reads = "may have kept" if read.at == END and read.by.op != "output" else "later reads"
+            return f"{value} shares memory with it, and {read.by} {reads} {value}"
     return None
 
 

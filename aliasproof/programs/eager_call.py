@@ -38,6 +38,8 @@ class EagerCall:
         call = cls(op, known, {}, [], [], [])
         for index, argument in enumerate(op._schema.arguments):
             value = args[index] if index < len(args) else kwargs.get(argument.name)
+            if op is torch.ops.aten.copy_.default and argument.name == "src":
+                value = torch.as_tensor(value)  # `x.copy_(1.0)`
             call.arguments[argument.name] = value
             tensors = list(tensors_in(value))
             for tensor in tensors:

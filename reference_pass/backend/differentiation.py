@@ -50,6 +50,7 @@ from aliasproof.reference_pass.eager.history import (
     overwriting,
     part_to_write,
     store,
+    with_history,
     with_written,
 )
 from aliasproof.reference_pass.functionalize import RULES, has_effect
@@ -158,7 +159,7 @@ class _Splitting:
         """The epilogue uses a node: as a value, or as a view that it takes itself."""
         if node in self.roots or node in self.later or node in self.values:
             return
-        is_taken = is_view(node) and node.target is not operator.getitem
+        is_taken = is_view(node) and node.target not in (operator.getitem, with_history)
         if is_taken or not tensors_in(node.meta["val"]):
             self.later.add(node)
             for operand in node.all_input_nodes:

@@ -155,6 +155,8 @@ def refresh_metadata(
         # All inputs or none: they must be fakes of one mode, and share storages among each other.
         if not all("val_of" in node.meta for node in placeholders):
             _set_inputs(placeholders, sample_args, mode)
+        elif sample_args:
+            refuse_another_number(placeholders, sample_args)
         for node in graph_module.graph.nodes:
             if node.op in ("placeholder", "output"):
                 continue

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
+import torch
 from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -23,18 +25,30 @@ _HAD: set[StorageWeakRef] = set()  # what checked calls were given, or returned,
 
 
 def call_checked(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call an operator; raises `Broken` if it returns memory that such a call had before.
+    """Call an operator.
 
-    What an operator keeps, and does not return, cannot be seen.
+    Raises `Broken` if it returns memory that such a call had before, or holds a tensor that it was
+    given, or its memory, after the call.
     """
-    given = _storages((args, kwargs))
+    operands = list(tensors_in((args, kwargs)))
+    given, held = _storages(operands), _holders(operands)
     returned = op(*args, **kwargs)
     made, had = _storages(returned), {storage for storage in _HAD if not storage.expired()}
     if made & (had | given):
         raise Broken(f"{op} is stated to be non_aliasing, but returns memory that it had before")
+    if _holders(operands) > held:
+        raise Broken(f"{op} is stated to be non_aliasing, but keeps what it was given")
     _HAD.clear()
     _HAD.update(had, given, made)
     return returned
+
+
+def _holders(tensors: list[torch.Tensor]) -> int:
+    """How many references there are to these tensors, and to their storages."""
+    storages = (tensor.untyped_storage() for tensor in tensors)
+    return sum(map(sys.getrefcount, tensors)) + sum(
+        torch._C._storage_Use_Count(storage._cdata) for storage in storages
+    )
 
 
 def _storages(value: Any) -> set[StorageWeakRef]:

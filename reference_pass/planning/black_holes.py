@@ -18,9 +18,11 @@ from types import FunctionType
 from typing import Any
 
 from torch import fx
+from torch._ops import OpOverload
 from torch.fx.node import has_side_effect
 
 from aliasproof.reference_pass.calls.operator_forms import is_opaque, on_copies
+from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.semantics import Semantics, Values
 
 
@@ -52,7 +54,18 @@ def is_python(target: object) -> bool:
 
 
 def with_black_holes(semantics: Semantics, non_aliasing: Collection[object]) -> Semantics:
-    """The semantics in which opaque calls keep what they are given, and what they return."""
+    """The semantics in which opaque calls keep what they are given, and what they return.
+
+    Raises `Refused` if `non_aliasing` has anything but operators and Python functions.
+    """
+    given: object = non_aliasing
+    if not isinstance(given, Collection) or not all(
+        isinstance(op, (OpOverload, FunctionType)) for op in given
+    ):
+        raise Refused(
+            f"non_aliasing={non_aliasing!r}: give a list of operators with their overload, such as"
+            " torch.ops.mine.store.default, or of Python functions"
+        )
 
     def held(node: fx.Node) -> Iterator[fx.Node]:
         yield from semantics.held(node)

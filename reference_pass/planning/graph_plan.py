@@ -90,7 +90,7 @@ class _Planner:
         self, timeline: Timeline
     ) -> tuple[fx.GraphModule, dict[str, str], fx.GraphModule]:
         """The graph with buffers for its joins, what they store, and the graph reinplaced."""
-        without = set(self.marks)
+        without: set[str] = set()
         joined, stored, planned = self._joined(timeline, without)
         for _ in range(MOST_TRIES):
             decided = decisions(planned)
@@ -107,7 +107,7 @@ class _Planner:
     ) -> tuple[fx.GraphModule, dict[str, str], fx.GraphModule]:
         joined = copied(self.functional)
         with on_fakes(fake_mode(joined)):
-            stored = join_in_buffers(joined.graph, self.semantics, timeline, without)
+            stored = join_in_buffers(joined.graph, self.semantics, timeline, without, self.marks)
         # A view of a concatenation is one of its buffer.
         refresh_metadata(joined, (), self.semantics)
         return joined, stored, self.reinplaced(joined, stored, {})

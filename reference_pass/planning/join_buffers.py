@@ -36,21 +36,29 @@ class BufferPart:
 
 
 def join_in_buffers(
-    graph: fx.Graph, semantics: Semantics, timeline: Timeline, without: Collection[str] = ()
+    graph: fx.Graph,
+    semantics: Semantics,
+    timeline: Timeline,
+    without: Collection[str] = (),
+    marked: Collection[str] = (),
 ) -> dict[str, str]:
     """Turn joins of a functional graph into stores, where no peak rises for it.
 
     `timeline` is that of the same graph, reinplaced as it is. Returns, by the name of each root
-    that can be computed in a buffer, the name of its part. Roots named in `without` cannot.
+    that can be computed in a buffer, the name of its part. Roots named in `without` cannot. What is
+    `marked` stays as it is.
     """
     liveness = Liveness(graph, semantics)
     live, roots = list(timeline.live), _roots(graph, timeline)
     stored: dict[str, str] = {}
-    for join in filter(None, map(join_of, list(graph.nodes))):
+    unmarked = [node for node in graph.nodes if node.name not in marked]
+    for join in filter(None, map(join_of, unmarked)):
         movable = [
             part
             for part in _parts(join, roots, liveness)
-            if part.root.name not in stored and part.root.name not in without
+            if part.root.name not in stored
+            and part.root.name not in without
+            and part.root.name not in marked
         ]
         parts = _worth_it(join, movable, roots, live, liveness.position[join.node])
         if not parts:

@@ -67,10 +67,15 @@ def mark(graph: fx.Graph, semantics: Semantics, conditions: Sequence[Condition])
 
 
 def without_marks(graph: fx.Graph) -> dict[str, Mark]:
-    """Take the marks off a graph; returns them by the name of their node."""
+    """Take the marks off a graph; returns them by the name of their node.
+
+    Raises `Refused` for what is no mark.
+    """
     marks: dict[str, Mark] = {}
     for node in graph.find_nodes(op="call_function", target=call_in_place):
         op, into, *args = node.args
+        if not isinstance(into, (list, tuple)) or not all(type(index) is int for index in into):
+            raise Refused(f"{node} is marked {into!r}; a mark is a tuple of one int per result")
         node.target, node.args, marks[node.name] = op, tuple(args), tuple(into)
     return marks
 
@@ -87,13 +92,13 @@ def refuse_malformed(graph: fx.Graph, marks: Mapping[str, Mark]) -> None:
         if not isinstance(node.target, OpOverload) or writes(node.target):
             reason = "it is not a call of a functional operator"
         elif len(into) != results:
-            reason = f"it has {results} results"
+            reason = f"it has {results} result{'s' * (results != 1)}"
         elif not all(0 <= index < operands for index in taken):
-            reason = f"it has {operands} operands"
+            reason = f"it has {operands} operand{'s' * (operands != 1)}"
         elif len(set(taken)) < len(taken):
             reason = "two results cannot be in one operand"
         if reason is not None:
-            raise Refused(f"{node.format_node()} is marked {into}, but {reason}")
+            raise Refused(f"{node} = {node.target} is marked {into}, but {reason}")
 
 
 def refuse_unmet(marks: Mapping[str, Mark], made: Sequence[Decision]) -> None:

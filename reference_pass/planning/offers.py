@@ -15,6 +15,7 @@ These are candidates as all others: the conditions of reinplacing say whether th
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -46,15 +47,24 @@ NEW = -1
 
 
 def out_kernel(node: fx.Node) -> OpOverload | None:
-    """The operator that writes what a call computes to an `out=`; None if it would save nothing.
-
-    A generated `out=` form computes a new tensor and copies it. Random numbers are drawn in the
-    order of memory, so such calls stay as they are.
-    """
+    """The operator that writes what a call computes to an `out=`; None if there is none."""
     op = node.target
     if not isinstance(op, OpOverload) or not isinstance(node.meta["val"], torch.Tensor):
         return None
-    form = None if facts(op).random else out_form(op)
+    return kernel_into(op)
+
+
+@functools.cache
+def kernel_into(op: OpOverload) -> OpOverload | None:
+    """The operator that writes what `op` computes to an `out=`, and to nothing else.
+
+    A generated `out=` form computes a new tensor and copies it, which saves nothing. Random numbers
+    are drawn in the order of memory. A loss first resizes its `out=` to the losses that it reduces
+    (aten/src/ATen/native/Loss.cpp), so it would write past a part of a storage.
+    """
+    if facts(op).random or "reduction" in facts(op).names:
+        return None
+    form = out_form(op)
     return None if form is None or torch.Tag.generated in form.tags else form
 
 

@@ -16,7 +16,7 @@ from torch import fx
 
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.storages import operand_storages, storage_of, value_of
-from aliasproof.reference_pass.regions import Size
+from aliasproof.reference_pass.regions import Region, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,10 @@ def _both_kinds(graph: fx.Graph, lives: Sequence[Lifetime]) -> tuple[list[int], 
     last: dict[int, int] = {}
     for at, node in enumerate(graph.nodes):
         last |= dict.fromkeys(operand_storages(node), at)
+    seen = _bytes_seen(graph)
     inputs = [
-        Lifetime(node, hinted(nbytes), 0, last.get(storage, 0), False)
-        for storage, (node, nbytes) in input_storages(graph).items()
+        Lifetime(node, seen.get(storage, 0), 0, last.get(storage, 0), False)
+        for storage, (node, _) in input_storages(graph).items()
     ]
     length = len(graph.nodes)
     return live_bytes(lives, length), live_bytes([*lives, *inputs], length)
@@ -113,6 +114,23 @@ def input_storages(graph: fx.Graph) -> dict[int, tuple[fx.Node, Size]]:
         for node in graph.find_nodes(op="placeholder")
         for tensor in tensors_in(value_of(node))
     }
+
+
+def _bytes_seen(graph: fx.Graph) -> dict[int, int]:
+    """The bytes of each storage from the first to the last that an input shows.
+
+    A backend gets inputs of which only these are known: the storage of its fakes may be larger.
+    """
+    ends: dict[int, tuple[int, int]] = {}
+    for node in graph.find_nodes(op="placeholder"):
+        for tensor in tensors_in(value_of(node)):
+            region = Region.of(tensor)
+            if region.empty:
+                continue
+            start, end = hinted(region.start), hinted(region.end)
+            first, last = ends.get(storage_of(tensor), (start, end))
+            ends[storage_of(tensor)] = min(first, start), max(last, end)
+    return {storage: end - start for storage, (start, end) in ends.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ from aliasproof.reference_pass.regions import Region
 from aliasproof.reference_pass.semantics import Semantics
 from aliasproof.reference_pass.views import SCATTERS
 
+# Arguments with positions: a call with one that is out of range raises, also if nobody reads on.
+_INDICES = frozenset(["index", "indices"])
+
 
 def forget_unread(graph: fx.Graph, semantics: Semantics) -> None:
     """Put other memory in the place of each result of fixed size that nobody reads.
@@ -61,6 +64,8 @@ def _is_unread(node: fx.Node, liveness: Liveness) -> bool:
     if not isinstance(op, OpOverload) or not isinstance(value, torch.Tensor) or not node.users:
         return False
     if op.namespace != "aten" or writes(op) or facts(op).random or node in liveness.views:
+        return False
+    if _INDICES.intersection(facts(op).names):
         return False
     is_new = op is not aten.empty_strided.default and value.storage_offset() == 0
     is_new = is_new and not value.is_conj() and not value.is_neg()

@@ -11,6 +11,16 @@ from aliasproof.reference_pass.capture.footprint import footprint
 KEPT: list[torch.Tensor] = []  # what `cached` was given first
 
 
+@torch.library.custom_op("aliasproof_keeping::counted", mutates_args=())
+def counted(x: torch.Tensor) -> torch.Tensor:
+    KEPT.append(x)
+    return x.sum()
+
+
+counted.register_fake(lambda x: x.new_empty(()))
+COUNTED = torch.ops.aliasproof_keeping.counted.default
+
+
 @pytest.fixture(scope="module", autouse=True)
 def library():
     """An operator that returns what it got first, against its schema."""
@@ -64,6 +74,33 @@ def test_a_wrong_statement_is_found_when_the_graph_runs():
     made = planned(non_aliasing=stated(), check_non_aliasing=True)
     with pytest.raises(Broken, match="returns memory that it had before"):
         made(torch.ones(3))
+
+
+def test_an_operator_that_keeps_what_it_was_given_is_found_at_once():
+    KEPT.clear()
+    program = functionalize(lambda x: counted(x * 2) + 1, torch.ones(3))
+    made = plan_memory(program, non_aliasing=[COUNTED], check_non_aliasing=True)
+    with pytest.raises(Broken, match="keeps what it was given"):
+        made(torch.ones(3))
+
+
+@pytest.mark.parametrize("wrong", [["aten.mul"], COUNTED, [torch.ops.aten.mul], None])
+def test_what_is_no_operator_is_refused(wrong):
+    with pytest.raises(Refused, match="give a list of operators"):
+        plan_memory(functionalize(lambda x: x + 1, torch.ones(3)), non_aliasing=wrong)
+
+
+def test_the_reason_says_who_may_have_kept_it():
+    made = planned()
+    reasons = str(made.meta["reinplace"])
+    assert "may have kept mul" in reasons
+    assert "later reads mul" not in reasons
+
+
+def test_another_number_of_sample_arguments_is_refused():
+    made = functionalize(lambda x, y: x * 2 - y, torch.ones(3), torch.ones(3))
+    with pytest.raises(Refused, match="takes 2 inputs, but 1"):
+        plan_memory(made, torch.ones(3))
 
 
 def remembers(x):

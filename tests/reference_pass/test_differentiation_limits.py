@@ -304,3 +304,21 @@ def test_gradients_are_of_what_the_program_has(function):
         return (leaf * 1,), [leaf]
 
     assert_as_eager(function, given)
+
+
+def test_a_history_of_its_own_through_detach_runs_as_given():
+    """Two tensors of one memory then have different gradients, which no functional graph has."""
+
+    def program(cache, x):
+        row = cache.detach()
+        row[...] = x
+        return row * 2
+
+    for backend in ("eager", "aliasproof"):
+        torch._dynamo.reset()
+        cache, x = torch.ones(3), torch.tensor(3.0, requires_grad=True)
+        torch.compile(program, backend=backend)(cache, x).sum().backward()
+        assert cache.tolist() == [3, 3, 3]
+        assert not cache.requires_grad
+        assert x.grad is not None
+        assert x.grad.item() == 6

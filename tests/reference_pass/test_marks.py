@@ -103,8 +103,10 @@ def broadcasts(x, y):
     ("program", "into", "reason"),
     [
         (two, (2,), "it has 2 operands"),
-        (two, (0, 1), "it has 1 results"),
-        (uses_operand_later, (0,), "shares memory with it, and output reads mul later"),
+        (two, (0, 1), "it has 1 result$"),
+        (two, 0, "a mark is a tuple"),
+        (two, ("0",), "a mark is a tuple"),
+        (uses_operand_later, (0,), "shares memory with it, and output later reads mul"),
         (uses_operand_later, (1,), "is memory of an input"),
         (broadcasts, (0,), "the operator cannot write its result there|has size"),
     ],
@@ -113,6 +115,22 @@ def test_a_mark_that_is_not_safe_is_refused(program, into, reason):
     made = marked_by_hand(program, "add", into, torch.ones(2), torch.ones(2))
     with pytest.raises(Refused, match=reason):
         plan_memory(made)
+
+
+@pytest.mark.parametrize("into", [(-1,), (0,)])
+def test_a_marked_concatenation_stays_one(into):
+    """It gets no buffer for its parts, as without a mark."""
+
+    def program(x, y):
+        return torch.cat([x * 2, y + 1])
+
+    made = marked_by_hand(program, "cat", into, torch.ones(2), torch.ones(2))
+    if into == (0,):
+        with pytest.raises(Refused, match="the operator cannot write its result there"):
+            plan_memory(made)
+    else:
+        called = [node.target for node in plan_memory(made).graph.nodes]
+        assert aten.cat.default in called
 
 
 def test_a_pass_in_between_may_make_a_mark_wrong():

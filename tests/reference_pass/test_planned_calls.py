@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
 import torch
 from torch import fx
 from torch._subclasses import FakeTensorMode
+from torch.nn import functional as F
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.reference_pass import functionalize, plan_memory
 from aliasproof.reference_pass.calls.operator_forms import is_pointwise, out_form
 from aliasproof.reference_pass.eager.other_names import _is_composite, replace_names
+from aliasproof.reference_pass.planning.offers import kernel_into
 from aliasproof.reference_pass.planning.timeline import peaks
 from tests.reference_pass.test_planning import Cost, costs
 
@@ -256,3 +261,73 @@ def test_memory_that_is_stored_to_twice_is_made_before_both(one):
         return torch.cat([b, b], 1), a
 
     assert costs(program, one)[1].allocations <= 3
+
+
+# --- `out=` kernels -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [F.huber_loss, F.mse_loss, F.binary_cross_entropy])
+def test_a_loss_is_not_computed_in_a_part(loss):
+    """Its kernel resizes its `out=`, and writes all losses there before it reduces them."""
+
+    def program(log, a, b):
+        log[0] = loss(a, b)
+        return torch.stack([loss(a, b), loss(b, a)])
+
+    def given():
+        return torch.arange(4.0), numbers(16) / 2, numbers(16).flip(0) / 2
+
+    expected, actual = given(), given()
+    wanted = program(*expected)
+    planned = plan_memory(functionalize(program, *given()))
+    assert torch.equal(planned(*actual), wanted)
+    assert torch.equal(actual[0], expected[0])
+    assert actual[0].untyped_storage().nbytes() == 16
+
+
+class InParts(TorchDispatchMode):
+    """Compute each result in a part of a storage as well; `wrong` has the operators that differ."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.wrong = set(), set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        kernel = kernel_into(func) if isinstance(result, torch.Tensor) else None
+        if kernel is not None and result.layout is torch.strided:
+            self.asked.add(func)
+            count = result.numel()
+            memory = torch.ones(count + 32, dtype=result.dtype)
+            size = memory.untyped_storage().nbytes()
+            part = memory[16 : 16 + count].view(result.shape)
+            kernel(*args, **kwargs, out=part)
+            same = torch.equal(part.nan_to_num(), result.nan_to_num())
+            around = [*memory[:16].tolist(), *memory[16 + count : count + 32].tolist()]
+            if not same or set(around) != {1} or memory.untyped_storage().nbytes() != size:
+                self.wrong.add(func)
+        return result
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")
+def test_kernels_write_what_they_are_given_and_nothing_around():
+    mode = InParts()
+    for info in op_db:
+        if torch.float32 in info.dtypes and not info.name.startswith("jiterator"):  # of CUDA
+            for sample in itertools.islice(info.sample_inputs("cpu", torch.float32), 5):
+                # Some samples are not for a mode, or have sparse tensors.
+                with contextlib.suppress(RuntimeError, TypeError, NotImplementedError), mode:
+                    info(sample.input, *sample.args, **sample.kwargs)
+    assert len(mode.asked) > 200
+    assert mode.wrong == set()
+
+
+def test_an_index_out_of_range_raises_also_if_nobody_reads_the_row(one):
+    def program(x, index):
+        return torch.zeros_like(x.index_select(0, index))
+
+    planned = plan_memory(functionalize(program, one, torch.tensor([0])))
+    with pytest.raises(IndexError, match="out of range"):
+        planned(one, torch.tensor([32]))

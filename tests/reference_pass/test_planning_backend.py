@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.backends.registry import lookup_backend
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.reference_pass import functionalize, pipeline, plan_memory, reinplace, remove_noops
 from aliasproof.reference_pass.capture.footprint import footprint
@@ -53,6 +56,37 @@ def test_training_is_that_of_eager():
 def joins(x):
     p, q = x * 2, x + 1
     return torch.cat([p, q]).cos()
+
+
+class Called(TorchDispatchMode):
+    """Note the operators that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.ops = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.ops.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_backend_has_buffers_as_the_pass_has():
+    """Its fakes are at unlikely offsets in large storages, which are no bytes of the graph."""
+    planned_backend: Any = functools.partial(lookup_backend("aliasproof"), options=PLANNED)
+    compilers = []
+
+    def backend(graph, inputs):
+        compilers.append(planned_backend(graph, inputs))
+        return compilers[-1]
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        for _ in range(2):  # the first call is observed
+            torch.compile(joins, backend=backend, dynamic=False)(torch.ones(2, 3))
+        with Called() as called:
+            compilers[0](torch.ones(2, 3))
+    assert torch.ops.aten.cat.default not in called.ops
+    assert torch.ops.aten.mul.out in called.ops
 
 
 def test_a_graph_for_all_sizes_is_planned():

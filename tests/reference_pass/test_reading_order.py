@@ -64,4 +64,4 @@ def test_the_essay_is_short() -> None:
     assert len(modules(ROOT)) <= 25
     assert lines(ROOT) <= 4_350
     assert lines(ROOT / "calls") <= 1_350
-    assert lines(ROOT / "planning") <= 1_475
+    assert lines(ROOT / "planning") <= 1_535
