@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.programs import definedness
-from aliasproof.programs.definedness import Undefined, Watch
+from aliasproof.programs.definedness import Undefined
 from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
@@ -393,13 +393,3 @@ def test_a_mistake_in_the_watch_is_not_an_error_of_eager(monkeypatch: pytest.Mon
     monkeypatch.setattr(definedness, "RULES", (broken,))
     with pytest.raises(InternalError, match="planted"):
         observe_eager(lambda x: x + 1, [vector()])
-
-
-def test_a_number_is_copied_as_a_tensor():
-    """`copy_` takes a number where its schema has a tensor."""
-    x, whole = torch.ones(2), torch.ones(2, dtype=torch.int64)
-    with Watch([x, whole]):
-        x.copy_(1.5)  # type: ignore[arg-type]
-    assert x.tolist() == [1.5, 1.5]
-    with Watch([x, whole]), pytest.raises(Undefined, match="cannot represent"):
-        whole.copy_(NAN)  # type: ignore[arg-type]

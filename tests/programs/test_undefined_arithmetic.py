@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aliasproof.oracles.observation import observe_eager
-from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.definedness import Undefined, Watch
 
 LOWEST, DIVISOR, SHIFT, CONVERSION, CUT, DISAGREE = (
     "divides the lowest integer by -1",
@@ -82,3 +82,13 @@ def test_undefined(reason: str, function: Callable[[Tensor], Tensor], x: Tensor)
 def test_defined(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
     observed, _ = observe_eager(function, [x])
     assert observed.error is None
+
+
+def test_a_number_is_copied_as_a_tensor():
+    """`copy_` takes a number where its schema has a tensor."""
+    x, whole = torch.ones(2), torch.ones(2, dtype=torch.int64)
+    with Watch([x, whole]):
+        x.copy_(1.5)  # type: ignore[arg-type]
+    assert x.tolist() == [1.5, 1.5]
+    with Watch([x, whole]), pytest.raises(Undefined, match="cannot represent"):
+        whole.copy_(math.nan)  # type: ignore[arg-type]

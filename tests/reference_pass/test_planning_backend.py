@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from typing import Any
 
 import pytest
@@ -72,11 +71,11 @@ class Called(TorchDispatchMode):
 
 def test_the_backend_has_buffers_as_the_pass_has():
     """Its fakes are at unlikely offsets in large storages, which are no bytes of the graph."""
-    planned_backend: Any = functools.partial(lookup_backend("aliasproof"), options=PLANNED)
+    ours: Any = lookup_backend("aliasproof")
     compilers = []
 
     def backend(graph, inputs):
-        compilers.append(planned_backend(graph, inputs))
+        compilers.append(ours(graph, inputs, options=PLANNED))
         return compilers[-1]
 
     torch._dynamo.reset()
