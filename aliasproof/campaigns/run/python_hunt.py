@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from aliasproof.campaigns.publish.python_reproducer import confirm
+from aliasproof.campaigns.run.python_reduction import reduced
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.corpus.python_bugs import python_bugs
@@ -19,8 +18,7 @@ from aliasproof.processes.isolation import Limits, start_server
 from aliasproof.processes.outcome import Death, Raised, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.reduction.syntax_reducer import SyntaxReducer
-from aliasproof.trials.python_trial import Cause, examine_python, fails_alike
+from aliasproof.trials.python_trial import Cause, examine_python
 from aliasproof.trials.worker import start_worker
 
 LIMITS = Limits(seconds=300.0, nbytes=6 * 2**30)
@@ -62,27 +60,8 @@ def reduce_program(seed: int, number: int, cause: Cause, past_known: bool) -> Py
     """Reduce a failing program, in a worker; None if it does not fail any more."""
     (drawn,) = sample_python(seed, [number])
     with mended(KNOWN_BUGS.values() if past_known else ()):
-        if not fails_alike(drawn, cause):
-            return None
-        reducer = SyntaxReducer(drawn, lambda program: fails_alike(program, cause))
-        program = reducer.run()
-        found = examine_python(program, cause.target)
-    main = found.main
-    if main is None:
-        return None
-    return PythonFinding(
-        program,
-        found.target,
-        main.oracle,
-        main.kind,
-        main.place,
-        dict(main.evidence),
-        seed,
-        number,
-        drawn.lines,
-        reducer.tried,
-        str(torch.__version__),
-    )
+        finding = reduced(drawn, cause)
+    return None if finding is None else replace(finding, seed=seed, number=number)
 
 
 @dataclass(slots=True)

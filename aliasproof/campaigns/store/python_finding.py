@@ -16,7 +16,7 @@ from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram
 
 FILE = "finding.json"
-FORMAT = 1
+FORMAT = 2
 # What almost every program has says nothing about a cause.
 _COMMON = frozenset(
     ["torch", "ones", "arange", "tensor", "zeros", "reshape", "locals", "program", "calls"]
@@ -30,8 +30,9 @@ class PythonFinding:
     """A reduced program that a target computes otherwise than eager does.
 
     `place` is the expression of the first difference. `seed` and `number` draw the program again;
-    `drawn_lines` is how many lines it had. `confirmed` says what a fresh process showed: None if it
-    was not asked. `known` is the name of the known bug that it is, or empty.
+    `drawn_lines` is how many lines it had. Its reduction `tried` so many candidates, and `compiled`
+    those that eager accepts. `confirmed` says what a fresh process showed: None if it was not
+    asked. `known` is the name of the known bug that it is, or empty.
     """
 
     program: PythonProgram
@@ -44,6 +45,7 @@ class PythonFinding:
     number: int = 0
     drawn_lines: int = 0
     tried: int = 0
+    compiled: int = 0
     torch: str = ""
     confirmed: bool | None = None
     known: str = ""

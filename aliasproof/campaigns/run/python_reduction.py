@@ -1,0 +1,35 @@
+"""From a drawn Python program that fails to a finding: its program is reduced on its syntax."""
+
+from __future__ import annotations
+
+import torch
+
+from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.programs.python_program import PythonProgram
+from aliasproof.reduction.syntax_reducer import SyntaxReducer
+from aliasproof.trials.python_trial import Cause, FailsAlike, examine_python
+
+
+def reduced(drawn: PythonProgram, cause: Cause) -> PythonFinding | None:
+    """Reduce a failing program; None if it does not fail any more."""
+    fails = FailsAlike(cause)
+    if not fails(drawn):
+        return None
+    reducer = SyntaxReducer(drawn, fails)
+    program = reducer.run()
+    found = examine_python(program, cause.target)
+    main = found.main
+    if main is None:
+        return None
+    return PythonFinding(
+        program,
+        found.target,
+        main.oracle,
+        main.kind,
+        main.place,
+        dict(main.evidence),
+        drawn_lines=drawn.lines,
+        tried=reducer.tried,
+        compiled=fails.compiled,
+        torch=str(torch.__version__),
+    )
