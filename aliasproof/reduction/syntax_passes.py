@@ -27,6 +27,8 @@ from aliasproof.reduction.unused_syntax import drop_unused
 
 SIMPLE_TENSORS = ("torch.ones(2)", "torch.arange(4.0)", "torch.ones(2, 2)", "torch.tensor(1.0)")
 _MAKERS = ("arange", "zeros", "ones", "tensor", "full", "eye", "randn", "rand")
+# Without it, `checkpoint` of a function that ignores its argument recurses without end.
+_NEEDED = "use_reentrant"
 _LISTS = ("elts", "args", "keywords", "targets", "bases", "decorator_list")
 
 
@@ -194,7 +196,8 @@ def drop_items(tree: ast.Module) -> list[Edit]:
     for path, node in nodes(tree):
         name, index = path[-1]
         parent = at(tree, path[:-1])
-        if index is not None and name in _LISTS and not _is_call_of_program(parent):
+        needed = _is_call_of_program(parent) or getattr(node, "arg", "") == _NEEDED
+        if index is not None and name in _LISTS and not needed:
             edits.append(functools.partial(delete_at, path=path))
         if isinstance(node, ast.Dict):
             edits += [

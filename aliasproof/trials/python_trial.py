@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.place_names import renamed
+from aliasproof.oracles.raised_errors import skeleton
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
 from aliasproof.programs.errors import Rejected
@@ -176,25 +177,28 @@ def _kinds(expected: PythonRun, actual: PythonRun) -> Sequence[Violation]:
 class FailsAlike:
     """Whether a program is defined in eager, and its target differs by the same oracle and kind.
 
-    `compiled` counts those that eager did not refuse.
+    If eager is expected to raise, it raises what it raised for the first program that failed.
+    `compiled` counts the programs that eager did not refuse.
     """
 
     cause: Cause
     compiled: int = 0
+    _raised: str | None = None
 
     def __call__(self, program: PythonProgram) -> bool:
         """Ask about a program. Raises `InternalError` for a mistake of ours."""
         try:
             expected, trace = run_in_eager(program)
-            if not self._may_fail(expected.observation.error):
+            error = expected.observation.error
+            raised = "" if error is None else skeleton(error)
+            if (error is not None) != self.cause.kind.startswith(_NO_ERROR):
+                return False
+            if self._raised not in (None, raised):
                 return False
             self.compiled += 1
-            return _compare(program, self.cause.target, expected, trace).cause == self.cause
+            fails = _compare(program, self.cause.target, expected, trace).cause == self.cause
         except Rejected:
             return False
-
-    def _may_fail(self, error: Exception | None) -> bool:
-        """Where eager is expected to raise, another error is another program."""
-        if not self.cause.kind.startswith(_NO_ERROR):
-            return error is None
-        return error is not None and self.cause.kind == f"{_NO_ERROR} {type(error).__name__}"
+        if fails:
+            self._raised = raised
+        return fails

@@ -49,6 +49,25 @@ def test_a_known_bug_is_recognised_by_what_it_needs():
     assert FINDING.is_of(bug)
     assert not FINDING.is_of(replace(bug, needs=frozenset({"unfold"})))
     assert not FINDING.is_of(replace(bug, target="inductor"))
+    assert not FINDING.is_of(replace(bug, lacks=frozenset({"write"})))
+    assert not FINDING.is_of(replace(bug, place="gradient"))
+
+
+def test_a_mechanism_that_a_known_bug_does_without_is_another_cause():
+    bug = PythonBug("b", "", "", "aot-eager", "values", "^wrong", frozenset(), FINDING.program)
+    more = PythonProgram(WRONG.replace("x.expand(3, 4)", "x.data.expand(3, 4)"))
+    assert not replace(FINDING, program=more).is_of(bug)
+    assertion = replace(bug, oracle="errors", kind="raises")
+    raised = replace(FINDING, program=more, oracle="errors")
+    assert replace(raised, kind="raises AssertionError: idx").is_of(assertion)
+    assert not replace(raised, kind="raises RuntimeError: no").is_of(assertion)
+
+
+def test_an_error_that_is_not_raised_is_known_by_its_message():
+    bug = PythonBug("b", "", "", "dynamo", "errors", "Error: no", frozenset(), FINDING.program)
+    missing = replace(FINDING, target="dynamo", oracle="errors", kind="does not raise Error")
+    assert replace(missing, evidence={"message": "no\nmore"}).is_of(bug)
+    assert not replace(missing, evidence={"message": "yes"}).is_of(bug)
 
 
 @pytest.mark.thorough

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 from collections.abc import Mapping
@@ -11,18 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from aliasproof.corpus.python_bugs import PythonBug
-from aliasproof.programs import python_names
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram
+from aliasproof.programs.python_words import words
 
 FILE = "finding.json"
 FORMAT = 2
-# What almost every program has says nothing about a cause.
-_COMMON = frozenset(
-    ["torch", "ones", "arange", "tensor", "zeros", "reshape", "locals", "program", "calls"]
-)
-# Of expressions, those that a cause may depend on.
-_KINDS = (ast.stmt, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +56,14 @@ class PythonFinding:
 
     def is_of(self, bug: PythonBug) -> bool:
         """Whether it is this known bug."""
-        return bug.explains(self.target, self.oracle, self.kind, words(self.program))
+        cause = (self.target, self.oracle, self.symptom)
+        return bug.explains(cause, self.place, self.program)
+
+    @property
+    def symptom(self) -> str:
+        """The kind; with the message of eager's error, if the target does not raise it."""
+        message = str(self.evidence.get("message", "")).partition("\n")[0]
+        return f"{self.kind}: {message}" if self.kind.startswith("does not raise") else self.kind
 
     def to_json(self) -> dict[str, object]:
         """As JSON values; `of_json` reads it."""
@@ -95,12 +95,3 @@ class PythonFinding:
             return cls.of_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             raise UserError(f"{folder / FILE}: {error}") from None
-
-
-def words(program: PythonProgram) -> frozenset[str]:
-    """What a program is made of: names of operators, attributes and builtins, kinds of syntax."""
-    nodes = list(ast.walk(ast.parse(program.source)))
-    kinds = {type(node).__name__ for node in nodes if isinstance(node, _KINDS)}
-    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return frozenset(kinds | attributes | (names & python_names.BUILTINS)) - _COMMON

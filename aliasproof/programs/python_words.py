@@ -1,0 +1,61 @@
+"""The words of a `PythonProgram`: what it is made of, whatever its names and numbers are."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from aliasproof.programs import python_names
+from aliasproof.programs.python_program import PythonProgram
+
+WRITE = "write"  # any call that writes a tensor, or an assignment to a part of it
+# What almost every program has says nothing about a cause.
+_COMMON = frozenset(
+    ["torch", "ones", "arange", "tensor", "zeros", "reshape", "locals", "program", "calls"]
+)
+# Of expressions, those that a cause may depend on.
+_KINDS = (ast.stmt, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.GeneratorExp)
+# Operators that are no other way to write or to view.
+_SPECIAL = frozenset(["as_strided", "detach", "expand", "requires_grad_", "resize_", "set_", "t_"])
+_SPECIAL_KINDS = frozenset(["Delete", "For", "GeneratorExp", "In", "Is", "IsNot", "While"])
+# What tensors are asked in passing, and the ways to make a leaf.
+_PLAIN = frozenset(["Parameter", "nn", "requires_grad_", "shape", "autograd", "utils", "ops"])
+
+
+def words(program: PythonProgram) -> frozenset[str]:
+    """Names of operators, attributes and builtins, and kinds of syntax."""
+    nodes = list(ast.walk(ast.parse(program.source)))
+    kinds = {type(node).__name__ for node in nodes if isinstance(node, _KINDS)}
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return frozenset(kinds | attributes | (names & python_names.BUILTINS)) - _COMMON
+
+
+def traits(program: PythonProgram) -> frozenset[str]:
+    """Its words, and `WRITE` if it writes a tensor."""
+    return words(program) | ({WRITE} if _writes(program) else set())
+
+
+def mechanisms(program: PythonProgram) -> frozenset[str]:
+    """The words for what an ordinary operator cannot do instead.
+
+    A reduced program fails only with all that it has. So a program with a mechanism that a known
+    bug does without fails for another cause.
+    """
+    special = _SPECIAL | _SPECIAL_KINDS | python_names.BUILTINS | python_names.BEYOND_OPERATORS
+    return frozenset(words(program) & special) - _PLAIN
+
+
+def _writes(program: PythonProgram) -> bool:
+    tree = ast.parse(program.source)
+    for node in ast.walk(tree):
+        name = node.attr if isinstance(node, ast.Attribute) else ""
+        if name != "requires_grad_" and re.fullmatch(r"[a-z]\w*[a-z\d]_", name):
+            return True
+        if isinstance(node, ast.AugAssign) or (
+            isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        ):
+            return True
+        if isinstance(node, ast.keyword) and node.arg == "out":
+            return True
+    return False
