@@ -24,7 +24,7 @@ from benchmarks import (
     pass_cost,
     people,
     planning,
-    reductions,
+    python_reductions,
     reproducers,
     scenario_yield,
     sharing,
@@ -52,7 +52,7 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "sharing": lambda options: sharing.measure(options.only),
     "people": lambda options: people.measure(options.only),
     "planning": lambda options: planning.measure(options.only),
-    "reductions": lambda options: reductions.measure(options.only),
+    "python_reductions": lambda options: python_reductions.measure(options.only),
     "reproducers": lambda options: reproducers.measure(options.only),
 }
 NAMES = (*BENCHMARKS, *NAMED_ALONE)
@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         default=(),
         help="for sweep: these operators and modules; for models: these models and optimizers;"
         " for sharing: these programs; for people: these functions; by their names in the output."
-        " For reductions: these numbers of programs. For reproducers: folders of runs",
+        " For python_reductions: these numbers of programs. For reproducers: folders of runs",
     )
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"

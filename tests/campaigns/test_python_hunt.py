@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.publish.python_reproducer import confirm, script
+from aliasproof.campaigns.publish.python_reproducer import confirm, script, title
 from aliasproof.campaigns.run import python_hunt
 from aliasproof.campaigns.run.python_hunt import PythonHunt, judge_programs
 from aliasproof.campaigns.store.python_finding import FILE, PythonFinding
@@ -72,11 +72,12 @@ def test_an_error_that_is_not_raised_is_known_by_its_message():
 
 @pytest.mark.thorough
 def test_the_script_shows_the_difference_and_a_right_program_shows_none():
-    differs, printed = confirm(FINDING)
-    assert differs, printed
+    confirmation = confirm(FINDING)
+    assert confirmation.shown, confirmation.output
+    assert "expected: [0.0, 0.0" in confirmation.output
+    assert confirmation.output.splitlines()[-1] == f"BUG: {title(FINDING)}"
     right = replace(FINDING, program=PythonProgram(WRONG.replace(".expand(3, 4)", "")))
-    differs, printed = confirm(right)
-    assert not differs, printed
+    assert confirm(right).ending == "exits 0"
 
 
 @pytest.mark.parametrize(
@@ -103,10 +104,12 @@ def test_programs_are_judged_by_number():
 @pytest.mark.thorough
 def test_a_hunt_judges_all_programs_in_other_processes():
     hunt = PythonHunt(4, "dynamo", programs=25, seconds=500.0)
-    findings = list(hunt.run())
+    findings = [finding for finding, _ in hunt.run()]
     assert hunt.outcomes.total() == 25
     assert hunt.notes == []
     assert [finding for finding in findings if finding.target != "dynamo"] == []
+    assert len(hunt.findings) + len(hunt.unconfirmed) == len(findings)
+    assert (hunt.reducing, hunt.confirming) == (0, 0)
 
 
 def test_a_mistake_of_ours_is_told(monkeypatch):

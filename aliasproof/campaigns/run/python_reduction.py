@@ -9,13 +9,15 @@ from aliasproof.programs.python_program import PythonProgram
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
 from aliasproof.trials.python_trial import Cause, FailsAlike, examine_python
 
+MOST = 400  # candidates
 
-def reduced(drawn: PythonProgram, cause: Cause) -> PythonFinding | None:
-    """Reduce a failing program; None if it does not fail any more."""
+
+def reduced(drawn: PythonProgram, cause: Cause, most: int = MOST) -> PythonFinding | None:
+    """Reduce a failing program with so many candidates; None if it does not fail any more."""
     fails = FailsAlike(cause)
     if not fails(drawn):
         return None
-    reducer = SyntaxReducer(drawn, fails)
+    reducer = SyntaxReducer(drawn, fails, most)
     program = reducer.run()
     found = examine_python(program, cause.target)
     main = found.main

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aliasproof.corpus.python_bugs import PythonBug
+from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.programs.python_words import words
@@ -42,6 +43,11 @@ class PythonFinding:
     torch: str = ""
     confirmed: bool | None = None
     known: str = ""
+
+    @property
+    def violation(self) -> Violation:
+        """What differs, as an oracle says it."""
+        return Violation(self.oracle, self.kind, self.place, self.evidence)
 
     @property
     def silent(self) -> bool:
@@ -95,3 +101,8 @@ class PythonFinding:
             return cls.of_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             raise UserError(f"{folder / FILE}: {error}") from None
+
+
+def is_of_python(folder: Path) -> bool:
+    """Whether a folder has a finding of a Python program, and not of a `Program`."""
+    return (folder / FILE).is_file() and not (folder / "program.json").exists()

@@ -1,7 +1,7 @@
 """What the reduction of Python programs costs and leaves: 30 findings of `hunt`, as drawn.
 
-`reductions.json` has them, so that other forms of the generator do not change what is measured. At
-most three have one target, oracle and kind.
+`python_reductions.json` has them, so that other forms of the generator do not change what is
+measured. At most three have one target, oracle and kind.
 
 How to read a row:
 
@@ -30,11 +30,11 @@ from aliasproof.trials.python_trial import examine_python
 from aliasproof.trials.worker import quiet_torch
 from benchmarks.tables import Table
 
-FILE = Path(__file__).with_name("reductions.json")
+FILE = Path(__file__).with_name("python_reductions.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class ReducedFinding:
     """The figures of one reduction."""
 
     name: str
@@ -55,7 +55,7 @@ class Reduction:
 class Reductions:
     """All of them, and the names of those that did not fail any more."""
 
-    reductions: list[Reduction]
+    reductions: list[ReducedFinding]
     gone: list[str]
 
     def tables(self) -> list[Table]:
@@ -100,8 +100,8 @@ def measure(only: Iterable[str] = ()) -> Reductions:
     return Reductions(reductions, gone)
 
 
-def _figures(name: str, finding: PythonFinding, seconds: float) -> Reduction:
-    return Reduction(
+def _figures(name: str, finding: PythonFinding, seconds: float) -> ReducedFinding:
+    return ReducedFinding(
         name,
         finding.target,
         finding.oracle,

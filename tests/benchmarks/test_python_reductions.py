@@ -8,7 +8,7 @@ import pytest
 
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram
-from benchmarks.reductions import FILE, measure
+from benchmarks.python_reductions import FILE, measure
 from benchmarks.tables import plain
 
 
