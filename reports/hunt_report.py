@@ -78,7 +78,8 @@ def print_hunt(console: Console, hunt: PythonHunt, folder: PythonRunFolder) -> N
     counts = ", ".join(f"{count} {name}" for name, count in hunt.outcomes.most_common())
     silent = sum(finding.silent for finding in new)
     interrupted = "Interrupted. " if hunt.interrupted else ""
-    print_lines(console, f"{interrupted}{counted(hunt.outcomes.total(), 'program')}: {counts}.")
+    programs = counted(hunt.outcomes.total(), "program")
+    print_lines(console, f"{interrupted}{programs}{f': {counts}' if counts else ''}.")
     print_lines(
         console,
         f"{counted(len(new), 'finding')} ({silent} silent), {counted(len(known), 'known bug')},"

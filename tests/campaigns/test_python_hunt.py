@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import sys
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from aliasproof.campaigns.publish.confirmation import Confirmation
+from aliasproof.campaigns.publish.python_issue import python_issue
 from aliasproof.campaigns.publish.python_reproducer import confirm, script, title
+from aliasproof.campaigns.publish.replaying import FIXED, STILL, findings_of, replay
 from aliasproof.campaigns.run import python_hunt
-from aliasproof.campaigns.run.python_hunt import PythonHunt, judge_programs
-from aliasproof.campaigns.store.python_finding import FILE, PythonFinding
+from aliasproof.campaigns.run.python_hunt import LIMITS, PythonHunt, Reducing, judge_programs
+from aliasproof.campaigns.store.hunt_folder import PythonRunFolder
+from aliasproof.campaigns.store.python_finding import FILE, PythonFinding, is_of_python
 from aliasproof.corpus.python_bugs import PythonBug
+from aliasproof.processes.outcome import Death
+from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.programs.errors import InternalError, UserError
 from aliasproof.programs.python_program import PythonProgram
+from aliasproof.python_showing import show_python
+from aliasproof.trials.python_trial import Cause
 from tests.wrong_python import WRONG
 
 FINDING = PythonFinding(PythonProgram(WRONG), "aot-eager", "values", "wrong value", "base")
@@ -70,6 +80,13 @@ def test_an_error_that_is_not_raised_is_known_by_its_message():
     assert not replace(missing, evidence={"message": "yes"}).is_of(bug)
 
 
+def test_a_bug_can_need_either_of_two_words():
+    bug = PythonBug("b", "", "", "aot-eager", "values", "", frozenset({"max|min"}), FINDING.program)
+    for name in ("max", "min", "sum"):
+        program = PythonProgram(WRONG.replace("x.expand(3, 4)", f"{name}(x, x)"))
+        assert replace(FINDING, program=program).is_of(bug) == (name != "sum")
+
+
 @pytest.mark.thorough
 def test_the_script_shows_the_difference_and_a_right_program_shows_none():
     confirmation = confirm(FINDING)
@@ -93,6 +110,84 @@ def test_the_script_shows_the_difference_and_a_right_program_shows_none():
 )
 def test_every_script_is_python(oracle: str, place: str):
     compile(script(replace(FINDING, oracle=oracle, place=place)), "script", "exec")
+
+
+def test_a_title_says_who_leaves_what_for_which_program():
+    assert title(FINDING) == (
+        "torch.compile(backend='aot_eager') leaves wrong values in `base` for"
+        " x.expand(3, 4).zero_()"
+    )
+    lost = replace(FINDING, oracle="structure", kind="something is missing", target="dynamo")
+    assert title(lost).startswith("torch.compile(backend='eager') leaves out `base` for")
+    raised = replace(FINDING, oracle="errors", kind="raises Error", place="call")
+    raised = replace(raised, evidence={"type": "Error", "message": "no\nmore"})
+    assert " raises Error: no, for " in title(raised)
+
+
+def test_an_issue_has_the_sections_of_the_tracker_and_the_first_wrong_layer():
+    text = python_issue(FINDING, "expected: 1\nactual:   2\nBUG: it\nmore")
+    for part in (
+        "### 🐛 Describe the bug",
+        "### Error logs",
+        "### Versions",
+        "actual:   2\nBUG: it\n```",
+    ):
+        assert part in text
+    assert text.splitlines()[0] == title(FINDING)
+    assert '- `backend="eager"`: does what eager does\n- `backend="aot_eager"`: shows' in text
+
+
+def test_what_no_script_confirms_is_apart_and_has_no_issue(tmp_path: Path):
+    folder = PythonRunFolder.create(tmp_path / "run")
+    for confirmed in (True, False):
+        finding = replace(FINDING, confirmed=confirmed)
+        folder.write(finding, {"reproducer.py": "", "issue.md": ""})
+        assert folder.path(finding).parent.name == ("findings" if confirmed else "unconfirmed")
+        assert (folder.path(finding) / "issue.md").exists() == confirmed
+        assert is_of_python(folder.path(finding))
+
+
+def test_only_what_is_confirmed_is_a_finding(monkeypatch):
+    hunt = PythonHunt(1, "aot-eager", programs=1, seconds=1.0)
+    for shown in (True, False):
+        finding = replace(FINDING, place="x" if shown else "base", kind=f"wrong {shown}")
+        asked = Future[Confirmation]()
+        asked.set_result(Confirmation(shown, "", "exits 1"))
+        hunt._confirming[finding.signature] = (finding, asked)
+    assert [finding.confirmed for finding, _ in hunt._confirmed()] == [True, False]
+    assert (len(hunt.findings), len(hunt.unconfirmed), hunt.confirming) == (1, 1, 0)
+
+
+def test_what_ends_a_reduction_is_kept_as_it_was_drawn(monkeypatch):
+    asked: list[RemoteCall] = []
+    monkeypatch.setattr(Pool, "submit", lambda pool, call: asked.append(call))
+    hunt = PythonHunt(1, "aot-eager", programs=1, seconds=1.0)
+    pool, death = Pool(RemoteCall("", ""), LIMITS, 1), Death("hangs", "target")
+    key = Reducing(3, Cause("aot-eager", "values", "wrong value"))
+    hunt._note_death(pool, key, death)
+    (again,) = asked
+    assert again.key == key._replace(most=0)
+    hunt._note_death(pool, again.key, death)
+    assert len(asked) == 1
+    assert hunt.outcomes["dies"] == 1
+
+
+@pytest.mark.thorough
+def test_a_finding_is_shown_and_replayed(tmp_path: Path, capsys):
+    program, folder = PythonProgram(WRONG), PythonRunFolder.create(tmp_path)
+    folder.write(replace(FINDING, program=program, confirmed=True), {})
+    own = tmp_path / "findings" / FINDING.signature
+    show_python(own, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["status"], shown["stored as"]) == ("still there", "finding")
+    with findings_of(tmp_path) as bugs:
+        assert [it.word for it in replay(bugs, [Path(sys.executable)])] == [STILL]
+    gone = replace(FINDING, program=PythonProgram(WRONG.replace(".expand(3, 4)", "")))
+    (own / FILE).write_text(json.dumps(gone.to_json()))
+    show_python(own, as_json=False)
+    assert "Gone in torch" in capsys.readouterr().out
+    with findings_of(tmp_path) as bugs:
+        assert [it.word for it in replay(bugs, [Path(sys.executable)])] == [FIXED]
 
 
 def test_programs_are_judged_by_number():

@@ -19,8 +19,9 @@ from aliasproof.trials.python_trial import backend_of
 
 SCRIPT = "reproducer.py"
 LONGEST_BODY = 80  # characters of a program that a title quotes
-# Per kind of the oracle *structure*: what the compiled function does.
+# Per kind: what the compiled program does, where `effect` speaks of results alone.
 _EFFECTS = {
+    "wrong value": "leaves wrong values in {place}",
     "something is missing": "leaves out {place}",
     "something is new": "leaves {place}, which is not there in eager",
     "another order": "leaves another order of {place}",
