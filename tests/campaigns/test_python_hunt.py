@@ -10,12 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from aliasproof.campaigns.failure.straight_line import straight_line
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.python_issue import python_issue
 from aliasproof.campaigns.publish.python_reproducer import confirm, script, title
 from aliasproof.campaigns.publish.replaying import FIXED, STILL, findings_of, replay
 from aliasproof.campaigns.run import python_hunt
-from aliasproof.campaigns.run.python_hunt import LIMITS, PythonHunt, Reducing, judge_programs
+from aliasproof.campaigns.run.python_hunt import (
+    LIMITS,
+    AllowedByDocs,
+    PythonHunt,
+    Reducing,
+    judge_programs,
+    named,
+)
 from aliasproof.campaigns.store.hunt_folder import PythonRunFolder
 from aliasproof.campaigns.store.python_finding import FILE, PythonFinding, is_of_python
 from aliasproof.corpus.python_bugs import PythonBug
@@ -215,3 +223,47 @@ def test_a_mistake_of_ours_is_told(monkeypatch):
     judged = judge_programs(3, range(2), "identity", past_known=False)
     assert judged.outcomes == {"mistakes": 2}
     assert judged.mistakes == ["program 0: the watch failed", "program 1: the watch failed"]
+
+
+def program_of(body: str, calls: str) -> PythonProgram:
+    return PythonProgram(
+        f"import torch\ndef program(x, y):\n    {body}\ndef calls(program):\n    {calls}\n"
+        "    return locals()\n"
+    )
+
+
+def test_a_line_of_aten_calls_becomes_a_program():
+    line = straight_line(PythonProgram(WRONG))
+    assert line is not None
+    assert [call.op for call in line.instructions] == ["aten.expand.default", "aten.zero_.default"]
+    assert line.inputs[0].sizes == (4,)
+
+
+@pytest.mark.parametrize(
+    ("body", "calls"),
+    [
+        ("return x", "program(torch.ones(2).requires_grad_(), 1)"),
+        ("return x", "program(torch.ones(2), 1)"),
+        ("return 3", "program(torch.ones(2), torch.ones(2))"),
+        ("return x", "program(torch.ones(2), program(torch.ones(2), torch.ones(2)))"),
+        ("return x @ y", "program(torch.ones(2), torch.ones(3))"),
+        ("return x.clone().requires_grad_()", "program(torch.ones(2), torch.ones(3))"),
+        ("return x + y", "x = 1"),
+    ],
+)
+def test_what_is_no_line_of_aten_calls_becomes_no_program(body: str, calls: str):
+    assert straight_line(program_of(body, calls)) is None
+
+
+def test_one_cause_has_one_name_in_both_languages():
+    finding = named(FINDING)
+    assert isinstance(finding, PythonFinding)
+    assert finding.known == "expand-inverse"
+    assert finding.signature == finding.line == "known-expand-inverse"
+
+
+def test_what_the_documentation_allows_is_no_finding():
+    program = program_of("x.zero_()", "program(torch.ones(3).expand(2, 3), torch.ones(2))")
+    refused = named(replace(FINDING, program=program, oracle="errors", kind="raises", place="call"))
+    assert isinstance(refused, AllowedByDocs)
+    assert "overlaps itself" in refused.reason

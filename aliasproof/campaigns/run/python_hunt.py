@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 
+from aliasproof.campaigns.failure.straight_line import name_of_line, straight_line
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.python_reproducer import confirm
 from aliasproof.campaigns.run.python_reduction import MOST, reduced
@@ -66,12 +67,30 @@ def judge_programs(seed: int, numbers: range, target: str, past_known: bool) -> 
 
 def reduce_program(
     seed: int, number: int, cause: Cause, past_known: bool, most: int = MOST
-) -> PythonFinding | None:
+) -> PythonFinding | AllowedByDocs | None:
     """Reduce a failing program, in a worker; None if it does not fail any more."""
     (drawn,) = sample_python(seed, [number])
     with mended(KNOWN_BUGS.values() if past_known else ()):
         finding = reduced(drawn, cause, most)
-    return None if finding is None else replace(finding, seed=seed, number=number)
+    return None if finding is None else named(replace(finding, seed=seed, number=number))
+
+
+def named(finding: PythonFinding) -> PythonFinding | AllowedByDocs:
+    """The finding with the known bug that it is, and the name that `fuzz` has for it."""
+    line = straight_line(finding.program)
+    name = line and name_of_line(line, finding.target, finding.oracle)
+    if name and name.documented:
+        return AllowedByDocs(name.documented)
+    known = next((bug.identifier for bug in python_bugs() if finding.is_of(bug)), "")
+    if name:
+        return replace(finding, line=name.identifier, known=known or name.known)
+    return replace(finding, known=known)
+
+
+class AllowedByDocs(NamedTuple):
+    """Why a reduced program is no violation: the documentation allows what it shows."""
+
+    reason: str
 
 
 class Reducing(NamedTuple):
@@ -89,9 +108,10 @@ class PythonHunt:
     The last part of the time is for what was found: no program is drawn then. What is not reduced
     at its end is given up.
 
-    `outcomes` counts programs: holds, undefined, violated, dies. `findings` are confirmed by their
-    scripts, `unconfirmed` are not; both have one finding for each signature. `seen` counts how many
-    programs had each cause. `notes` tell mistakes of aliasproof, and programs that end a process.
+    `outcomes` counts programs: holds, undefined, violated, documented, dies. `findings` are
+    confirmed by their scripts, `unconfirmed` are not; both have one finding for each signature.
+    `seen` counts how many programs had each cause. `notes` tell mistakes of aliasproof, and
+    programs that end a process.
     """
 
     seed: int
@@ -196,6 +216,8 @@ class PythonHunt:
             if value.signature not in (*self.findings, *self.unconfirmed, *self._confirming):
                 asked = executor.submit(confirm, value)
                 self._confirming[value.signature] = (value, asked)
+        elif isinstance(value, AllowedByDocs):
+            self.outcomes.update(violated=-1, documented=1)
         elif isinstance(outcome, Death):
             self._note_death(pool, key, outcome)
         elif isinstance(outcome, Raised):
@@ -221,8 +243,7 @@ class PythonHunt:
                 continue
             del self._confirming[signature]
             confirmation = asked.result()
-            known = next((bug.identifier for bug in python_bugs() if finding.is_of(bug)), "")
-            finding = replace(finding, confirmed=confirmation.shown, known=known)
+            finding = replace(finding, confirmed=confirmation.shown)
             (self.findings if confirmation.shown else self.unconfirmed)[signature] = finding
             yield finding, confirmation
 

@@ -26,7 +26,8 @@ class PythonFinding:
     `place` is the expression of the first difference. `seed` and `number` draw the program again;
     `drawn_lines` is how many lines it had. Its reduction `tried` so many candidates, and `compiled`
     those that eager accepts. `confirmed` says what a fresh process showed: None if it was not
-    asked. `known` is the name of the known bug that it is, or empty.
+    asked. `known` is the name of the known bug that it is, or empty. `line` is what `fuzz` calls
+    the violation, if the program is a line of ATen calls, or empty.
     """
 
     program: PythonProgram
@@ -43,6 +44,7 @@ class PythonFinding:
     torch: str = ""
     confirmed: bool | None = None
     known: str = ""
+    line: str = ""
 
     @property
     def violation(self) -> Violation:
@@ -56,7 +58,9 @@ class PythonFinding:
 
     @property
     def signature(self) -> str:
-        """Equal for findings that differ in names and numbers alone."""
+        """Equal for findings that differ in names and numbers alone; if `fuzz` has a name, that."""
+        if self.line:
+            return self.line
         said = "\n".join((self.target, self.oracle, self.kind, *sorted(words(self.program))))
         return f"{self.target}-{self.oracle}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
