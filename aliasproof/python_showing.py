@@ -93,9 +93,10 @@ def _print(
         f"reduced from {finding.drawn_lines} lines to {finding.program.lines}: {finding.tried}"
         f" candidates tried, {finding.compiled} compiled",
     )
-    bugs = (*python_bugs(), *KNOWN_BUGS.values())
-    for bug in (bug for bug in bugs if bug.identifier == finding.known):
-        print_lines(console, f"known bug: {bug.title} {bug.link or ''}".rstrip())
+    titles = {bug.identifier: (bug.title, bug.link) for bug in python_bugs()}
+    titles |= {name: (bug.title, bug.link or "") for name, bug in KNOWN_BUGS.items()}
+    if finding.known in titles:
+        print_lines(console, f"known bug: {' '.join(titles[finding.known])}".rstrip())
     print_heading(console, "program")
     print_code(console, finding.program.source.strip())
     print_heading(console, "violation as it was found")

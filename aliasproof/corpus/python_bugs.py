@@ -7,8 +7,7 @@ A file is the program, after a comment that tells the bug:
     # target: aot-eager
     # oracle: values
     # kind: a regular expression for the kind of the violation
-    # needs: words that a program with this bug has (operators, attributes, kinds of statements);
-    #   `one|other` is either of them
+    # needs: words that a program with this bug has (operators, attributes, kinds of statements)
     # lacks: words that it does not have; this line can be left out, and the next, too
     # place: gradient, or value for what is no gradient
 
@@ -59,15 +58,14 @@ class PythonBug:
         return (
             (self.target, self.oracle) == (target, oracle)
             and re.search(self.kind, kind) is not None
-            and all(there & {*words.split("|")} for words in self.needs)
+            and self.needs <= there
             and not self.lacks & there
             and self.place in ("", role(place, reduced))
             and (re.search(_ASSERTION, kind) is not None or self._has_all(reduced))
         )
 
     def _has_all(self, reduced: PythonProgram) -> bool:
-        either = {word for words in self.needs for word in words.split("|")}
-        return mechanisms(reduced) <= mechanisms(self.program) | either
+        return mechanisms(reduced) <= mechanisms(self.program)
 
 
 def role(place: str, program: PythonProgram) -> str:

@@ -18,7 +18,7 @@ BUILTINS = _words("""
 IMPORTED = frozenset({"torch", "dataclasses"})
 
 # What torch has besides ATen operators.
-BEYOND_OPERATORS = _words("""
+_OF_TORCH = _words("""
     Adam AdamW BatchNorm1d Dropout Embedding Function H LayerNorm Linear Module ModuleDict
     ModuleList Parameter ParameterDict ParameterList ReLU SGD Sequential Size T Tensor __init__
     _dynamo apply autograd backward bfloat16 bool buffers checkpoint clip_grad_norm_ complex64
@@ -42,10 +42,13 @@ OWN_ATTRIBUTES = _words("""
 """)
 
 
+BEYOND_OPERATORS = _OF_TORCH
+
+
 @functools.cache
 def attributes() -> frozenset[str]:
     """The attributes that a program may name."""
-    return _operators() | BEYOND_OPERATORS | _OF_CONTAINERS | OWN_ATTRIBUTES
+    return _operators() | _OF_TORCH | _OF_CONTAINERS | OWN_ATTRIBUTES
 
 
 @functools.cache

@@ -88,13 +88,6 @@ def test_an_error_that_is_not_raised_is_known_by_its_message():
     assert not replace(missing, evidence={"message": "yes"}).is_of(bug)
 
 
-def test_a_bug_can_need_either_of_two_words():
-    bug = PythonBug("b", "", "", "aot-eager", "values", "", frozenset({"max|min"}), FINDING.program)
-    for name in ("max", "min", "sum"):
-        program = PythonProgram(WRONG.replace("x.expand(3, 4)", f"{name}(x, x)"))
-        assert replace(FINDING, program=program).is_of(bug) == (name != "sum")
-
-
 @pytest.mark.thorough
 def test_the_script_shows_the_difference_and_a_right_program_shows_none():
     confirmation = confirm(FINDING)
