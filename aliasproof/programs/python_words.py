@@ -17,12 +17,12 @@ _COMMON = frozenset(
 _KINDS = (ast.stmt, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.GeneratorExp)
 # Operators that are no other way to write or to view.
 _SPECIAL = frozenset(["as_strided", "detach", "expand", "requires_grad_", "resize_", "set_", "t_"])
-_SPECIAL_KINDS = frozenset(["Delete", "For", "GeneratorExp", "In", "Is", "IsNot", "While"])
+_SPECIAL_KINDS = frozenset(["Delete", "For", "GeneratorExp", "In", "Is", "IsNot", "Raise", "Try"])
+_SPECIAL_KINDS |= frozenset(["While"])
 # Packages, what tensors are asked in passing, and the ways to make a leaf or an object.
-_PLAIN = frozenset(
-    ["Module", "Parameter", "__init__", "forward", "register_buffer", "register_parameter", "super"]
-    + ["autograd", "func", "functional", "nn", "ops", "utils", "requires_grad_", "shape", "sum"]
-)
+_PLAIN = frozenset(["Module", "Parameter", "__init__", "forward", "super"])
+_PLAIN |= frozenset(["autograd", "func", "functional", "nn", "ops", "utils", "register_buffer"])
+_PLAIN |= frozenset(["register_parameter", "requires_grad_", "shape", "sum"])
 
 
 def words(program: PythonProgram) -> frozenset[str]:

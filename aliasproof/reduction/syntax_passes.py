@@ -13,6 +13,7 @@ from aliasproof.reduction.syntax_places import (
     Edit,
     Path,
     at,
+    blocks_of,
     calls_of,
     delete_at,
     function,
@@ -90,19 +91,17 @@ def _only(tree: ast.Module, path: Path, index: int) -> None:
 
 def unwrap_blocks(tree: ast.Module) -> list[Edit]:
     """The body of a block in place of the block, or its other branch."""
-    kinds = (ast.For, ast.While, ast.If, ast.With)
-    fields = [
-        (path, field)
+    kinds = (ast.For, ast.While, ast.If, ast.With, ast.Try)
+    return [
+        functools.partial(_unwrap, path=path, inner=inner, field=field)
         for path, node in nodes(tree)
         if isinstance(node, kinds)
-        for field in ("orelse", "body")
-        if getattr(node, field, [])
+        for inner, field in blocks_of(node)
     ]
-    return [functools.partial(_unwrap, path=path, field=field) for path, field in fields]
 
 
-def _unwrap(tree: ast.Module, path: Path, field: str) -> None:
-    replace_at(tree, path, *getattr(at(tree, path), field))
+def _unwrap(tree: ast.Module, path: Path, inner: Path, field: str) -> None:
+    replace_at(tree, path, *getattr(at(tree, (*path, *inner)), field))
 
 
 def inline_names(tree: ast.Module) -> list[Edit]:

@@ -68,6 +68,13 @@ def statement_of(tree: ast.AST, path: Path) -> Path:
     return next(path[:end] for end in ends if isinstance(at(tree, path[:end]), ast.stmt))
 
 
+def blocks_of(statement: ast.stmt) -> list[tuple[Path, str]]:
+    """The lists of statements in a statement: where the node is that has one, and its field."""
+    found = [((), it) for it in ("body", "orelse", "finalbody") if getattr(statement, it, [])]
+    handlers = getattr(statement, "handlers", [])
+    return [*found, *(((("handlers", index),), "body") for index, _ in enumerate(handlers))]
+
+
 def function(tree: ast.Module, name: str) -> ast.FunctionDef:
     """A function of the module. Raises `LookupError` if there is none."""
     for statement in tree.body:

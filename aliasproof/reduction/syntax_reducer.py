@@ -17,7 +17,7 @@ from typing import TypeAlias
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import CALLS, COMPILED, PythonProgram
 from aliasproof.reduction.syntax_passes import PASSES, shorten_results, unwrap_blocks
-from aliasproof.reduction.syntax_places import Edit, Path, at, delete_at
+from aliasproof.reduction.syntax_places import Edit, Path, at, blocks_of, delete_at
 from aliasproof.reduction.syntax_scopes import is_complete
 
 # The lines that a candidate lacks, and those that it has instead.
@@ -115,8 +115,8 @@ class SyntaxReducer:
         self._apply(unwrap_blocks, within=place, first=True)
         if self.current != before:
             return len(getattr(statement, "body", [])) - 1
-        if hasattr(statement, "body"):
-            self._delete_in((*place, ("body", None)))
+        for path, block in blocks_of(statement) if isinstance(statement, ast.stmt) else ():
+            self._delete_in((*place, *path, (block, None)))
         return -1
 
     def _block(self, block: Path) -> list[ast.stmt]:

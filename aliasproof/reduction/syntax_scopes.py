@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator
 
-from aliasproof.programs import python_names
 from aliasproof.programs.python_program import CALLS, COMPILED
-from aliasproof.reduction.syntax_places import calls_of, function
+from aliasproof.reduction.syntax_places import at, blocks_of, calls_of, function
 
 _SCOPES = (ast.FunctionDef, ast.Lambda, ast.ClassDef)
-_ALWAYS = python_names.BUILTINS | {"torch"}
+_ALWAYS = frozenset(dir(builtins)) | {"torch"}
 
 
 def is_complete(tree: ast.Module) -> bool:
@@ -69,7 +69,7 @@ def _binds_all(statements: Iterable[ast.stmt], known: set[str], visible: set[str
 
 
 def _statement_binds_all(statement: ast.stmt, known: set[str], visible: set[str]) -> bool:
-    blocks = [getattr(statement, name, []) for name in ("body", "orelse")]
+    blocks = [getattr(at(statement, path), field) for path, field in blocks_of(statement)]
     if isinstance(statement, ast.For):
         heads: list[ast.AST] = [statement.iter, statement.target]
     elif isinstance(statement, ast.With):
@@ -78,6 +78,8 @@ def _statement_binds_all(statement: ast.stmt, known: set[str], visible: set[str]
         heads = [statement.test]
     elif isinstance(statement, ast.Assign):
         heads = [statement.value, *statement.targets]
+    elif isinstance(statement, ast.Try):
+        heads = [it.type for it in statement.handlers if it.type is not None]
     else:
         heads = [statement]
     if isinstance(statement, ast.AugAssign):

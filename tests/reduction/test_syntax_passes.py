@@ -14,6 +14,7 @@ from aliasproof.reduction.syntax_passes import (
     shorten_results,
     simplify_expressions,
     simplify_tensors,
+    unwrap_blocks,
 )
 from aliasproof.reduction.syntax_places import Edit
 from aliasproof.reduction.syntax_scopes import is_complete
@@ -248,6 +249,19 @@ def calls(program):
     program(1, torch.ones(2))
 """,
     ),
+    "a handler": (
+        unwrap_blocks,
+        """
+def program(x):
+    try:
+        x.add_(1)
+    except RuntimeError:
+        x.mul_(2)
+-->
+def program(x):
+    x.mul_(2)
+""",
+    ),
     "a tensor": (
         simplify_tensors,
         """
@@ -304,6 +318,7 @@ def test_a_pass_offers_the_smaller_program(case: str) -> None:
         "f = lambda v: v + x\n    return f(x)",
         "return later(x)",
         "with torch.no_grad():\n        a, *b = x\n    return a, b",
+        "try:\n        y = x\n    except RuntimeError:\n        y = 1\n    return y",
     ],
 )
 def test_a_program_that_binds_its_names_is_complete(body: str) -> None:
@@ -320,6 +335,7 @@ def test_a_program_that_binds_its_names_is_complete(body: str) -> None:
         "return [other + x for it in x]",
         "f = lambda v: v + w\n    return f(x)",
         "return it\n    [it for it in x]",
+        "try:\n        y = x\n    except RuntimeError:\n        z = w\n    return y",
     ],
 )
 def test_a_program_that_reads_what_nothing_binds_is_refused(body: str) -> None:
