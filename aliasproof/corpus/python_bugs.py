@@ -12,7 +12,7 @@ A file is the program, after a comment that tells the bug:
     # place: gradient, or value for what is no gradient
 
 `kind` also meets the message of an error that eager raises and the target does not. The word
-`write` is any write to a tensor.
+`write` is any write to a tensor, `writes_class` one to an attribute of a class in `program`.
 """
 
 from __future__ import annotations

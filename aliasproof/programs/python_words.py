@@ -6,9 +6,10 @@ import ast
 import re
 
 from aliasproof.programs import python_names
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.programs.python_program import COMPILED, PythonProgram
 
 WRITE = "write"  # any call that writes a tensor, or an assignment to a part of it
+WRITES_CLASS = "writes_class"  # an attribute of a class is assigned in `program`
 # What almost every program has says nothing about a cause.
 _COMMON = frozenset(
     ["torch", "ones", "arange", "tensor", "zeros", "reshape", "locals", "program", "calls"]
@@ -35,8 +36,10 @@ def words(program: PythonProgram) -> frozenset[str]:
 
 
 def traits(program: PythonProgram) -> frozenset[str]:
-    """Its words, and `WRITE` if it writes a tensor."""
-    return words(program) | ({WRITE} if _writes(program) else set())
+    """Its words, with `WRITE` and `WRITES_CLASS` if it does that."""
+    tree = ast.parse(program.source)
+    does = {WRITE} if _writes(tree) else set()
+    return words(program) | does | ({WRITES_CLASS} if _writes_class(tree) else set())
 
 
 def mechanisms(program: PythonProgram) -> frozenset[str]:
@@ -49,8 +52,19 @@ def mechanisms(program: PythonProgram) -> frozenset[str]:
     return frozenset(words(program) & special) - _PLAIN
 
 
-def _writes(program: PythonProgram) -> bool:
-    tree = ast.parse(program.source)
+def _writes_class(tree: ast.Module) -> bool:
+    classes = {it.name for it in tree.body if isinstance(it, ast.ClassDef)}
+    compiled = (it for it in tree.body if getattr(it, "name", "") == COMPILED)
+    return any(
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and getattr(node.value, "id", "") in classes
+        for made in compiled
+        for node in ast.walk(made)
+    )
+
+
+def _writes(tree: ast.Module) -> bool:
     for node in ast.walk(tree):
         name = node.attr if isinstance(node, ast.Attribute) else ""
         if name != "requires_grad_" and re.fullmatch(r"[a-z]\w*[a-z\d]_", name):
