@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,12 +10,14 @@ import torch
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.python_finding import is_of_python
 from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.programs.devices import require_device
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.printing import source
+from aliasproof.python_showing import show_python
 from aliasproof.reports.console import output_for_results, print_lines, results, write_json
 from aliasproof.reports.differences import print_violation
 from aliasproof.reports.finding_report import (
@@ -27,6 +28,7 @@ from aliasproof.reports.finding_report import (
     print_suspicion,
 )
 from aliasproof.reports.side_by_side import rows
+from aliasproof.reports.status import Status
 from aliasproof.reports.verdict_json import report_json
 from aliasproof.targets.registry import is_importable
 from aliasproof.targets.registry import target as target_named
@@ -37,30 +39,15 @@ from aliasproof.trials.trial import Case
 from aliasproof.trials.worker import quiet_torch
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What became of a stored violation in the installed torch.
-
-    `word` is one of 'still there', 'another violation', 'documented', 'not judged', 'not run' and
-    'gone'. `text` is a sentence.
-    """
-
-    word: str
-    text: str
-
-    @property
-    def style(self) -> str:
-        """The style of the sentence."""
-        styles = {"gone": "bold green", "still there": "bold red", "another violation": "bold red"}
-        return styles.get(self.word, "yellow")
-
-
 def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     """Print a stored case, its program run again, its reproducer, and whether it still fails.
 
     `own` is the target that the user named: nothing else that is code of theirs is imported.
     """
     folder = locate(given)
+    if is_of_python(folder):
+        show_python(folder, as_json=as_json)
+        return
     stored = read_stored(folder)
     grant([] if own is None else [own])
     if own is not None and target_named(own).name != stored.target:

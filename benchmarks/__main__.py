@@ -24,6 +24,7 @@ from benchmarks import (
     pass_cost,
     people,
     planning,
+    python_reductions,
     reproducers,
     scenario_yield,
     sharing,
@@ -39,8 +40,8 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "pass_cost": pass_cost.measure,
 }
 # These run only if they are named: a search takes its seconds, the sweep hours, the shared memory
-# of many programs and the functions of people minutes, a look at reproducers needs runs, and the
-# models need an extra.
+# of many programs, the functions of people and reductions minutes, a look at reproducers needs
+# runs, and the models need an extra.
 NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "scenario_yield": lambda options: scenario_yield.measure(options.seconds or SECONDS),
     "ablation": lambda options: ablation.measure(options.seconds or SECONDS),
@@ -51,6 +52,7 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "sharing": lambda options: sharing.measure(options.only),
     "people": lambda options: people.measure(options.only),
     "planning": lambda options: planning.measure(options.only),
+    "python_reductions": lambda options: python_reductions.measure(options.only),
     "reproducers": lambda options: reproducers.measure(options.only),
 }
 NAMES = (*BENCHMARKS, *NAMED_ALONE)
@@ -112,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         default=(),
         help="for sweep: these operators and modules; for models: these models and optimizers;"
         " for sharing: these programs; for people: these functions; by their names in the output."
-        " For reproducers: folders of runs",
+        " For python_reductions: these numbers of programs. For reproducers: folders of runs",
     )
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"

@@ -53,6 +53,12 @@ _DTYPE = re.compile(
 )
 # As fake tensors print themselves: `FakeTensor(..., size=(2,), dtype=torch.int64)`.
 _FAKE = re.compile(r"\bFakeTensor\((?:[^()]|\([^()]*\))*\)")
+# What Dynamo calls a value: `L['box'][0].first`, `G['buffer']`.
+_SOURCE = re.compile(r"\b[LG](?:\['\w+'\])(?:\[[^\]]*\]|\.\w+)*")
+_PATH = re.compile(r"(?<![\w/])/(?:[\w.+-]+/)+([\w.+-]+)")
+# Dynamo says this of every error that fake tensors raise; the error itself is in a later line.
+_OF_FAKE = "when making fake tensor call"
+_GOT = re.compile(r"\bgot (\w+)\((['\"])(.*?)\2\)\s*$", re.MULTILINE)
 
 
 def skeleton(error: BaseException) -> str:
@@ -65,13 +71,20 @@ def skeleton(error: BaseException) -> str:
         return f"{type(error).__name__} by {skeleton(inner)}"
     # Later lines often hold a graph or a stack, which differ from program to program.
     lines = str(error).strip().splitlines()
-    text = _FAKE.sub("FakeTensor", lines[0] if lines else "")
+    got = _GOT.search(str(error)) if lines and lines[0].endswith(_OF_FAKE) else None
+    if got is not None:
+        return f"{type(error).__name__} by {got[1]}: {_without_names(got[3])}".rstrip(": ")
+    return f"{type(error).__name__}: {_without_names(lines[0] if lines else '')}".rstrip(": ")
+
+
+def _without_names(line: str) -> str:
+    text = _PATH.sub(r"\1", _SOURCE.sub("#", _FAKE.sub("FakeTensor", line)))
     text = _DTYPE.sub("#", _OP.sub("#", text))
     text = re.sub(r"0x[0-9a-f]+|\bv?\d+\b|\[[^\]]*\]", "#", text)
     text = re.sub(r"-?\d+|-#", "#", text)
     text = re.sub(r"(?<!\w)\(#?(, ?#)*,?\)", "(#)", text)  # shapes of any rank
     text = re.sub(r"\{([^{},]*)(, ?\1)+\}", r"{\1}", text)  # sets of any size
-    return f"{type(error).__name__}: {text[:120]}".rstrip(": ")
+    return text[:120]
 
 
 def shows_error(violation: Violation, output: str) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aliasproof.options import above_zero, whole_number
+from aliasproof.commands.fuzz import FailOnFindings, new_folder
+from aliasproof.options import Json, above_zero, whole_number
 from aliasproof.programs.errors import UserError
+from aliasproof.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it imports torch
     from aliasproof.campaigns.run.python_hunt import PythonHunt
 
 EXPECTED = "PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION"
@@ -23,61 +26,80 @@ def _known(name: str) -> str:
     return name
 
 
+LayerOrCode = Annotated[
+    str,
+    typer.Option(
+        callback=_known,
+        metavar="|".join(LAYERS),
+        help=f"The layer of torch.compile; or your own pass or backend as {EXPECTED}.",
+    ),
+]
+RunFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--run",
+        "--out",
+        metavar="DIR",
+        help="Folder for the findings. Default: runs/<date>-<time>.",
+    ),
+]
+
+
 def hunt(
-    target: Annotated[
-        str,
-        typer.Option(
-            callback=_known,
-            metavar="|".join(LAYERS),
-            help=f"The layer of torch.compile; or your own pass or backend as {EXPECTED}.",
-        ),
-    ] = "aot-eager",
+    target: LayerOrCode = "aot-eager",
     programs: Annotated[int, whole_number("Draw so many programs.", 1)] = 1000,
-    seconds: Annotated[float, above_zero("SECONDS", "Begin no program after that time.")] = 600.0,
+    seconds: Annotated[float, above_zero("SECONDS", "End the search after that time.")] = 600.0,
     seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of the programs.")] = 0,
     workers: Annotated[int, whole_number("So many processes.", 1)] = 2,
     past_known: Annotated[
         bool, typer.Option("--past-known", help="Mend known bugs of torch, to find others.")
     ] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Findings go there.")] = Path(
-        "runs/hunt"
-    ),
+    run: RunFolder = None,
+    json: Json = False,
+    fail_on_findings: FailOnFindings = False,
 ) -> int:
     """Search with programs as people write them: modules, gradients, closures, loops, state.
 
     Each program is called as a user calls it, several times; all that the caller can reach
-    afterwards must be as in eager. A finding is a folder with finding.json and reproducer.py, which
-    needs torch alone. The exit status is 1 if something was found.
+    afterwards must be as in eager. What differs is reduced, and its script runs in a fresh process.
+    A finding is a folder with finding.json, issue.md and reproducer.py, which needs torch alone.
+
+    Exit status: 0; 1 for a finding, with --fail-on-findings; 2 bad input; 3 internal error; 130
+    interrupted.
     """
-    from aliasproof.campaigns.run.python_hunt import PythonHunt
-    from aliasproof.targets.user_names import grant
-    from aliasproof.trials.python_trial import backend_of
+    with quitting_at_ctrl_c():
+        if "torch" not in sys.modules:
+            print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
+        from aliasproof.campaigns.run.python_hunt import PythonHunt
+        from aliasproof.targets.user_names import grant
+        from aliasproof.trials.python_trial import backend_of
 
-    grant([target])
-    backend_of(target)
-    campaign = PythonHunt(seed, target, programs, seconds, workers, past_known)
-    _print(campaign, out)
-    return int(bool(campaign.findings))
+        grant([target])
+        backend_of(target)  # it says what is wrong with a user's code
+        campaign = PythonHunt(seed, target, programs, seconds, workers, past_known)
+        _run(campaign, run, as_json=json)
+    if campaign.interrupted:
+        return INTERRUPTED
+    return int(bool(campaign.findings) and fail_on_findings)
 
 
-def _print(campaign: PythonHunt, out: Path) -> None:
-    """Run the campaign; store each finding, and print a line about it."""
+def _run(campaign: PythonHunt, run: Path | None, *, as_json: bool) -> None:
+    """Run the campaign, store its findings, and print the outcome."""
+    from aliasproof.campaigns.publish.python_issue import python_issue
     from aliasproof.campaigns.publish.python_reproducer import SCRIPT, script
-    from aliasproof.reports.console import results
+    from aliasproof.campaigns.store.hunt_folder import ISSUE, PythonRunFolder
+    from aliasproof.processes.interrupts import Interrupts
+    from aliasproof.reports.console import notes, results, write_json
+    from aliasproof.reports.hunt_report import HuntProgress, print_hunt
 
-    console = results()
-    for finding in campaign.run():
-        folder = finding.save(out)
-        (folder / SCRIPT).write_text(script(finding), encoding="utf-8")
-        state = f" (known: {finding.known})" if finding.known else ""
-        state += "" if finding.confirmed else " (not confirmed in a fresh process)"
-        console.print(
-            f"{folder.name}{state}: {finding.kind[:100]} at {finding.place},"
-            f" {finding.drawn_lines} -> {finding.program.lines} lines",
-            markup=False,
-            soft_wrap=True,
-        )
-    counted = ", ".join(f"{count} {name}" for name, count in campaign.outcomes.most_common())
-    console.print(f"{campaign.outcomes.total()} programs: {counted}", markup=False)
-    for note in campaign.notes:
-        console.print(note[:300], markup=False)
+    folder = PythonRunFolder.create(run if run is not None else new_folder(Path("runs")))
+    progress = HuntProgress(notes(), folder.folder)
+    for finding, confirmation in campaign.run(progress, Interrupts(at_third=quit_now)):
+        issue = python_issue(finding, confirmation.output)
+        folder.write(finding, {SCRIPT: script(finding), ISSUE: issue})
+        progress.tell(finding)
+    folder.write_outcome(campaign.to_json())
+    if as_json:
+        write_json(campaign.to_json() | {"folder": str(folder.folder)})
+    else:
+        print_hunt(results(), campaign, folder)

@@ -8,20 +8,27 @@ A file is the program, after a comment that tells the bug:
     # oracle: values
     # kind: a regular expression for the kind of the violation
     # needs: words that a program with this bug has (operators, attributes, kinds of statements)
+    # lacks: words that it does not have; this line can be left out, and the next, too
+    # place: gradient, or value for what is no gradient
+
+`kind` also meets the message of an error that eager raises and the target does not. The word
+`write` is any write to a tensor, `writes_class` one to an attribute of a class in `program`.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from aliasproof.programs.python_program import PythonProgram
+from aliasproof.programs.python_words import mechanisms, traits
 
+# An assertion names its cause, whatever led to it.
+_ASSERTION = r"^raises .*\bAssertionError: .|INTERNAL ASSERT"
 FOLDER = Path(__file__).parent / "python"
-_LINE = re.compile(r"^# (title|link|target|oracle|kind|needs): ?(.*)$", re.MULTILINE)
+_LINE = re.compile(r"^# (title|link|target|oracle|kind|needs|lacks|place): ?(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +43,36 @@ class PythonBug:
     kind: str
     needs: frozenset[str]
     program: PythonProgram
+    lacks: frozenset[str] = frozenset()
+    place: str = ""
 
-    def explains(self, target: str, oracle: str, kind: str, words: Collection[str]) -> bool:
-        """Whether a violation with these words in its reduced program is this bug."""
+    def explains(self, cause: tuple[str, str, str], place: str, reduced: PythonProgram) -> bool:
+        """Whether a violation is this bug: its target, oracle and kind, its place and program.
+
+        The program has what the bug needs. It was reduced, so it fails by all that it has: a
+        mechanism that this bug does without is a sign of another cause, unless an assertion of
+        torch says that the cause is the same.
+        """
+        target, oracle, kind = cause
+        there = traits(reduced)
         return (
             (self.target, self.oracle) == (target, oracle)
             and re.search(self.kind, kind) is not None
-            and self.needs <= frozenset(words)
+            and self.needs <= there
+            and not self.lacks & there
+            and self.place in ("", role(place, reduced))
+            and (re.search(_ASSERTION, kind) is not None or self._has_all(reduced))
         )
+
+    def _has_all(self, reduced: PythonProgram) -> bool:
+        return mechanisms(reduced) <= mechanisms(self.program)
+
+
+def role(place: str, program: PythonProgram) -> str:
+    """What is at a place: the gradient of something, or any other value."""
+    name = place.partition(".")[0].partition("[")[0]
+    made = re.search(rf"^ +{re.escape(name)}(,[\w, ]*)? = .*\bgrad\(", program.source, re.MULTILINE)
+    return "gradient" if place.endswith(".grad") or (name and made) else "value"
 
 
 @functools.cache
@@ -65,4 +94,6 @@ def _read(path: Path) -> PythonBug:
         said["kind"],
         frozenset(said["needs"].split()),
         PythonProgram(source.strip() + "\n"),
+        frozenset(said.get("lacks", "").split()),
+        said.get("place", ""),
     )

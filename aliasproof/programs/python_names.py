@@ -42,6 +42,9 @@ OWN_ATTRIBUTES = _words("""
 """)
 
 
+BEYOND_OPERATORS = _OF_TORCH
+
+
 @functools.cache
 def attributes() -> frozenset[str]:
     """The attributes that a program may name."""

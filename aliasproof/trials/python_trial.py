@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.place_names import renamed
+from aliasproof.oracles.raised_errors import skeleton
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
 from aliasproof.programs.errors import Rejected
@@ -183,13 +184,32 @@ def _kinds(expected: PythonRun, actual: PythonRun) -> Sequence[Violation]:
     ]
 
 
-def fails_alike(program: PythonProgram, cause: Cause) -> bool:
-    """Whether it is defined in eager, and its target differs by the same oracle and kind."""
-    try:
-        expected, trace = run_in_eager(program)
-        # Where eager is expected to raise, another error is another program.
-        if (expected.observation.error is not None) != cause.kind.startswith(_NO_ERROR):
+@dataclass(slots=True)
+class FailsAlike:
+    """Whether a program is defined in eager, and its target differs by the same oracle and kind.
+
+    If eager is expected to raise, it raises what it raised for the first program that failed.
+    `compiled` counts the programs that eager did not refuse.
+    """
+
+    cause: Cause
+    compiled: int = 0
+    _raised: str | None = None
+
+    def __call__(self, program: PythonProgram) -> bool:
+        """Ask about a program. Raises `InternalError` for a mistake of ours."""
+        try:
+            expected, trace = run_in_eager(program)
+            error = expected.observation.error
+            raised = "" if error is None else skeleton(error)
+            if (error is not None) != self.cause.kind.startswith(_NO_ERROR):
+                return False
+            if self._raised not in (None, raised):
+                return False
+            self.compiled += 1
+            fails = _compare(program, self.cause.target, expected, trace).cause == self.cause
+        except Rejected:
             return False
-        return _compare(program, cause.target, expected, trace).cause == cause
-    except Rejected:
-        return False
+        if fails:
+            self._raised = raised
+        return fails

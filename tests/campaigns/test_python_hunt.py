@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import json
+import sys
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.publish.python_reproducer import confirm, script
+from aliasproof.campaigns.failure.straight_line import straight_line
+from aliasproof.campaigns.publish.confirmation import Confirmation
+from aliasproof.campaigns.publish.python_issue import python_issue
+from aliasproof.campaigns.publish.python_reproducer import confirm, script, title
+from aliasproof.campaigns.publish.replaying import FIXED, STILL, findings_of, replay
 from aliasproof.campaigns.run import python_hunt
-from aliasproof.campaigns.run.python_hunt import PythonHunt, judge_programs
-from aliasproof.campaigns.store.python_finding import FILE, PythonFinding
+from aliasproof.campaigns.run.python_hunt import (
+    LIMITS,
+    AllowedByDocs,
+    PythonHunt,
+    Reducing,
+    judge_programs,
+    named,
+)
+from aliasproof.campaigns.store.hunt_folder import PythonRunFolder
+from aliasproof.campaigns.store.python_finding import FILE, PythonFinding, is_of_python
 from aliasproof.corpus.python_bugs import PythonBug
+from aliasproof.processes.outcome import Death
+from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.programs.errors import InternalError, UserError
 from aliasproof.programs.python_program import PythonProgram
+from aliasproof.python_showing import show_python
+from aliasproof.trials.python_trial import Cause
 from tests.wrong_python import WRONG
 
 FINDING = PythonFinding(PythonProgram(WRONG), "aot-eager", "values", "wrong value", "base")
@@ -49,15 +67,35 @@ def test_a_known_bug_is_recognised_by_what_it_needs():
     assert FINDING.is_of(bug)
     assert not FINDING.is_of(replace(bug, needs=frozenset({"unfold"})))
     assert not FINDING.is_of(replace(bug, target="inductor"))
+    assert not FINDING.is_of(replace(bug, lacks=frozenset({"write"})))
+    assert not FINDING.is_of(replace(bug, place="gradient"))
+
+
+def test_a_mechanism_that_a_known_bug_does_without_is_another_cause():
+    bug = PythonBug("b", "", "", "aot-eager", "values", "^wrong", frozenset(), FINDING.program)
+    more = PythonProgram(WRONG.replace("x.expand(3, 4)", "x.data.expand(3, 4)"))
+    assert not replace(FINDING, program=more).is_of(bug)
+    assertion = replace(bug, oracle="errors", kind="raises")
+    raised = replace(FINDING, program=more, oracle="errors")
+    assert replace(raised, kind="raises AssertionError: idx").is_of(assertion)
+    assert not replace(raised, kind="raises RuntimeError: no").is_of(assertion)
+
+
+def test_an_error_that_is_not_raised_is_known_by_its_message():
+    bug = PythonBug("b", "", "", "dynamo", "errors", "Error: no", frozenset(), FINDING.program)
+    missing = replace(FINDING, target="dynamo", oracle="errors", kind="does not raise Error")
+    assert replace(missing, evidence={"message": "no\nmore"}).is_of(bug)
+    assert not replace(missing, evidence={"message": "yes"}).is_of(bug)
 
 
 @pytest.mark.thorough
 def test_the_script_shows_the_difference_and_a_right_program_shows_none():
-    differs, printed = confirm(FINDING)
-    assert differs, printed
+    confirmation = confirm(FINDING)
+    assert confirmation.shown, confirmation.output
+    assert "expected: [0.0, 0.0" in confirmation.output
+    assert confirmation.output.splitlines()[-1] == f"BUG: {title(FINDING)}"
     right = replace(FINDING, program=PythonProgram(WRONG.replace(".expand(3, 4)", "")))
-    differs, printed = confirm(right)
-    assert not differs, printed
+    assert confirm(right).ending == "exits 0"
 
 
 @pytest.mark.parametrize(
@@ -75,6 +113,84 @@ def test_every_script_is_python(oracle: str, place: str):
     compile(script(replace(FINDING, oracle=oracle, place=place)), "script", "exec")
 
 
+def test_a_title_says_who_leaves_what_for_which_program():
+    assert title(FINDING) == (
+        "torch.compile(backend='aot_eager') leaves wrong values in `base` for"
+        " x.expand(3, 4).zero_()"
+    )
+    lost = replace(FINDING, oracle="structure", kind="something is missing", target="dynamo")
+    assert title(lost).startswith("torch.compile(backend='eager') leaves out `base` for")
+    raised = replace(FINDING, oracle="errors", kind="raises Error", place="call")
+    raised = replace(raised, evidence={"type": "Error", "message": "no\nmore"})
+    assert " raises Error: no, for " in title(raised)
+
+
+def test_an_issue_has_the_sections_of_the_tracker_and_the_first_wrong_layer():
+    text = python_issue(FINDING, "expected: 1\nactual:   2\nBUG: it\nmore")
+    for part in (
+        "### 🐛 Describe the bug",
+        "### Error logs",
+        "### Versions",
+        "actual:   2\nBUG: it\n```",
+    ):
+        assert part in text
+    assert text.splitlines()[0] == title(FINDING)
+    assert '- `backend="eager"`: does what eager does\n- `backend="aot_eager"`: shows' in text
+
+
+def test_what_no_script_confirms_is_apart_and_has_no_issue(tmp_path: Path):
+    folder = PythonRunFolder.create(tmp_path / "run")
+    for confirmed in (True, False):
+        finding = replace(FINDING, confirmed=confirmed)
+        folder.write(finding, {"reproducer.py": "", "issue.md": ""})
+        assert folder.path(finding).parent.name == ("findings" if confirmed else "unconfirmed")
+        assert (folder.path(finding) / "issue.md").exists() == confirmed
+        assert is_of_python(folder.path(finding))
+
+
+def test_only_what_is_confirmed_is_a_finding(monkeypatch):
+    hunt = PythonHunt(1, "aot-eager", programs=1, seconds=1.0)
+    for shown in (True, False):
+        finding = replace(FINDING, place="x" if shown else "base", kind=f"wrong {shown}")
+        asked = Future[Confirmation]()
+        asked.set_result(Confirmation(shown, "", "exits 1"))
+        hunt._confirming[finding.signature] = (finding, asked)
+    assert [finding.confirmed for finding, _ in hunt._confirmed()] == [True, False]
+    assert (len(hunt.findings), len(hunt.unconfirmed), hunt.confirming) == (1, 1, 0)
+
+
+def test_what_ends_a_reduction_is_kept_as_it_was_drawn(monkeypatch):
+    asked: list[RemoteCall] = []
+    monkeypatch.setattr(Pool, "submit", lambda pool, call: asked.append(call))
+    hunt = PythonHunt(1, "aot-eager", programs=1, seconds=1.0)
+    pool, death = Pool(RemoteCall("", ""), LIMITS, 1), Death("hangs", "target")
+    key = Reducing(3, Cause("aot-eager", "values", "wrong value"))
+    hunt._note_death(pool, key, death)
+    (again,) = asked
+    assert again.key == key._replace(most=0)
+    hunt._note_death(pool, again.key, death)
+    assert len(asked) == 1
+    assert hunt.outcomes["dies"] == 1
+
+
+@pytest.mark.thorough
+def test_a_finding_is_shown_and_replayed(tmp_path: Path, capsys):
+    program, folder = PythonProgram(WRONG), PythonRunFolder.create(tmp_path)
+    folder.write(replace(FINDING, program=program, confirmed=True), {})
+    own = tmp_path / "findings" / FINDING.signature
+    show_python(own, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["status"], shown["stored as"]) == ("still there", "finding")
+    with findings_of(tmp_path) as bugs:
+        assert [it.word for it in replay(bugs, [Path(sys.executable)])] == [STILL]
+    gone = replace(FINDING, program=PythonProgram(WRONG.replace(".expand(3, 4)", "")))
+    (own / FILE).write_text(json.dumps(gone.to_json()))
+    show_python(own, as_json=False)
+    assert "Gone in torch" in capsys.readouterr().out
+    with findings_of(tmp_path) as bugs:
+        assert [it.word for it in replay(bugs, [Path(sys.executable)])] == [FIXED]
+
+
 def test_programs_are_judged_by_number():
     judged = judge_programs(3, range(4), "identity", past_known=False)
     assert judged.outcomes.total() == 4
@@ -84,10 +200,12 @@ def test_programs_are_judged_by_number():
 @pytest.mark.thorough
 def test_a_hunt_judges_all_programs_in_other_processes():
     hunt = PythonHunt(4, "dynamo", programs=25, seconds=500.0)
-    findings = list(hunt.run())
+    findings = [finding for finding, _ in hunt.run()]
     assert hunt.outcomes.total() == 25
     assert hunt.notes == []
     assert [finding for finding in findings if finding.target != "dynamo"] == []
+    assert len(hunt.findings) + len(hunt.unconfirmed) == len(findings)
+    assert (hunt.reducing, hunt.confirming) == (0, 0)
 
 
 def test_a_mistake_of_ours_is_told(monkeypatch):
@@ -98,3 +216,47 @@ def test_a_mistake_of_ours_is_told(monkeypatch):
     judged = judge_programs(3, range(2), "identity", past_known=False)
     assert judged.outcomes == {"mistakes": 2}
     assert judged.mistakes == ["program 0: the watch failed", "program 1: the watch failed"]
+
+
+def program_of(body: str, calls: str) -> PythonProgram:
+    return PythonProgram(
+        f"import torch\ndef program(x, y):\n    {body}\ndef calls(program):\n    {calls}\n"
+        "    return locals()\n"
+    )
+
+
+def test_a_line_of_aten_calls_becomes_a_program():
+    line = straight_line(PythonProgram(WRONG))
+    assert line is not None
+    assert [call.op for call in line.instructions] == ["aten.expand.default", "aten.zero_.default"]
+    assert line.inputs[0].sizes == (4,)
+
+
+@pytest.mark.parametrize(
+    ("body", "calls"),
+    [
+        ("return x", "program(torch.ones(2).requires_grad_(), 1)"),
+        ("return x", "program(torch.ones(2), 1)"),
+        ("return 3", "program(torch.ones(2), torch.ones(2))"),
+        ("return x", "program(torch.ones(2), program(torch.ones(2), torch.ones(2)))"),
+        ("return x @ y", "program(torch.ones(2), torch.ones(3))"),
+        ("return x.clone().requires_grad_()", "program(torch.ones(2), torch.ones(3))"),
+        ("return x + y", "x = 1"),
+    ],
+)
+def test_what_is_no_line_of_aten_calls_becomes_no_program(body: str, calls: str):
+    assert straight_line(program_of(body, calls)) is None
+
+
+def test_one_cause_has_one_name_in_both_languages():
+    finding = named(FINDING)
+    assert isinstance(finding, PythonFinding)
+    assert finding.known == "expand-inverse"
+    assert finding.signature == finding.line == "known-expand-inverse"
+
+
+def test_what_the_documentation_allows_is_no_finding():
+    program = program_of("x.zero_()", "program(torch.ones(3).expand(2, 3), torch.ones(2))")
+    refused = named(replace(FINDING, program=program, oracle="errors", kind="raises", place="call"))
+    assert isinstance(refused, AllowedByDocs)
+    assert "overlaps itself" in refused.reason

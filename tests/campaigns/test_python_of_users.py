@@ -72,8 +72,8 @@ def test_wrong_code_of_a_user_is_found_and_shown(code, name, oracle, kind):
     found = examine_python(PROGRAM, target)
     assert found.cause == Cause(target, oracle, kind)
     place = found.violations[0].place
-    confirmed, printed = confirm(PythonFinding(PROGRAM, target, oracle, kind, place))
-    assert confirmed, printed
+    confirmation = confirm(PythonFinding(PROGRAM, target, oracle, kind, place))
+    assert confirmation.shown, confirmation.output
 
 
 def test_right_code_of_a_user_holds(code):

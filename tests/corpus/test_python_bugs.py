@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from aliasproof.campaigns.store.python_finding import words
+from aliasproof.campaigns.run.python_reduction import reduced
+from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.python_bugs import PythonBug, python_bugs
-from aliasproof.trials.python_trial import examine_python, layers
+from aliasproof.programs.python_program import PythonProgram
+from aliasproof.programs.python_words import traits
+from aliasproof.trials.python_trial import PythonExamination, examine_python, layers
 
 BUGS = [
     pytest.param(bug, id=bug.identifier, marks=[pytest.mark.thorough] * (bug.target == "inductor"))
@@ -17,13 +20,33 @@ BUGS = [
 # Dynamo makes instances of `torch.autograd.Function`, and torch warns of that.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("bug", BUGS)
-def test_a_bug_shows_at_its_target_and_is_explained_by_itself(bug: PythonBug) -> None:
+def test_a_bug_shows_at_its_target_and_is_explained_by_itself_alone(bug: PythonBug) -> None:
     # The layers below come first, and the first wrong one counts.
     examination = examine_python(bug.program, bug.target)
+    assert examination.target == layers(bug.target)[-1]
+    assert names_of(found_in(bug.program, examination)) == [bug.identifier]
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_is_recognised_when_its_program_is_reduced(bug: PythonBug) -> None:
+    cause = examine_python(bug.program, bug.target).cause
+    assert cause is not None
+    finding = reduced(bug.program, cause)
+    assert finding is not None
+    assert names_of(finding) == [bug.identifier]
+
+
+def found_in(program: PythonProgram, examination: PythonExamination) -> PythonFinding:
     main = examination.main
     assert main is not None
-    assert examination.target == layers(bug.target)[-1]
-    assert bug.explains(examination.target, main.oracle, main.kind, words(bug.program))
+    place, evidence = main.place, dict(main.evidence)
+    return PythonFinding(program, examination.target, main.oracle, main.kind, place, evidence)
+
+
+def names_of(finding: PythonFinding) -> list[str]:
+    return [bug.identifier for bug in python_bugs() if finding.is_of(bug)]
 
 
 @pytest.mark.parametrize("bug", python_bugs(), ids=lambda bug: bug.identifier)
@@ -31,7 +54,7 @@ def test_a_bug_names_its_words_and_has_a_short_program(bug: PythonBug) -> None:
     assert bug.title
     assert not bug.title.endswith(".")
     assert bug.needs
-    assert bug.needs <= words(bug.program)
+    assert bug.needs <= traits(bug.program)
     assert bug.program.lines <= 20
 
 

@@ -102,6 +102,18 @@ def test_waivers_are_respected(runs) -> None:
     assert judge(loud, *runs(raising(RuntimeError("no")), fine, [X])).verdict is Verdict.VIOLATED
 
 
+def fake_error(said: str) -> Exception:
+    """As Dynamo words what fake tensors raise."""
+    text = "RuntimeError when making fake tensor call\n  Explanation: Dynamo failed to run FX node"
+    return RuntimeError(
+        f"{text} with fake tensors: call_method f(*(x0,), **{{}}): got {said}\n  Hint: no"
+    )
+
+
+def wrapped(inner: Exception) -> Exception:
+    return torch._dynamo.exc.BackendCompilerFailed(wrapped, inner, None)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -115,6 +127,12 @@ def test_waivers_are_respected(runs) -> None:
         (RuntimeError("storage at 0x7f12ab"), RuntimeError("storage at 0xdeadbeef")),
         (RuntimeError("no\nsecond line 1"), RuntimeError("no\nsecond line, other")),
         (KeyError("v12"), KeyError("v3")),
+        (
+            RuntimeError("input 0 (L['x'][0].first) is"),
+            RuntimeError("input 1 (G['global_list']) is"),
+        ),
+        (OSError("no /tmp/a/file.py"), OSError("no /home/b/c/file.py")),
+        (fake_error("RuntimeError('size 2')"), fake_error("RuntimeError('size 3')")),
         (
             ValueError("no symbols in FakeTensor(..., size=(0,), dtype=torch.int64) ((1,), u2)"),
             ValueError("no symbols in FakeTensor(..., size=(2, s0)) ((1,), u3)"),
@@ -131,10 +149,25 @@ def test_errors_that_differ_in_numbers_only_are_alike(one: Exception, other: Exc
         (IndexError("out of bounds"), RuntimeError("out of bounds")),
         (RuntimeError("sizes do not match"), RuntimeError("strides do not match")),
         (RuntimeError("x"), RuntimeError("")),
+        (fake_error("RuntimeError('one')"), fake_error("RuntimeError('other')")),
+        (fake_error("RuntimeError('one')"), fake_error("TypeError('one')")),
+        (wrapped(RuntimeError("one")), wrapped(RuntimeError("other"))),
     ],
 )
 def test_other_errors_are_not_alike(one: Exception, other: Exception) -> None:
     assert skeleton(one) != skeleton(other)
+
+
+def test_an_error_of_fake_tensors_is_named_by_what_they_raised() -> None:
+    error = fake_error("RuntimeError('more than one element')")
+    assert skeleton(error) == "RuntimeError by RuntimeError: more than one element"
+
+
+def test_an_error_of_dynamo_itself_is_named_by_what_it_met() -> None:
+    error = torch._dynamo.exc.InternalTorchDynamoError(
+        "IndexError: list index out of range\n\nfrom"
+    )
+    assert skeleton(error).endswith("Error: IndexError: list index out of range")
 
 
 def test_a_skeleton_is_short_and_never_empty() -> None:

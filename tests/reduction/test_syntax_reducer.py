@@ -6,10 +6,13 @@ import ast
 
 from aliasproof.processes.outcome import Returned, outcome_here
 from aliasproof.programs.python_program import PythonProgram
-from aliasproof.reduction.syntax_reducer import PASSES, SyntaxReducer, size
+from aliasproof.reduction.syntax_passes import PASSES
+from aliasproof.reduction.syntax_reducer import SyntaxReducer, size
 
 PROGRAM = """
 import torch
+
+shared = torch.ones(2)
 
 def helper(v, w):
     v.mul_(w)

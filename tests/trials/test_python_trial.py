@@ -15,7 +15,7 @@ from aliasproof.generators.python_drawing import sample_python
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.trials.python_run import run_in_eager
-from aliasproof.trials.python_trial import compare, examine_python, fails_alike
+from aliasproof.trials.python_trial import FailsAlike, compare, examine_python
 from tests.wrong_python import WRONG
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
@@ -29,8 +29,11 @@ def test_the_first_layer_that_is_wrong_is_named_with_the_place():
     assert examination.main is not None
     assert (examination.main.oracle, examination.main.place) == ("values", "base")
     assert examination.cause is not None
-    assert fails_alike(PythonProgram(WRONG), examination.cause)
-    assert not fails_alike(PythonProgram(RIGHT), examination.cause)
+    fails = FailsAlike(examination.cause)
+    assert fails(PythonProgram(WRONG))
+    assert not fails(PythonProgram(RIGHT))
+    assert not fails(PythonProgram(WRONG.replace("3, 4", "7, 9")))  # eager refuses it
+    assert fails.compiled == 2
 
 
 @pytest.mark.parametrize("target", ["identity", "aot-eager", "reference"])

@@ -43,7 +43,7 @@ _PARTS = {
 }
 
 # Which property of eager is lost, by oracle.
-_PROPERTIES = {
+PROPERTIES = {
     "values": "Eager defines the result, and no documentation allows another one.",
     "inputs": "A write in place belongs to the result: the caller sees it in its own tensors, and"
     " nothing else of them may change.",
@@ -63,7 +63,7 @@ _OF_OBJECTS = (
     "Whether a result is the tensor that was passed is visible to the caller: by `is`, and by a"
     " later `set_`, `resize_` or assignment of an attribute."
 )
-_OF_ERRORS = "Eager refuses this program, and its caller may rely on the exception."
+OF_ERRORS = "Eager refuses this program, and its caller may rely on the exception."
 
 
 def issue_text(finding: Finding, shown: Reproduced) -> str:
@@ -77,11 +77,11 @@ def issue_text(finding: Finding, shown: Reproduced) -> str:
             "",
             _first_sentence(finding, shown),
             "",
-            _code_block(shown.script, "python"),
+            code_block(shown.script, "python"),
             "",
             "Expected and actual, as the script prints them:",
             "",
-            _code_block(output),
+            code_block(output),
             "",
             _analysis(finding),
             *_graph(finding),
@@ -96,7 +96,7 @@ def issue_text(finding: Finding, shown: Reproduced) -> str:
             "",
             "### Versions",
             "",
-            _code_block(_versions(finding)),
+            code_block(versions(finding.torch_version, finding.program.device)),
             "",
         )
     )
@@ -134,9 +134,9 @@ def _property(finding: Finding) -> str:
     if finding.kind.startswith(("output became an input", "output is no longer the input")):
         return _OF_OBJECTS
     if finding.kind.startswith("does not raise"):
-        return _OF_ERRORS
+        return OF_ERRORS
     writes = any(call.mutates() for call in finding.program.instructions)
-    return _OF_WRITES if finding.oracle == "values" and writes else _PROPERTIES[finding.oracle]
+    return _OF_WRITES if finding.oracle == "values" and writes else PROPERTIES[finding.oracle]
 
 
 def _what_happens(finding: Finding) -> str:
@@ -205,7 +205,7 @@ def _graph(finding: Finding) -> list[str]:
         return []
     # Without what frees values that are not used any more.
     code = "\n".join(re.sub(r";( *\w+ =)+ None\s*$", "", line).rstrip("; ") for line in lines)
-    return ["", "The graph that it makes:", "", _code_block(code, "python")]
+    return ["", "The graph that it makes:", "", code_block(code, "python")]
 
 
 def _ablation(finding: Finding) -> list[str]:
@@ -248,7 +248,7 @@ def _split_log(finding: Finding, output: str) -> tuple[str, str]:
     log = printed[begin:-1]
     more = [f"(and {len(log) - LONGEST_LOG} more lines)"] if len(log) > LONGEST_LOG else []
     short = [*printed[: begin + 1], *printed[-1:]]
-    return _code_block("\n".join((*log[:LONGEST_LOG], *more))), "\n".join(short)
+    return code_block("\n".join((*log[:LONGEST_LOG], *more))), "\n".join(short)
 
 
 def printed_by(output: str) -> str:
@@ -258,18 +258,18 @@ def printed_by(output: str) -> str:
     return "\n".join(lines[: last + 1])
 
 
-def _versions(finding: Finding) -> str:
+def versions(torch_version: str, device: str = CPU) -> str:
     """What `torch.utils.collect_env` says first."""
     return "\n".join(
         (
-            f"PyTorch version: {finding.torch_version}",
+            f"PyTorch version: {torch_version}",
             f"Git commit: {torch.version.git_version}",
             f"Is debug build: {torch.version.debug}",
             f"CUDA used to build PyTorch: {torch.version.cuda}",
             f"OS: {platform.platform()}",
             f"Python version: {sys.version.split()[0]} ({platform.architecture()[0]} runtime)",
             f"CPU: {platform.processor() or platform.machine()}",
-            *_gpu(finding.program.device),
+            *_gpu(device),
         )
     )
 
@@ -279,5 +279,5 @@ def _gpu(device: str) -> list[str]:
     return [] if device == CPU else [f"GPU: {full_name(device)}"]
 
 
-def _code_block(text: str, language: str = "") -> str:
+def code_block(text: str, language: str = "") -> str:
     return f"```{language}\n{text.strip()}\n```"

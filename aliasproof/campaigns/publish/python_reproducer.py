@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import os
+import ast
+import dataclasses
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, Confirmation
+from aliasproof.campaigns.publish.confirmation import confirm as run_script
+from aliasproof.campaigns.publish.headline import LONGEST_MESSAGE, effect, first_line
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.oracles.aliasing import MEMORY
+from aliasproof.programs.python_program import COMPILED
+from aliasproof.programs.python_words import mechanisms
 from aliasproof.trials.python_trial import backend_of
 
 SCRIPT = "reproducer.py"
-SECONDS = 120  # that a script may take
+LONGEST_BODY = 80  # characters of a program that a title quotes
+# Per kind: what the compiled program does, where `effect` speaks of results alone.
+_EFFECTS = {
+    "wrong value": "leaves wrong values in {place}",
+    "something is missing": "leaves out {place}",
+    "something is new": "leaves {place}, which is not there in eager",
+    "another order": "leaves another order of {place}",
+    "another type, or gradients": "leaves {place} with another type, or other gradients",
+}
 _THERE = """
 def there(value):
     try:
@@ -34,24 +46,60 @@ def shown(transform):
     return {expression}
 
 
-if len(sys.argv) == 1:
-    for how in ("eager", "compiled"):
-        print(f"{{how + ':':9}}", end=" ", flush=True)
-        subprocess.run([sys.executable, __file__, how], check=False)
-elif sys.argv[1] == "eager":
-    print(shown(lambda program: program))
-else:
-    print(shown(lambda program: torch.compile(program, backend={backend})))
+def run(transform):
+    """What is shown in a fork of this process: no run sees what another one left in torch."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, str(shown(transform)).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as printed:
+        text = printed.read()
+    return text or f"ends with status {{os.waitpid(child, 0)[1]}}"
+
+
+print("expected:", expected := run(lambda program: program), flush=True)
+print("actual:  ", actual := run(lambda program: torch.compile(program, backend={backend})))
+print(f"BUG: {{__doc__}}" if expected != actual else "gone: both do the same")
+sys.exit(int(expected != actual))
 '''
 
 
 def script(finding: PythonFinding) -> str:
-    """The text of the script. It prints one line for eager and one for the compiled program."""
-    backend = backend_of(finding.target)
+    """The text of the script. It prints one line for eager and one for the compiled program.
+
+    It exits 1, and says so in its last line, if they differ.
+    """
     helper = {"aliasing": MEMORY, "structure": _THERE}.get(finding.oracle, "")
+    backend = backend_of(finding.target)
     main = _MAIN.format(expression=_expression(finding), backend=backend.expression)
-    imports = "import subprocess\nimport sys\n"
-    return f"{imports}{backend.lines}\n{finding.program.source.strip()}\n{helper}{main}"
+    imports = f"import os\nimport sys\n{backend.lines}"
+    said = title(finding).replace("\\", "/").replace('"', "'")
+    return f'"""{said}"""\n\n{imports}\n{finding.program.source.strip()}\n{helper}{main}'
+
+
+def title(finding: PythonFinding) -> str:
+    """Who does what, for which program, in one line."""
+    place, violation = finding.place, finding.violation
+    does = _EFFECTS.get(finding.kind, "").format(place=f"`{place}`") or effect(violation)
+    line = first_line(violation)
+    said = f": {line}," if finding.oracle == "errors" and 0 < len(line) <= LONGEST_MESSAGE else ""
+    return (
+        f"torch.compile(backend={backend_of(finding.target).expression}) {does}{said}"
+        f" for {_what(finding)}"
+    )
+
+
+def _what(finding: PythonFinding) -> str:
+    """The body of `program`, or what is special in it."""
+    tree = ast.parse(finding.program.source)
+    functions = [it for it in tree.body if isinstance(it, ast.FunctionDef)]
+    lines = [ast.unparse(it) for made in functions if made.name == COMPILED for it in made.body]
+    text = "; ".join(lines)
+    if lines and "\n" not in text and len(text) <= LONGEST_BODY:
+        return text
+    special = sorted(mechanisms(finding.program))
+    return f"a program with {', '.join(special)}" if special else "a program of several statements"
 
 
 def _expression(finding: PythonFinding) -> str:
@@ -83,24 +131,17 @@ def _of_left(place: str) -> str:
     return f'left["{match[0]}"]{place[match.end() :]}' if match else place
 
 
-def confirm(finding: PythonFinding) -> tuple[bool, str]:
-    """Run the script in a fresh process: whether its two lines differ, and what it printed."""
+def confirm(finding: PythonFinding) -> Confirmation:
+    """Run the script in a fresh process: whether it shows the finding, and what it printed."""
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
         path = Path(folder) / SCRIPT
         path.write_text(script(finding), encoding="utf-8")
-        environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-        try:
-            ended = subprocess.run(
-                [sys.executable, str(path)],
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
-                env=environment,
-            )
-        except subprocess.TimeoutExpired:
-            return False, f"no answer within {SECONDS} s"
-    shown = [line for line in ended.stdout.splitlines() if line.strip()]
-    said = {line.partition(":")[0]: line.partition(":")[2].strip() for line in shown}
-    differ = {"eager", "compiled"} <= said.keys() and said["eager"] != said["compiled"]
-    return differ, ended.stdout + ended.stderr[-2000:]
+        confirmation = run_script(path)
+    if confirmation.shown and not _names_error(finding, confirmation.output):
+        return dataclasses.replace(confirmation, shown=False, ending=OTHER_EVIDENCE)
+    return confirmation
+
+
+def _names_error(finding: PythonFinding, output: str) -> bool:
+    """Whether the script printed the type of the error, if the finding is one."""
+    return finding.oracle != "errors" or f"{finding.evidence.get('type', '')}: " in output

@@ -17,8 +17,10 @@ from pathlib import Path
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.known_reproducers import is_said_to_be_fixed, known_reproducer
+from aliasproof.campaigns.publish.python_reproducer import script as script_of
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.python_finding import PythonFinding, is_of_python
 from aliasproof.campaigns.store.stored import read_stored
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.shown_differences import shown_differences
@@ -80,8 +82,13 @@ def _never(name: str, version: str) -> bool:
 
 
 def _finding(folder: Path, written: Path, was_fixed: Callable[[str, str], bool]) -> Replayable:
-    stored, name = read_stored(folder), folder.resolve().name
+    name = folder.resolve().name
     fixed = functools.partial(was_fixed, name)
+    if is_of_python(folder):
+        return Replayable(
+            name, _write(written / name, [script_of(PythonFinding.load(folder))]), fixed
+        )
+    stored = read_stored(folder)
     assert isinstance(stored, Finding), "it has a finding.json"
     if not is_importable(stored.target):
         reason = f"a file names its code; give --target {stored.target}"

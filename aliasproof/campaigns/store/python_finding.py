@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
@@ -12,18 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from aliasproof.corpus.python_bugs import PythonBug
-from aliasproof.programs import python_names
+from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram
+from aliasproof.programs.python_words import words
 
 FILE = "finding.json"
-FORMAT = 1
-# What almost every program has says nothing about a cause.
-_COMMON = frozenset(
-    ["torch", "ones", "arange", "tensor", "zeros", "reshape", "locals", "program", "calls"]
-)
-# Of expressions, those that a cause may depend on.
-_KINDS = (ast.stmt, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.GeneratorExp)
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +25,11 @@ class PythonFinding:
     """A reduced program that a target computes otherwise than eager does.
 
     `place` is the expression of the first difference. `seed` and `number` draw the program again;
-    `drawn_lines` is how many lines it had. `confirmed` says what a fresh process showed: None if it
-    was not asked. `known` is the name of the known bug that it is, or empty.
+    `drawn_lines` is how many lines it had. Its reduction `tried` so many candidates, and `compiled`
+    those that eager accepts. `confirmed` says what a fresh process showed: None if it was not
+    asked. `known` is the name of the known bug that it is, or empty. `line` is what `fuzz` calls
+    the violation, if the program is a line of ATen calls, or empty. `part` is the part of the
+    compiler that experiments name.
     """
 
     program: PythonProgram
@@ -45,9 +42,17 @@ class PythonFinding:
     number: int = 0
     drawn_lines: int = 0
     tried: int = 0
+    compiled: int = 0
     torch: str = ""
     confirmed: bool | None = None
     known: str = ""
+    line: str = ""
+    part: str = ""
+
+    @property
+    def violation(self) -> Violation:
+        """What differs, as an oracle says it."""
+        return Violation(self.oracle, self.kind, self.place, self.evidence)
 
     @property
     def silent(self) -> bool:
@@ -56,14 +61,23 @@ class PythonFinding:
 
     @property
     def signature(self) -> str:
-        """Equal for findings that differ in names and numbers alone."""
+        """Equal for findings that differ in names and numbers alone; if `fuzz` has a name, that."""
+        if self.line:
+            return self.line
         said = "\n".join((self.target, self.oracle, self.kind, *sorted(words(self.program))))
         target = re.sub(r"[^\w.-]+", ".", self.target)
         return f"{target}-{self.oracle}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
     def is_of(self, bug: PythonBug) -> bool:
         """Whether it is this known bug."""
-        return bug.explains(self.target, self.oracle, self.kind, words(self.program))
+        cause = (self.target, self.oracle, self.symptom)
+        return bug.explains(cause, self.place, self.program)
+
+    @property
+    def symptom(self) -> str:
+        """The kind; with the message of eager's error, if the target does not raise it."""
+        message = str(self.evidence.get("message", "")).partition("\n")[0]
+        return f"{self.kind}: {message}" if self.kind.startswith("does not raise") else self.kind
 
     def to_json(self) -> dict[str, object]:
         """As JSON values; `of_json` reads it."""
@@ -97,10 +111,6 @@ class PythonFinding:
             raise UserError(f"{folder / FILE}: {error}") from None
 
 
-def words(program: PythonProgram) -> frozenset[str]:
-    """What a program is made of: names of operators, attributes and builtins, kinds of syntax."""
-    nodes = list(ast.walk(ast.parse(program.source)))
-    kinds = {type(node).__name__ for node in nodes if isinstance(node, _KINDS)}
-    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return frozenset(kinds | attributes | (names & python_names.BUILTINS)) - _COMMON
+def is_of_python(folder: Path) -> bool:
+    """Whether a folder has a finding of a Python program, and not of a `Program`."""
+    return (folder / FILE).is_file() and not (folder / "program.json").exists()
