@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 
 PLAIN = (bool, int, float, complex, str, type(None))
-_MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
+# `torch.compile` marks a module.
+_MODULE_ATTRIBUTES = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
 # Instances of their classes are leaves, since a copy of one would not be a value of its own (a
 # lock, a generator, a logger, an operator).
 _LIBRARIES = {*sys.stdlib_module_names, "torch", "numpy", "aliasproof"}

@@ -27,20 +27,26 @@ def build(
     further: aot.Pass | None = None,
 ) -> Build:
     """Compile by Dynamo and AOTAutograd in the first call. `further` is as in `aot.build`."""
+    stages: list[Stage] = []
+    captured = dynamo.compiled(function, backend(further, tracing, stages), tracing)
+    return Build(captured, stages, replay=captured.replay)
+
+
+def backend(
+    further: aot.Pass | None, tracing: Tracing = PLAIN, stages: list[Stage] | None = None
+) -> Any:
+    """The backend that runs the graphs of AOTAutograd in eager, after a pass if there is one."""
     # Imported here: it takes a second, and other targets do not need it.
     from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
 
-    stages: list[Stage] = []
-
-    backend: Any = aot_autograd(
-        fw_compiler=functools.partial(aot.compile_graph, stages, further, "forward graph"),
-        bw_compiler=functools.partial(aot.compile_graph, stages, further, "backward graph"),
-        inference_compiler=functools.partial(aot.compile_graph, stages, further, "inference graph"),
+    compiler = functools.partial(aot.compile_graph, [] if stages is None else stages, further)
+    return aot_autograd(
+        fw_compiler=functools.partial(compiler, "forward graph"),
+        bw_compiler=functools.partial(compiler, "backward graph"),
+        inference_compiler=functools.partial(compiler, "inference graph"),
         decompositions=tracing.table,
         keep_inference_input_mutations=True,
     )
-    captured = dynamo.compiled(function, backend, tracing)
-    return Build(captured, stages, replay=captured.replay)
 
 
 def recipe(tracing: Tracing = PLAIN) -> str:
@@ -73,4 +79,5 @@ TARGET = Target(
     after=aot.AOT,
     layer=dynamo.TARGET,
     cost=3,
+    backend="aot_eager",
 )

@@ -10,8 +10,10 @@ import functools
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from torch import fx
 
 from aliasproof.oracles.contract import Promise, Waiver
 from aliasproof.programs.execution import ProgramFunction
@@ -85,6 +87,7 @@ def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> Target:
         layer=aot_eager.TARGET,
         traced_recipe=recipe,
         variants=PASS_VARIANTS,
+        backend=functools.partial(_run_backend, user_pass),
         yours=f"{YOUR_PASS} `{user_pass.__name__}`",
     )
 
@@ -102,6 +105,7 @@ def _of_backend(backend: UserBackend, code: CodeName, imported: Import) -> Targe
         layer=aot_eager.TARGET,
         traced_recipe=recipe,
         variants=BACKEND_VARIANTS,
+        backend=backend,
         yours=f"{YOUR_BACKEND} `{backend.__name__}`",
     )
 
@@ -120,6 +124,11 @@ def _build_pass(
     if isinstance(function, ProgramFunction) or tracing.symbolic:
         return aot.build(function, inputs, tracing, keep_input_mutations=True, further=user_pass)
     return aot_eager.build(function, inputs, tracing, further=user_pass)
+
+
+def _run_backend(user_pass: UserPass, graph: fx.GraphModule, examples: Sequence[object]) -> Any:
+    """The same as a backend."""
+    return aot_eager.backend(user_pass)(graph, examples)
 
 
 def _build_backend(

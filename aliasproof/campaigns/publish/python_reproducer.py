@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.oracles.aliasing import MEMORY
-from aliasproof.trials.python_trial import backend_of
+from aliasproof.targets.registry import target as target_named
 
 SCRIPT = "reproducer.py"
 SECONDS = 120  # that a script may take
@@ -47,7 +47,7 @@ else:
 
 def script(finding: PythonFinding) -> str:
     """The text of the script. It prints one line for eager and one for the compiled program."""
-    backend = backend_of(finding.target)
+    backend = target_named(finding.target).backend
     helper = {"aliasing": MEMORY, "structure": _THERE}.get(finding.oracle, "")
     main = _MAIN.format(expression=_expression(finding), backend=backend)
     imports = "import subprocess\nimport sys\n"
