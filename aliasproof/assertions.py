@@ -8,6 +8,7 @@ import logging
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from hypothesis import currently_in_test_context, event, reject
@@ -51,11 +52,10 @@ def assert_equivalent(
 ) -> None:
     """Assert that a target does with a function, or a program, what eager does.
 
-    The same oracles judge as in `aliasproof check`, in this process: also with gradients, if the
-    function uses some and the target is a form of `torch.compile`. `target` is a name, or your
+    The same oracles judge as in `aliasproof check`, in this process. `target` is a name, or your
     own pass or `torch.compile` backend. `rtol` and `atol` are the tolerance of all values, in place
     of what is known of each operator. `kwargs` are keyword arguments of the function. The other
-    options are those of `check`. Neither function nor inputs are changed.
+    options, such as `grad`, are those of `check`. Neither function nor inputs are changed.
 
     Raises `AssertionError` with what `check` prints if the target differs from eager; with
     `accept_documented`, not where its documentation says so. Raises `NotJudged` if nothing could be
@@ -68,14 +68,14 @@ def assert_equivalent(
     given = None if isinstance(function, Program) else (tuple(inputs), dict(kwargs or {}))
     # A shrinker tries many programs, and shows one.
     shrinking = given is None and currently_in_test_context()
-    options = {"second_inputs": second_inputs, "device": device, "grad": grad}
+    options: dict[str, Any] = {"second_inputs": second_inputs, "device": device, "grad": grad}
     compare = partial(check, function, given, [target], **options)
     comparison = _comparison(compare, (rtol, atol), shrinking=shrinking)
     status = comparison.exit_status()
+    if status == NOTHING_JUDGED and shrinking:
+        event("not judged")
+        reject()
     if status == NOTHING_JUDGED:
-        if shrinking:
-            event("not judged")
-            reject()
         raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
     if status == DIFFERS or (comparison.documented and not accept_documented):
         shown = _report_text(function, comparison)
