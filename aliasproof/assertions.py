@@ -8,7 +8,7 @@ import logging
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from hypothesis import currently_in_test_context, event, reject
@@ -72,14 +72,18 @@ def assert_equivalent(
     compare = partial(check, function, given, [target], **options)
     comparison = _comparison(compare, (rtol, atol), shrinking=shrinking)
     status = comparison.exit_status()
-    if status == NOTHING_JUDGED and shrinking:
-        event("not judged")
-        reject()
     if status == NOTHING_JUDGED:
-        raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
+        _refuse(function, comparison, shrinking=shrinking)
     if status == DIFFERS or (comparison.documented and not accept_documented):
         shown = _report_text(function, comparison)
         raise AssertionError(f"\n{shown}\n{_reproduction(function, given, comparison)}")
+
+
+def _refuse(function: Program | Function, comparison: Check, *, shrinking: bool) -> NoReturn:
+    if shrinking:
+        event("not judged")
+        reject()
+    raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
 
 
 def _comparison(

@@ -93,7 +93,9 @@ def _has_attributes(value: object) -> bool:
         return False
     if dataclasses.is_dataclass(value) or isinstance(value, _STATEFUL):
         return True
-    return not is_library(type(value).__module__) and bool(_names(value))
+    # It may get its first attribute in a run.
+    has_place = hasattr(value, "__dict__") or bool(_names(value))
+    return has_place and not is_library(type(value).__module__)
 
 
 def is_library(module: str) -> bool:

@@ -88,7 +88,7 @@ def _seen(named: Mapping[str, object]) -> PythonRun:
 def _differentiate(left: Sequence[object]) -> None:
     """A backward pass from all tensors that autograd computed, with other numbers in each place."""
     tensors = {id(leaf): leaf for leaf in left if isinstance(leaf, torch.Tensor)}
-    ends = [tensor for tensor in tensors.values() if tensor.requires_grad and not tensor.is_leaf]
+    ends = [it for it in tensors.values() if it.requires_grad and _history(it) == RESULT]
     numbers = [torch.arange(end.numel()).remainder(5).add(1).reshape(end.shape) for end in ends]
     if ends:
         given = [number.to(end) for number, end in zip(numbers, ends, strict=True)]
@@ -129,7 +129,7 @@ def _leaves(left: Left, *, gradients: bool = True) -> Iterator[tuple[str, object
         for path, leaf in leaves(value, name):
             if isinstance(leaf, torch.Tensor) and _has_bytes(leaf):
                 yield path, leaf
-                if gradients and leaf.is_leaf and leaf.grad is not None:
+                if gradients and _history(leaf) == LEAF and leaf.grad is not None:
                     yield f"{path}.grad", leaf.grad
             elif isinstance(leaf, PLAIN):
                 yield path, leaf
@@ -148,5 +148,16 @@ def _kind(leaf: object) -> str:
         return type(leaf).__name__
     words = [type(leaf).__name__]
     words += ["requires grad"] * leaf.requires_grad
-    words += ["leaf"] * leaf.is_leaf
+    words += [] if (history := _history(leaf)) == RESULT else [history]
     return ", ".join(words)
+
+
+LEAF, RESULT, FORBIDDEN = "leaf", "result", "forbidden"
+
+
+def _history(tensor: torch.Tensor) -> str:
+    """What a tensor is for autograd. It forbids to use some views after a write to their base."""
+    try:
+        return LEAF if tensor.is_leaf else RESULT
+    except RuntimeError:
+        return FORBIDDEN
