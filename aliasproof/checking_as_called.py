@@ -16,14 +16,15 @@ from typing import Any
 import torch
 
 from aliasproof.eager_check import eager_result
-from aliasproof.oracles.check_result import EagerResult, TargetResult
-from aliasproof.oracles.judge import EVERY_ORACLE, ON_RESULTS, Judgement
+from aliasproof.oracles.check_result import EagerResult, Row, TargetResult
+from aliasproof.oracles.judge import EVERY_ORACLE, ON_RESULTS, Judgement, all_not_applicable
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
+from aliasproof.programs.definedness import Undefined
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.trace import InputLocation, Trace
-from aliasproof.reports.side_by_side import named_rows
+from aliasproof.reports.side_by_side import named_rows, value_text
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
@@ -90,6 +91,8 @@ def prepare_as_called(
             return None
         run, trace = PythonRun(Observation([], [])), Trace()
         reason = f"it cannot be judged with gradients: {rejected}"
+        if isinstance(rejected, Undefined):
+            reason = f"it is undefined in eager: {rejected}"
     trace.inputs = tuple(_locations(run))
     error = run.observation.error
     raised = None if error is None else raised_text(error, file)
@@ -117,17 +120,32 @@ def _names(run: PythonRun) -> dict[str, str]:
 
 def check_as_called(called: CalledInEager, target: Target) -> TargetResult:
     """Compare what `torch.compile` with the backend of a target makes of the function."""
+    name = f"{target.name}{AS_CALLED}"
+    if called.eager.unjudged is not None:
+        return TargetResult(name, None, all_not_applicable(called.eager.unjudged, ORACLES).reports)
     reports, actual = _judged(called, target)
     if any(report.differences for report in reports.values()):
         # A difference counts only if a second run shows it.
         again, actual = _judged(called, target)
         reports = {name: in_both(report, again[name]) for name, report in reports.items()}
     reports = {name: reports.get(name, _NOT_ASKED) for name in ORACLES}
-    result = TargetResult(f"{target.name}{AS_CALLED}", None, reports)
+    result = TargetResult(name, None, reports)
     if not any(report.differences for report in reports.values()):
         return result
-    rows = named_rows(called.run.observation, actual.observation, _names(called.run))
-    return _blamed(called, target, replace(result, rows=tuple(rows)))
+    return _blamed(called, target, replace(result, rows=tuple(_beside(called.run, actual))))
+
+
+def _beside(expected: PythonRun, actual: PythonRun) -> Iterator[Row]:
+    """Both runs beside each other, by the paths of what they left."""
+    ours, theirs = (
+        dict(zip(run.paths, map(value_text, run.observation.outputs), strict=True))
+        for run in (expected, actual)
+    )
+    if list(ours) == list(theirs) or actual.observation.error or expected.observation.error:
+        yield from named_rows(expected.observation, actual.observation, _names(expected))
+        return
+    for path in dict.fromkeys((*ours, *theirs)):
+        yield path, ours.get(path, "not there"), theirs.get(path, "not there")
 
 
 def layers_before(target: Target) -> Sequence[str]:

@@ -212,8 +212,11 @@ def test_the_rows_and_the_way_of_judging_are_told():
 
 
 def test_what_is_undefined_in_eager_is_not_judged():
-    found = check(lambda v: v + torch.empty(2), torch.ones(2).requires_grad_(), ["dynamo"])
-    assert found.exit_status() == 4
+    for grad in (None, True):
+        leaf = torch.ones(2).requires_grad_()
+        found = check(lambda v: v + torch.empty(2), leaf, ["dynamo"], grad=grad)
+        assert found.exit_status() == 4
+        assert (found.eager.unjudged or "").startswith("it is undefined in eager")
 
 
 def test_assert_equivalent_judges_as_called():
