@@ -208,6 +208,12 @@ def returned_gradient(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return gradient, gradient * 2
 
 
+@right(lambda: torch.randn(4, 3).t().requires_grad_())
+def gradient_of_another_layout(x: Tensor) -> Tensor:
+    (gradient,) = torch.autograd.grad(x.prod(1).sum(), x)
+    return gradient
+
+
 @right(lambda: torch.randn(2, 5, 8))
 def attended(x: Tensor) -> Tensor:
     return attention(x, x, x)[0]
