@@ -24,6 +24,7 @@ from aliasproof.oracles.missed import Opportunity, missed_opportunities
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.place_names import PlaceNames, renamed_report
 from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both
+from aliasproof.processes.isolation import step
 from aliasproof.programs.devices import CPU, on_device, require_device
 from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.programs.execution import ProgramFunction, seed_generators
@@ -151,6 +152,7 @@ def prepare_rows(
         check_arguments(inputs, "inputs")
         always = grad is True
         called = prepare_as_called(function, inputs, file=file, device=device, always=always)
+        step("the function in eager, without gradients")  # the limit of time begins anew
     if grad and called is None:
         raise UserError(
             "with gradients, a function is judged through forms of torch.compile: give such a"
