@@ -8,6 +8,7 @@ import logging
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any, NoReturn
 
 import torch
 from hypothesis import currently_in_test_context, event, reject
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from aliasproof.candidate_checks import file_source
 from aliasproof.checking import GivenTarget, check
+from aliasproof.checking_as_called import AS_CALLED
 from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
 from aliasproof.oracles.given_tolerance import GivenTolerance, compared_within
 from aliasproof.programs.errors import UserError
@@ -46,13 +48,14 @@ def assert_equivalent(
     accept_documented: bool = False,
     rtol: float | None = None,
     atol: float | None = None,
+    grad: bool | None = None,
 ) -> None:
     """Assert that a target does with a function, or a program, what eager does.
 
     The same oracles judge as in `aliasproof check`, in this process. `target` is a name, or your
     own pass or `torch.compile` backend. `rtol` and `atol` are the tolerance of all values, in place
     of what is known of each operator. `kwargs` are keyword arguments of the function. The other
-    options are those of `check`. Neither function nor inputs are changed.
+    options, such as `grad`, are those of `check`. Neither function nor inputs are changed.
 
     Raises `AssertionError` with what `check` prints if the target differs from eager; with
     `accept_documented`, not where its documentation says so. Raises `NotJudged` if nothing could be
@@ -65,17 +68,22 @@ def assert_equivalent(
     given = None if isinstance(function, Program) else (tuple(inputs), dict(kwargs or {}))
     # A shrinker tries many programs, and shows one.
     shrinking = given is None and currently_in_test_context()
-    compare = partial(check, function, given, [target], second_inputs=second_inputs, device=device)
+    options: dict[str, Any] = {"second_inputs": second_inputs, "device": device, "grad": grad}
+    compare = partial(check, function, given, [target], **options)
     comparison = _comparison(compare, (rtol, atol), shrinking=shrinking)
     status = comparison.exit_status()
     if status == NOTHING_JUDGED:
-        if shrinking:
-            event("not judged")
-            reject()
-        raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
+        _refuse(function, comparison, shrinking=shrinking)
     if status == DIFFERS or (comparison.documented and not accept_documented):
         shown = _report_text(function, comparison)
         raise AssertionError(f"\n{shown}\n{_reproduction(function, given, comparison)}")
+
+
+def _refuse(function: Program | Function, comparison: Check, *, shrinking: bool) -> NoReturn:
+    if shrinking:
+        event("not judged")
+        reject()
+    raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
 
 
 def _comparison(
@@ -107,7 +115,9 @@ def _report_text(function: Program | Function, comparison: Check) -> str:
     console = Console(file=text, highlight=False, emoji=False, markup=False, width=FILE_WIDTH)
     name = getattr(function, "__qualname__", type(function).__name__)
     shown = Shown(documented=True)
-    printer = CheckPrinter(console, name, list(comparison.results), comparison.eager, shown)
+    rows = comparison.results
+    oracles = [*dict.fromkeys(name for result in rows.values() for name in result.reports)]
+    printer = CheckPrinter(console, name, list(rows), comparison.eager, shown, oracles)
     printer.begin()
     for result in comparison.results.values():
         printer.target(result)
@@ -117,11 +127,13 @@ def _report_text(function: Program | Function, comparison: Check) -> str:
 
 def _reproduction(function: Program | Function, inputs: object, comparison: Check) -> str:
     """How to see the difference again, by the command line."""
-    (name,) = comparison.results
-    command = f"python -m aliasproof check FILE.py --target {name}"
+    first = next((it for it in comparison.results.values() if it.violated), None)
+    name = next(iter(comparison.results)) if first is None else first.target
+    command = f"python -m aliasproof check FILE.py --target {name.removesuffix(AS_CALLED)}"
+    program: Program | None = None
     if isinstance(function, Program):
-        program: Program | None = function
-    else:
+        program = function
+    elif not name.endswith(AS_CALLED):  # the calls of a program have no gradients
         with _quiet_logs():
             program = _as_program(function, inputs)
     if program is None:

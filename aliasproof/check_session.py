@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 
 from aliasproof.campaigns.store.run_folder import read_finding
-from aliasproof.checking import Prepared, check_target, default_targets, prepare
+from aliasproof.checking import Prepared, check_row, default_targets, prepare_rows
+from aliasproof.checking_as_called import ORACLES
 from aliasproof.isolated_check import Begun, CheckRequest
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.given_tolerance import compare_within
@@ -51,10 +53,11 @@ def begin(request: CheckRequest) -> Begun:
 
     def action(given: UserFunction | Program) -> Prepared:
         step(f"{names.function}() in eager")
+        options: dict[str, Any] = {"device": request.device, "grad": request.grad}
         if isinstance(given, Program):
-            return prepare(given, device=request.device)
+            return prepare_rows(given, targets=chosen, **options)
         arguments = given.function, given.inputs, given.second_inputs
-        return prepare(*arguments, file=request.path, device=request.device)
+        return prepare_rows(*arguments, targets=chosen, file=request.path, **options)
 
     try:
         _prepared = user_file.apply_to(request.path, names, action)
@@ -64,8 +67,9 @@ def begin(request: CheckRequest) -> Begun:
             raise MemoryError from error
         raise
     notes = (*_prepared.notes, *_left_out(request), *_own_target(request))
-    after = {choice.name: choice.earlier[-1].name if choice.earlier else None for choice in chosen}
-    return Begun(_prepared.eager.without_tensors(), notes, after, EVERY_ORACLE)
+    after = {name: row.after for name, row in _prepared.rows.items()}
+    oracles = EVERY_ORACLE if _prepared.called is None else ORACLES
+    return Begun(_prepared.eager.without_tensors(), notes, after, oracles)
 
 
 def _seed() -> None:
@@ -93,11 +97,11 @@ def _own_target(request: CheckRequest) -> Iterator[str]:
 
 
 def run_target(name: str, missed: bool, graphs: str) -> TargetResult:
-    """Compare a target. `graphs` says why the oracles on graphs are left out; empty if not."""
+    """Compare the target of a row. `graphs` says why graphs are not judged; empty if they are."""
     assert _prepared is not None
     # In this process, standard output is for the results.
     with output_for_results():
-        result = check_target(_prepared, target_named(name), missed=missed, without_graphs=graphs)
+        result = check_row(_prepared, name, missed=missed, without_graphs=graphs)
     return result.without_tensors()
 
 

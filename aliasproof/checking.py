@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
+from aliasproof.checking_as_called import (
+    AS_CALLED,
+    CalledInEager,
+    check_as_called,
+    layers_before,
+    prepare_as_called,
+)
+from aliasproof.eager_check import run_eager_twice
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
-from aliasproof.oracles.contract import Contract
-from aliasproof.oracles.judge import EVERY_ORACLE, all_not_applicable, judge
+from aliasproof.oracles.judge import EVERY_ORACLE, all_not_applicable
 from aliasproof.oracles.missed import Opportunity, missed_opportunities
-from aliasproof.oracles.observation import Observation, observe
+from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.place_names import PlaceNames, renamed_report
 from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both
+from aliasproof.processes.isolation import step
 from aliasproof.programs.devices import CPU, on_device, require_device
 from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.programs.execution import ProgramFunction, seed_generators
 from aliasproof.programs.program import Program
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.undefined_arithmetic import Fill
 from aliasproof.programs.values import clone_inputs, input_tensors
-from aliasproof.reports.side_by_side import named_rows, value_text
+from aliasproof.reports.side_by_side import named_rows
 from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
@@ -33,11 +39,10 @@ from aliasproof.targets.user_names import grant
 from aliasproof.trials.blame import split_by_blame
 from aliasproof.trials.examination import examine
 from aliasproof.trials.passes import first_wrong_pass
-from aliasproof.trials.trial import Case, EagerRun, Trial, run_eager
+from aliasproof.trials.trial import Case, EagerRun, Trial
 from aliasproof.trials.value_search import Budget
 from aliasproof.user_code.call_arguments import check_arguments
-from aliasproof.user_code.comparable import Comparable, Leaves
-from aliasproof.user_code.user_file import raised_text
+from aliasproof.user_code.comparable import NO_BACKWARD, Comparable
 
 # A name, a target, or a pass or backend of the caller.
 GivenTarget: TypeAlias = str | Target | Callable[..., object]
@@ -54,6 +59,7 @@ def check(
     missed: bool = False,
     device: str | None = None,
     without_graphs: str = "",
+    grad: bool | None = None,
 ) -> Check:
     """Run a function in eager and through targets, and let every oracle compare the runs.
 
@@ -63,20 +69,20 @@ def check(
     `second_inputs` are those of a second call, for targets that make one; only their tensors may
     differ. `file` is the file of the function: errors then name their line in it. `missed` also
     asks what targets could have done in place. The inputs are moved to `device`, such as "cuda", if
-    one is given. `without_graphs` is as in `check_target`. Raises `UserError` for an unknown
-    target, a device that is not there, or inputs that cannot be compared.
+    one is given. `without_graphs` is as in `check_target`, and `grad` as in `prepare_rows`. Raises
+    `UserError` for an unknown target, a device that is not there, or inputs that cannot be
+    compared.
     """
     given = default_targets() if targets is None else targets
     # By name: a pass of the caller need not be hashable.
     chosen = {choice.name: choice for choice in map(_target, given)}.values()
     # The caller's random numbers must not depend on whether something was checked before.
     with torch.random.fork_rng(devices=_generators()):
-        prepared = prepare(function, inputs, second_inputs, file=file, device=device)
+        arguments = function, inputs, second_inputs
+        prepared = prepare_rows(*arguments, targets=[*chosen], file=file, device=device, grad=grad)
         results = {
-            choice.name: check_target(
-                prepared, choice, missed=missed, without_graphs=without_graphs
-            )
-            for choice in chosen
+            name: check_row(prepared, name, missed=missed, without_graphs=without_graphs)
+            for name in prepared.rows
         }
     return Check(prepared.eager, results, list(prepared.notes))
 
@@ -105,13 +111,89 @@ class Prepared:
     """A function that ran in eager, to be compared with targets.
 
     `notes` say what was done to make it comparable. `opaque` are the types of the outputs that
-    cannot be compared.
+    cannot be compared. `called` is the same as the user calls it; None if that is not judged.
+    `rows` are what is judged, by name.
     """
 
     case: Case
     eager: EagerResult
     notes: tuple[str, ...] = ()
     opaque: frozenset[str] = frozenset()
+    called: CalledInEager | None = None
+    rows: Mapping[str, JudgedRow] = field(default_factory=dict)
+
+
+class JudgedRow(NamedTuple):
+    """A target in one way of judging; `after` is the row that it builds on."""
+
+    target: Target
+    after: str | None
+
+
+def prepare_rows(
+    function: Program | Function,
+    inputs: object = None,
+    second_inputs: object = None,
+    *,
+    targets: Sequence[Target],
+    file: Path | None = None,
+    device: str | None = None,
+    grad: bool | None = None,
+) -> Prepared:
+    """Run a function in eager, without gradients, and as the user calls it. See `check`.
+
+    The latter for targets that are a form of `torch.compile`, if the function does something with
+    gradients. With `grad`, for any function, and it alone; without, not at all. Raises `UserError`
+    as `check`.
+    """
+    called = None
+    through = any(target.backend is not None for target in targets)
+    if through and grad is not False and inputs is not None and not isinstance(function, Program):
+        check_arguments(inputs, "inputs")
+        always = grad is True
+        called = prepare_as_called(function, inputs, file=file, device=device, always=always)
+        step("the function in eager, without gradients")  # the limit of time begins anew
+    if grad and called is None:
+        raise UserError(
+            "with gradients, a function is judged through forms of torch.compile: give such a"
+            " target, as aot-eager"
+        )
+    prepared = prepare(function, inputs, second_inputs, file=file, device=device)
+    if called is not None:
+        prepared = _with_called(prepared, called, alone=bool(grad))
+    return replace(prepared, rows=_rows(prepared, targets))
+
+
+def _with_called(prepared: Prepared, called: CalledInEager, *, alone: bool) -> Prepared:
+    """Both runs in eager, as far as targets can be compared with them; or the second one alone."""
+    without, refused = prepared.eager.unjudged, called.eager.unjudged
+    if not alone and refused is not None:
+        return replace(prepared, notes=(*prepared.notes, f"not judged{AS_CALLED}: {refused}"))
+    note = f"rows '{AS_CALLED.strip()}': as you call it, with gradients"
+    if not alone and without is None:
+        notes = [text for text in prepared.notes if NO_BACKWARD not in text]
+        if len(notes) < len(prepared.notes):
+            note += "; the other rows compare no gradients"
+        return replace(prepared, notes=(*notes, note), called=called)
+    if not alone:
+        note += f"; not judged without: {without}"
+    return Prepared(prepared.case, called.eager, (note,), called=called)
+
+
+def _rows(prepared: Prepared, targets: Sequence[Target]) -> dict[str, JudgedRow]:
+    rows: dict[str, JudgedRow] = {}
+    for target in targets:
+        if prepared.called is None or prepared.eager is not prepared.called.eager:
+            rows[target.name] = JudgedRow(
+                target, target.earlier[-1].name if target.earlier else None
+            )
+    if prepared.called is not None:
+        names = {f"{it.name}{AS_CALLED}": it for it in targets if it.backend is not None}
+        for name, target in names.items():
+            layers = [f"{layer}{AS_CALLED}" for layer in layers_before(target)]
+            known = [row for row in (target.name, *layers) if row in (names | rows)]
+            rows[name] = JudgedRow(target, known[-1] if known else None)
+    return rows
 
 
 _UNUSED_CAST = (
@@ -133,7 +215,7 @@ def prepare(
     if isinstance(function, Program):
         program = on_device(function, require_device(device or function.device))
         case = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
-        return Prepared(case, _run_eager(case, file))
+        return Prepared(case, run_eager_twice(case, file))
     if inputs is None:
         raise UserError(
             "check(function, inputs): inputs are missing; only a Program brings its own"
@@ -144,7 +226,7 @@ def prepare(
     if comparable.captured:
         notes.append(_captured_note(comparable))
     case = _case(comparable, second_inputs, device)
-    eager = _run_eager(case, file)
+    eager = run_eager_twice(case, file)
     eager = replace(eager, names=comparable.place_names())
     # Only the runs show which types the outputs have.
     opaque = frozenset(comparable.function.opaque)
@@ -182,6 +264,17 @@ def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return tensors
 
 
+def check_row(
+    prepared: Prepared, name: str, *, missed: bool = False, without_graphs: str = ""
+) -> TargetResult:
+    """Compare the target of a row with eager."""
+    target, after = prepared.rows[name]
+    if not name.endswith(AS_CALLED):
+        return check_target(prepared, target, missed=missed, without_graphs=without_graphs)
+    assert prepared.called is not None
+    return replace(check_as_called(prepared.called, target), after=after)
+
+
 def check_target(
     prepared: Prepared, target: Target, *, missed: bool = False, without_graphs: str = ""
 ) -> TargetResult:
@@ -199,7 +292,7 @@ def check_target(
     )
     if trial is not None:
         reports = split_by_blame(case, target, trial, reports)
-    reports = _admit_opaque(reports, prepared.opaque)
+    reports = _admit_opaque(reports, prepared.opaque, eager.observation)
     violation = next((one for report in reports.values() for one in report.violations), None)
     reports = {name: renamed_report(report, eager.names) for name, report in reports.items()}
     result = _result(target, reports, trial, eager.names)
@@ -253,69 +346,6 @@ def _missed_opportunities(
     return missed_opportunities(last, case.fresh_inputs) if last.whole else None
 
 
-def _run_eager(case: Case, file: Path | None) -> EagerResult:
-    """Run in eager twice. If two runs on equal inputs differ, no target can be compared."""
-    try:
-        first, trace = run_eager(case)
-        again, _ = run_eager(case)
-    except Rejected as undefined:
-        runs = _filled_runs(case)
-        if not runs:
-            return _eager_result(None, Trace(), f"it is undefined in eager: {undefined}")
-        (first, trace), (again, _) = runs[:2]
-    raised = None if first.error is None else raised_text(first.error, file)
-    if first.error is not None:
-        # Some functions raise only under the dispatch mode that watches the eager run. For
-        # example, torch.cond requires that a mode knows it.
-        unwatched = observe(case.function, case.fresh_inputs())
-        if type(unwatched.error) is not type(first.error):
-            return _eager_result(None, trace, f"aliasproof cannot watch its eager run: {raised}")
-    # The empty contract promises everything: any difference between the two runs counts.
-    difference = next(iter(judge(Contract(), first, again, trace).violations), None)
-    if difference is not None:
-        reason = (
-            f"two eager runs on equal inputs differ: {difference.describe()}; the function keeps"
-            " state outside of its inputs, or uses random numbers that torch.manual_seed does not"
-            " control"
-        )
-        return _eager_result(first, trace, reason, raised)
-    return _eager_result(first, trace, None, raised)
-
-
-def _filled_runs(case: Case) -> list[EagerRun]:
-    """Runs with other values where a cast is undefined; none if what they leave differs."""
-    if not isinstance(case.function, Leaves):
-        return []
-    runs = []
-    try:
-        for fill in Fill:
-            case.function.fill = fill
-            runs.append(run_eager(case))
-            differs = judge(Contract(), runs[0].observation, *runs[-1]).violations
-            if differs or runs[-1].observation.error is not None:
-                raise Rejected("what an undefined cast leaves is used")
-    except Rejected:
-        case.function.fill = None
-        return []
-    return runs
-
-
-def _eager_result(
-    seen: Observation | None, trace: Trace, unjudged: str | None, raised: str | None = None
-) -> EagerResult:
-    return EagerResult(
-        seen,
-        trace,
-        unjudged,
-        raised,
-        outputs=() if seen is None else tuple(map(value_text, seen.outputs)),
-        inputs=() if seen is None else tuple(map(value_text, seen.inputs)),
-        rounded=trace.rounding.first,
-        unspecified=trace.unspecified,
-        torch=str(torch.__version__),
-    )
-
-
 def _examine_twice(
     case: Case, target: Target, eager: EagerRun, without_graphs: str
 ) -> tuple[Mapping[str, Report], Trial | None]:
@@ -344,11 +374,15 @@ def _examine_twice(
 
 
 def _opaque_reason(opaque: frozenset[str]) -> str:
-    return f"outputs of these types cannot be compared: {', '.join(sorted(opaque))}"
+    return f"outputs of these types are compared by their types alone: {', '.join(sorted(opaque))}"
 
 
-def _admit_opaque(reports: Mapping[str, Report], opaque: frozenset[str]) -> Mapping[str, Report]:
-    """Say that outputs were not compared, where the values would otherwise be called right."""
-    if not opaque or reports["values"].verdict is not Verdict.HOLDS:
+def _admit_opaque(
+    reports: Mapping[str, Report], opaque: frozenset[str], eager: Observation
+) -> Mapping[str, Report]:
+    """Say that no value was compared, where the values would otherwise be called right."""
+    marks = {f"<{kind}>" for kind in opaque}
+    compared = not eager.outputs or any(output not in marks for output in map(str, eager.outputs))
+    if not opaque or compared or reports["values"].verdict is not Verdict.HOLDS:
         return reports
     return {**reports, "values": Report(Verdict.UNKNOWN, reason=_opaque_reason(opaque))}

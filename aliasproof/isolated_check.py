@@ -30,7 +30,7 @@ MOST_STACK = 12  # frames of a stack that are evidence
 class CheckRequest:
     """What to check: a file, the names of function and inputs in it, and the targets.
 
-    All values are compared within `tolerance`, if one is given.
+    All values are compared within `tolerance`, if one is given. `grad` is as in `check`.
     Without targets, the default ones are meant. The inputs are moved to `device`; without one, they
     stay where they are.
     """
@@ -41,13 +41,14 @@ class CheckRequest:
     missed: bool = False
     device: str | None = None
     tolerance: GivenTolerance = NONE_GIVEN
+    grad: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
     """The eager run without its tensors, with notes on the function, and the oracles by name.
 
-    `targets` names the targets, each with the target that it builds on.
+    `targets` names the rows, one or two per target, each with the row that it builds on.
     """
 
     eager: EagerResult

@@ -36,6 +36,7 @@ class VerdictMatrix:
 
     console: Console
     targets: Sequence[str]
+    oracles: Sequence[str] = ()
     _widths: dict[str, int] = field(default_factory=dict)  # of columns, by oracle
 
     @property
@@ -46,13 +47,14 @@ class VerdictMatrix:
         return self._name + sum(width + 1 for width in self._widths.values())
 
     def print_row(self, target: str, reports: Mapping[str, Report]) -> None:
-        """Print the verdicts on a target. All rows have the same oracles."""
+        """Print the verdicts on a target. An oracle that has none is not applicable."""
         begins = not self._widths
         if begins:
-            self._widths = {oracle: max(len(oracle), _WORD) for oracle in reports}
+            oracles = self.oracles or list(reports)
+            self._widths = {oracle: max(len(oracle), _WORD) for oracle in oracles}
             if self._columns() > self.console.width:
                 # A heading is broken in two, so that no verdict is cut off.
-                self._widths = {oracle: max(_SHORT, (len(oracle) + 1) // 2) for oracle in reports}
+                self._widths = {oracle: max(_SHORT, (len(oracle) + 1) // 2) for oracle in oracles}
         if self._columns() > self.console.width:
             self._print_list(target, reports)
             return
@@ -60,7 +62,7 @@ class VerdictMatrix:
             self._print_headings()
         cells = []
         for oracle, width in self._widths.items():
-            verdict = reports[oracle].verdict
+            verdict = _verdict(reports, oracle)
             word = WORDS[verdict] if len(WORDS[verdict]) <= width else OPEN
             cells.append(Text(word, STYLES[verdict]))
         self._print_line(Text(target), cells)
@@ -87,7 +89,11 @@ class VerdictMatrix:
         """For narrow terminals: the oracles with each verdict, the worst first."""
         by_verdict: dict[Verdict, list[str]] = {}
         for oracle in self._widths:
-            by_verdict.setdefault(reports[oracle].verdict, []).append(oracle)
+            by_verdict.setdefault(_verdict(reports, oracle), []).append(oracle)
         in_order = sorted(by_verdict, key=list(STYLES).index)
         parts = [f"{WORDS[verdict]} in {', '.join(by_verdict[verdict])}" for verdict in in_order]
         print_lines(self.console, f"{target}: {'; '.join(parts)}")
+
+
+def _verdict(reports: Mapping[str, Report], oracle: str) -> Verdict:
+    return reports[oracle].verdict if oracle in reports else Verdict.NOT_APPLICABLE

@@ -48,10 +48,11 @@ class CheckPrinter:
     targets: Sequence[str]
     eager: EagerResult
     shown: Shown = field(default_factory=Shown)
+    oracles: Sequence[str] = ()  # those of all rows; by default, those of the first
     _matrix: VerdictMatrix = field(init=False)
 
     def __post_init__(self) -> None:
-        self._matrix = VerdictMatrix(self.console, self.targets)
+        self._matrix = VerdictMatrix(self.console, self.targets, self.oracles)
 
     def begin(self) -> None:
         """Print what is compared with what, and the eager run."""

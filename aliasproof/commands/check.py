@@ -57,6 +57,14 @@ Documented = Annotated[
 Strict = Annotated[
     bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
 ]
+Grad = Annotated[
+    bool | None,
+    typer.Option(
+        "--grad/--no-grad",
+        help="Judge the function as you call it, with gradients, and that alone; or not at all."
+        " Default: also where it does something with gradients.",
+    ),
+]
 
 
 def check(
@@ -73,6 +81,7 @@ def check(
     device: MovedTo = None,
     rtol: Rtol = None,
     atol: Atol = None,
+    grad: Grad = None,
     json: Json = False,
 ) -> int:
     """Compare your own function with eager. FILE.py defines program(*tensors) and inputs().
@@ -83,7 +92,7 @@ def check(
     """
     given, targets = GivenFile.of(file), tuple(target or ())
     names = given.names(function, inputs)
-    request = CheckRequest(given.path, names, targets, missed, device, (rtol, atol))
+    request = CheckRequest(given.path, names, targets, missed, device, (rtol, atol), grad)
     if in_process:
         from aliasproof.check_session import run_here
 
@@ -113,7 +122,8 @@ def _print_check(
     begun, path = next(events), request.path
     assert isinstance(begun, Begun)
     print_notes(begun.notes)
-    printer = CheckPrinter(results(), str(path), list(begun.targets), begun.eager, shown)
+    rows = list(begun.targets)
+    printer = CheckPrinter(results(), str(path), rows, begun.eager, shown, begun.oracles)
     if not as_json:
         printer.begin()
     by_name = {}
@@ -128,10 +138,10 @@ def _print_check(
         write_json({"file": str(path)} | check_json(checked))
     else:
         printer.end(checked)
-        if (
-            wrong := next((it for it in checked.results.values() if it.violated), None)
-        ) is not None:
-            print_notes([f"for a short program that shows it: {_reduction(request, wrong.target)}"])
+        # What is wrong with gradients alone is no straight line of calls.
+        wrong = (name for name, it in checked.results.items() if it.violated and " " not in name)
+        if (name := next(wrong, None)) is not None:
+            print_notes([f"for a short program that shows it: {_reduction(request, name)}"])
     return checked
 
 

@@ -71,11 +71,11 @@ def hunt(
         if "torch" not in sys.modules:
             print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
         from aliasproof.campaigns.run.python_hunt import PythonHunt
+        from aliasproof.targets.registry import backend_source
         from aliasproof.targets.user_names import grant
-        from aliasproof.trials.python_trial import backend_of
 
         grant([target])
-        backend_of(target)  # it says what is wrong with a user's code
+        backend_source(target)  # it says what is wrong with a user's code
         campaign = PythonHunt(seed, target, programs, seconds, workers, past_known)
         _run(campaign, run, as_json=json)
     if campaign.interrupted:

@@ -269,7 +269,7 @@ class Watch(TorchDispatchMode):
             self.trace.written_regions.add(Region.of(tensor))
             self.trace.rounding.inexact.add(tensor)
         operands = list(tensors_in([*args, *kwargs.values()]))
-        self._follow_expanded(operands, [*operands, *tensors_in(result)])
+        self._follow(operands, [*operands, *tensors_in(result)])
         return result
 
     def shows_unwritten(self, tensor: torch.Tensor) -> bool:
@@ -358,7 +358,7 @@ class Watch(TorchDispatchMode):
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
         trace.rounding.note(call.op, operands, made, factor=self._factor)
         trace.fused.note(call, made, moved=moves(call.op, [*operands, *made]))
-        self._follow_expanded(operands, made)
+        self._follow(operands, made)
         by_schema = bool(call.facts.writes)  # it may have written nothing this time
         trace.custom_write |= by_schema and call.op.namespace not in ("aten", "prims")
         trace.reads_location = trace.reads_location or str(call.op) in READS_LOCATION
@@ -373,13 +373,13 @@ class Watch(TorchDispatchMode):
             trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
             trace.outside = trace.outside or not covers(given, shown)
 
-    def _follow_expanded(
-        self, operands: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
-    ) -> None:
-        """What is computed from data of a write through an overlapping region counts as well."""
+    def _follow(self, operands: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> None:
+        """What is computed from data that the trace follows counts as well."""
         if self.trace.expanded.any(operands):
             for tensor in made:
                 self.trace.expanded.add(tensor)
+        if torch._C._current_graph_task_id() != -1 or self.trace.gradients.any(operands):
+            self.trace.gradients.add_new(made, operands)
 
     def _count(self, tensors: Sequence[torch.Tensor], known: Sequence[torch.Tensor]) -> None:
         """Add the sizes of the storages that no known tensor has."""

@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 
 PLAIN = (bool, int, float, complex, str, type(None))
-_MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
+# `torch.compile` marks a module.
+_MODULE_ATTRIBUTES = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
 # Instances of their classes are leaves, since a copy of one would not be a value of its own (a
 # lock, a generator, a logger, an operator).
 _LIBRARIES = {*sys.stdlib_module_names, "torch", "numpy", "aliasproof"}
@@ -92,7 +93,9 @@ def _has_attributes(value: object) -> bool:
         return False
     if dataclasses.is_dataclass(value) or isinstance(value, _STATEFUL):
         return True
-    return not is_library(type(value).__module__) and bool(_names(value))
+    # It may get its first attribute in a run.
+    has_place = hasattr(value, "__dict__") or bool(_names(value))
+    return has_place and not is_library(type(value).__module__)
 
 
 def is_library(module: str) -> bool:

@@ -74,8 +74,13 @@ class PythonProgram:
         """
         return self.lines - 4
 
-    def run(self, transform: Callable[[Any], Any] = lambda program: program) -> dict[str, object]:
-        """Call it in a world of its own; what the caller can reach afterwards, by name."""
+    def run(
+        self, transform: Callable[[Any], Any] = lambda program: program, then: object = None
+    ) -> dict[str, object]:
+        """Call it in a world of its own; what the caller can reach afterwards, by name.
+
+        As `Runnable.run`, but nothing follows: it runs its backward passes itself.
+        """
         with running(self.source) as names:
             return reachable(names, names[CALLS](transform(names[COMPILED])))
 

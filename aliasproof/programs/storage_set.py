@@ -20,6 +20,13 @@ class StorageSet:
         storage = tensor.untyped_storage()
         self._storages[storage._cdata] = StorageWeakRef(storage)
 
+    def add_new(self, tensors: Sequence[torch.Tensor], known: Sequence[torch.Tensor]) -> None:
+        """Add the storages of tensors that no known tensor has."""
+        others = {tensor.untyped_storage()._cdata for tensor in known}
+        for tensor in tensors:
+            if tensor.untyped_storage()._cdata not in others:
+                self.add(tensor)
+
     def __bool__(self) -> bool:
         """True if there is a storage in the set."""
         return bool(self._storages)

@@ -252,6 +252,7 @@ class Trace:
       data come from such a write, followed from call to call.
     - `from_expanded`: the inputs and outputs in such a storage, as `Observation` names them, and
       the Python numbers among the outputs, which may come from one.
+    - `gradients`: the storages that a backward pass made, and those computed from them.
     - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
     - `written_as_strided`: a write went through a chain of views with `as_strided` in it.
     - `overlapping_operands`: a call wrote memory that another operand of it covers.
@@ -279,6 +280,7 @@ class Trace:
     overlapping_writes: set[Region] = field(default_factory=set)
     expanded: StorageSet = field(default_factory=StorageSet)
     from_expanded: frozenset[str] = frozenset()
+    gradients: StorageSet = field(default_factory=StorageSet)
     overlapping_as_strided: bool = False
     written_as_strided: bool = False
     overlapping_operands: bool = False

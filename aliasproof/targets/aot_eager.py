@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,25 +28,25 @@ def build(
 ) -> Build:
     """Compile by Dynamo and AOTAutograd in the first call. `further` is as in `aot.build`."""
     stages: list[Stage] = []
-    captured = dynamo.compiled(function, backend(stages, tracing, further), tracing)
+    captured = dynamo.compiled(function, backend(further, tracing, stages), tracing)
     return Build(captured, stages, replay=captured.replay)
 
 
 def backend(
-    stages: list[Stage], tracing: Tracing = PLAIN, further: aot.Pass | None = None
-) -> Callable[..., Any]:
-    """The backend of `torch.compile`; it adds the graphs to `stages`."""
+    further: aot.Pass | None, tracing: Tracing = PLAIN, stages: list[Stage] | None = None
+) -> Any:
+    """The backend that runs the graphs of AOTAutograd in eager, after a pass if there is one."""
     # Imported here: it takes a second, and other targets do not need it.
     from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
 
-    made: Callable[..., Any] = aot_autograd(
-        fw_compiler=functools.partial(aot.compile_graph, stages, further, "forward graph"),
-        bw_compiler=functools.partial(aot.compile_graph, stages, further, "backward graph"),
-        inference_compiler=functools.partial(aot.compile_graph, stages, further, "inference graph"),
+    compiler = functools.partial(aot.compile_graph, [] if stages is None else stages, further)
+    return aot_autograd(
+        fw_compiler=functools.partial(compiler, "forward graph"),
+        bw_compiler=functools.partial(compiler, "backward graph"),
+        inference_compiler=functools.partial(compiler, "inference graph"),
         decompositions=tracing.table,
         keep_inference_input_mutations=True,
     )
-    return made
 
 
 def recipe(tracing: Tracing = PLAIN) -> str:
@@ -79,4 +79,5 @@ TARGET = Target(
     after=aot.AOT,
     layer=dynamo.TARGET,
     cost=3,
+    backend="aot_eager",
 )

@@ -77,4 +77,5 @@ TARGET = Target(
     recipe=recipe(),
     traced_recipe=recipe,
     variants=(SYMBOLIC, *GUARDED, *CONTROL_FLOW),
+    backend="eager",
 )

@@ -98,4 +98,5 @@ TARGET = Target(
     unavailable=unavailable,
     group=25,
     cost=6,
+    backend="inductor",
 )

@@ -238,7 +238,9 @@ VARIANTS = (
 )
 
 
-def _target(name: str, summary: str, options: PipelineOptions) -> Target:
+def _target(
+    name: str, summary: str, options: PipelineOptions, backend: str | None = None
+) -> Target:
     return Target(
         name=name,
         summary=summary,
@@ -248,6 +250,7 @@ def _target(name: str, summary: str, options: PipelineOptions) -> Target:
         traced_recipe=functools.partial(recipe, options=options),
         variants=VARIANTS,
         excused=False,
+        backend=backend,
     )
 
 
@@ -255,6 +258,7 @@ REFERENCE = _target(
     "reference",
     "reference_pass: functionalize, remove_noops, reinplace; run in eager",
     PipelineOptions(),
+    backend="aliasproof",
 )
 REFERENCE_COPY = _target(
     "reference-copy", "the same with view-copy ops in place of views", PipelineOptions(views="copy")

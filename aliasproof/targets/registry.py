@@ -5,6 +5,8 @@ A user's own pass, backend or `Target` is a target, too (`aliasproof/targets/use
 
 from __future__ import annotations
 
+import json
+
 from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.targets import (
     aot,
@@ -25,6 +27,7 @@ from aliasproof.targets import (
     variants,
 )
 from aliasproof.targets.target import Target, Variant
+from aliasproof.targets.user_builds import BackendSource
 from aliasproof.targets.user_names import CodeName
 from aliasproof.targets.variants import VARIANTS
 
@@ -120,6 +123,18 @@ def _parts(name: str) -> tuple[str, list[str]]:
     if code.name not in OWN:
         OWN[code.name] = user_builds.of_code(code)
     return code.name, chosen
+
+
+def backend_source(name: str) -> BackendSource:
+    """The backend of `torch.compile` that a target is, as source.
+
+    Raises `UserError` if it is none, or a user's code that is not granted.
+    """
+    code = user_code(name)
+    if code is not None:
+        user_names.require_grant(code)
+        return user_builds.source_of_backend(code)
+    return BackendSource("", json.dumps(target(name).backend))
 
 
 def user_code(name: str) -> CodeName | None:

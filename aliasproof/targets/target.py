@@ -11,7 +11,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 
@@ -217,6 +217,8 @@ class Target:
     says in one line why the target cannot run on this machine, and what to install; None if it can.
     `excused` says whether a known bug of torch excuses a violation: it does not for our own pass.
     `yours` is how messages call the code of a user that it runs; empty if it runs none.
+    `backend` is what `torch.compile` takes to do the same to a function of a user; None if the
+    target is no form of it.
     `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
     `cost` is about how many times as long a program takes as in most targets.
     """
@@ -238,6 +240,7 @@ class Target:
     traced_recipe: Callable[[Tracing], str] | None = None
     has_settings: bool = False
     yours: str = ""
+    backend: Any = None
 
     @property
     def earlier(self) -> tuple[Target, ...]:
@@ -286,6 +289,7 @@ class Target:
             conditions=functools.reduce(_in_turn, conditions) if conditions else None,
             group=1 if any(variant.alone for variant in own) else self.group,
             variants=(),
+            backend=None,
         )
 
     def _in_name_order(self, chosen: Sequence[Variant]) -> list[Variant]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
+from torch import fx
 
 from aliasproof.oracles.contract import Promise, Waiver
 from aliasproof.programs.errors import UserError
@@ -87,6 +88,7 @@ def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> Target:
         layer=aot_eager.TARGET,
         traced_recipe=recipe,
         variants=PASS_VARIANTS,
+        backend=functools.partial(_run_backend, user_pass),
         yours=f"{YOUR_PASS} `{user_pass.__name__}`",
     )
 
@@ -104,6 +106,7 @@ def _of_backend(backend: UserBackend, code: CodeName, imported: Import) -> Targe
         layer=aot_eager.TARGET,
         traced_recipe=recipe,
         variants=BACKEND_VARIANTS,
+        backend=backend,
         yours=f"{YOUR_BACKEND} `{backend.__name__}`",
     )
 
@@ -124,6 +127,11 @@ def _build_pass(
     return aot_eager.build(function, inputs, tracing, further=user_pass)
 
 
+def _run_backend(user_pass: UserPass, graph: fx.GraphModule, examples: Sequence[object]) -> Any:
+    """The same as a backend."""
+    return aot_eager.backend(user_pass)(graph, examples)
+
+
 def _build_backend(
     backend: UserBackend,
     function: Function,
@@ -136,15 +144,14 @@ def _build_backend(
 # --- backends for whole Python programs -----------------------------------------------------------
 
 
-class Backend(NamedTuple):
-    """A backend of `torch.compile`, and its source: lines of a script, and an expression."""
+class BackendSource(NamedTuple):
+    """A backend of `torch.compile` as source: lines of a script, and an expression."""
 
-    value: Any
     lines: str
     expression: str
 
 
-def backend_of_code(code: CodeName) -> Backend:
+def source_of_backend(code: CodeName) -> BackendSource:
     """A user's pass or backend as a backend. Raises `UserError` if it is neither."""
     value = load(code)
     user_code, imported = classify(value, code), _import(code, value)
@@ -152,7 +159,7 @@ def backend_of_code(code: CodeName) -> Backend:
     if isinstance(user_code, Target):
         raise UserError(f"{code.name} is a Target; give a pass, or a torch.compile backend")
     if isinstance(user_code, UserBackend):
-        return Backend(user_code, lines, imported.expression)
+        return BackendSource(lines, imported.expression)
     lines = f"""from typing import Any
 
 from torch._dynamo.backends.common import aot_autograd
@@ -167,7 +174,7 @@ def compiler(graph, {EXAMPLES}):
     return make_boxed_func(after_pass(graph, {user_code.source(imported.expression)}))
 """
     expression = "aot_autograd(fw_compiler=compiler, keep_inference_input_mutations=True)"
-    return Backend(aot_eager.backend([], further=user_code), lines, expression)
+    return BackendSource(lines, expression)
 
 
 # --- recipes --------------------------------------------------------------------------------------

@@ -25,7 +25,16 @@ def split_by_blame(
     violations = [violation for report in reports.values() for violation in report.violations]
     if not target.yours or not violations:
         return reports
-    layers = dict(_layers_at_fault(case, target, trial, violations))
+    return not_yours(reports, dict(_layers_at_fault(case, target, trial, violations)), target)
+
+
+def not_yours(
+    reports: Mapping[str, Report], layers: Mapping[Violation, str], target: Target
+) -> Mapping[str, Report]:
+    """The reports, where violations of a user's target that a layer has too are *not yours*.
+
+    `layers` has the name of that layer.
+    """
     if not layers:
         return reports
     wrong = ", ".join(violation.describe() for violation in layers)

@@ -32,7 +32,7 @@ from aliasproof.trials.code_generation import EXPERIMENTS
 from aliasproof.trials.compile_errors import where_raised
 from aliasproof.trials.passes import GUARDS
 from aliasproof.trials.python_run import run_in_eager, run_python
-from aliasproof.trials.python_trial import Cause, backend_of, compare, compiler
+from aliasproof.trials.python_trial import Cause, compare, compiler
 
 Transform = Callable[[Any], Any]
 LAYERS = {
@@ -158,7 +158,7 @@ class _Chosen:
     def __call__(self, graph: fx.GraphModule, inputs: list[torch.Tensor], **_: Any) -> Any:
         self.graphs += 1
         if self.graphs - 1 in self.chosen:
-            backend = backend_of(self.target).value
+            backend = target_named(self.target).backend
             compiler = lookup_backend(backend) if isinstance(backend, str) else backend
             return compiler(graph, inputs)
         if self.skip:

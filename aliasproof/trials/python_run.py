@@ -1,14 +1,16 @@
-"""What a run of a `PythonProgram` leaves behind, as an `Observation` with a path for each output.
+"""What a run of Python code leaves behind, as an `Observation` with a path for each output.
 
 All that the caller can reach counts as an output: inputs, results, attributes, globals, gradients.
+The code is a `PythonProgram`, or a call of a user's function.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -18,50 +20,83 @@ from aliasproof.programs.devices import finish
 from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
 from aliasproof.programs.execution import seed_generators
 from aliasproof.programs.object_graph import PLAIN, leaves
-from aliasproof.programs.python_program import PythonProgram, limited
+from aliasproof.programs.python_program import SECONDS, limited
 from aliasproof.programs.trace import Trace
+
+Left: TypeAlias = Mapping[str, object]  # what a caller reaches after a call, by name
+
+
+class Runnable(Protocol):
+    """Code that runs in a world of its own."""
+
+    def run(self, transform: Callable[[Any], Any], then: Callable[[Left], None]) -> Left:
+        """What the caller reaches after a run of what `transform` makes of the code.
+
+        If a backward pass has to follow the call, `then` does it, and gets what there is before.
+        """
 
 
 @dataclass(slots=True)
 class PythonRun:
-    """The leaves of what a run left, by path; `kinds` has a line for each, such as its type."""
+    """The leaves of what a run left, by path; `kinds` has a line for each, such as its type.
+
+    `called` is what there was before the backward pass that follows; without gradients, and None if
+    no such pass began.
+    """
 
     observation: Observation
     paths: Sequence[str] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
+    called: PythonRun | None = None
 
 
 def run_python(
-    program: PythonProgram,
+    program: Runnable,
     transform: Callable[[Any], Any] = lambda given: given,
     within: AbstractContextManager[object] | None = None,
 ) -> PythonRun:
     """Run it in a fresh world, with gradients, as a user does. `transform` compiles.
 
-    An error that it raises is part of the run. Raises `Rejected` if a tensor is not dense.
+    An error that it raises is part of the run.
     """
     torch._dynamo.reset()
     seed_generators()
+    called: PythonRun | None = None
+
+    def then(left: Left) -> None:
+        nonlocal called
+        called = _seen(dict(_leaves(left, gradients=False)))
+        _differentiate(called.observation.outputs)
+
     try:
         with torch.enable_grad(), within or nullcontext():
-            left = program.run(transform)
-            named = dict(_leaves(left))
+            named = dict(_leaves(program.run(transform, then)))
             finish([leaf for leaf in named.values() if isinstance(leaf, torch.Tensor)])
     except (Rejected, InternalError):  # these say something about us, not about the program
         raise
     except Exception as error:  # noqa: BLE001 - any error of the program is part of its run
         require_sound_process(error)
-        return PythonRun(Observation([], [], error=error))
-    for path, leaf in named.items():
-        if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
-            raise Rejected(f"{path} is {leaf.layout}; only dense tensors can be judged")
+        return PythonRun(Observation([], [], error=error), called=called)
+    return replace(_seen(named), called=called)
+
+
+def _seen(named: Mapping[str, object]) -> PythonRun:
     kinds = {path: _kind(leaf) for path, leaf in named.items()}
-    # Oracles read the numbers, and must not run autograd.
     return PythonRun(Observation([], [], list(named.values())), list(named), kinds)
 
 
-def run_in_eager(program: PythonProgram) -> tuple[PythonRun, Trace]:
-    """Run it in eager, and watch each ATen call.
+def _differentiate(left: Sequence[object]) -> None:
+    """A backward pass from all tensors that autograd computed, with other numbers in each place."""
+    tensors = {id(leaf): leaf for leaf in left if isinstance(leaf, torch.Tensor)}
+    ends = [it for it in tensors.values() if it.requires_grad and _history(it) == RESULT]
+    numbers = [torch.arange(end.numel()).remainder(5).add(1).reshape(end.shape) for end in ends]
+    if ends:
+        given = [number.to(end) for number, end in zip(numbers, ends, strict=True)]
+        torch.autograd.backward(ends, given)
+
+
+def run_in_eager(program: Runnable, seconds: float = SECONDS) -> tuple[PythonRun, Trace]:
+    """Run it in eager for at most so long, 0 for any time, and watch each ATen call.
 
     Raises:
         Undefined: It is undefined in eager.
@@ -70,7 +105,7 @@ def run_in_eager(program: PythonProgram) -> tuple[PythonRun, Trace]:
 
     """
     watch = Watch()
-    with torch.compiler.set_stance("force_eager"), limited():
+    with torch.compiler.set_stance("force_eager"), limited(seconds):
         run, alone = run_python(program, within=watch), run_python(program)
     if run.kinds != alone.kinds or type(run.observation.error) is not type(alone.observation.error):
         raise Rejected("it does something else while it is watched")
@@ -80,19 +115,31 @@ def run_in_eager(program: PythonProgram) -> tuple[PythonRun, Trace]:
     return run, watch.trace
 
 
-def _leaves(left: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+# Of other values, the text is compared; of those that have no text of their own, the type is.
+_NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum, bytes, range)
+_NOT_COMPARED = (torch.autograd.graph.Node, Iterator)  # a compiler makes others
+
+
+def _leaves(left: Left, *, gradients: bool = True) -> Iterator[tuple[str, object]]:
     """The tensors and plain values with their paths, and the gradients of leaves of autograd."""
     for name, value in left.items():
         if isinstance(value, torch.nn.Module):
             for inner, module in value.named_modules():
-                yield f"{name}.{inner}.training".replace("..", "."), module.training
+                yield f"{name}.{inner}.training".replace("..", ".").lstrip("."), module.training
         for path, leaf in leaves(value, name):
-            if isinstance(leaf, torch.Tensor):
+            if isinstance(leaf, torch.Tensor) and _has_bytes(leaf):
                 yield path, leaf
-                if leaf.is_leaf and leaf.grad is not None:
+                if gradients and _history(leaf) == LEAF and leaf.grad is not None:
                     yield f"{path}.grad", leaf.grad
-            elif isinstance(leaf, (*PLAIN, torch.dtype, torch.Size)):
+            elif isinstance(leaf, PLAIN):
                 yield path, leaf
+            elif not callable(leaf) and not isinstance(leaf, _NOT_COMPARED):
+                yield path, str(leaf) if isinstance(leaf, _NAMED) else f"<{type(leaf).__name__}>"
+
+
+def _has_bytes(tensor: torch.Tensor) -> bool:
+    dense = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+    return dense and tensor.device.type != "meta"
 
 
 def _kind(leaf: object) -> str:
@@ -101,5 +148,16 @@ def _kind(leaf: object) -> str:
         return type(leaf).__name__
     words = [type(leaf).__name__]
     words += ["requires grad"] * leaf.requires_grad
-    words += ["leaf"] * leaf.is_leaf
+    words += [] if (history := _history(leaf)) == RESULT else [history]
     return ", ".join(words)
+
+
+LEAF, RESULT, FORBIDDEN = "leaf", "result", "forbidden"
+
+
+def _history(tensor: torch.Tensor) -> str:
+    """What a tensor is for autograd. It forbids to use some views after a write to their base."""
+    try:
+        return LEAF if tensor.is_leaf else RESULT
+    except RuntimeError:
+        return FORBIDDEN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -11,28 +10,21 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.oracles.contract import Contract
-from aliasproof.oracles.judge import judge
-from aliasproof.oracles.place_names import renamed
+from aliasproof.oracles.judge import Judgement, all_not_applicable, judge
+from aliasproof.oracles.place_names import renamed_report
 from aliasproof.oracles.raised_errors import skeleton
-from aliasproof.oracles.verdict import Violation
+from aliasproof.oracles.verdict import Violation, not_applicable, report_of
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.programs.trace import Trace
 from aliasproof.targets.dynamo import unmeasured
 from aliasproof.targets.registry import target as target_named
-from aliasproof.targets.registry import user_code
-from aliasproof.targets.user_builds import Backend, backend_of_code
-from aliasproof.targets.user_names import require_grant
 from aliasproof.trials.python_run import PythonRun, run_in_eager, run_python
 
-# By target, the backend of `torch.compile`; in their order, each builds on those before it.
-BACKENDS: dict[str, str] = {
-    "dynamo": "eager",
-    "aot-eager": "aot_eager",
-    "inductor": "inductor",
-}
+LAYERS = ("dynamo", "aot-eager", "inductor")  # each builds on those before it
 REFERENCE = "reference"
+STRUCTURE = "structure"  # what is there at all, and of which type
 EVERYTHING = Contract()  # the empty contract promises everything
 _NO_ERROR = "does not raise"
 EAGER = "identity"  # eager again, in a second world: any difference is a mistake of ours
@@ -93,24 +85,9 @@ def examine_python(program: PythonProgram, target: str) -> PythonExamination:
 
 def layers(target: str) -> list[str]:
     """The target and those that it builds on, in their order."""
-    names = list(BACKENDS)
-    if target in BACKENDS:
-        return names[: names.index(target) + 1]
-    return [target] if target == EAGER else [*names[: names.index("inductor")], target]
-
-
-@functools.cache
-def backend_of(target: str) -> Backend:
-    """The backend of `torch.compile` that a target is.
-
-    Raises `UserError` if a user's code is not granted, or is neither a pass nor a backend.
-    """
-    code = user_code(target)
-    if code is not None:
-        require_grant(code)
-        return backend_of_code(code)
-    name = BACKENDS.get(target, "aliasproof")
-    return Backend(name, "", f'"{name}"')
+    if target in LAYERS:
+        return list(LAYERS[: LAYERS.index(target) + 1])
+    return [target] if target == EAGER else [*LAYERS[:-1], target]
 
 
 def compiler(target: str) -> Callable[[Any], Any]:
@@ -119,14 +96,19 @@ def compiler(target: str) -> Callable[[Any], Any]:
         # `torch.cond` compiles its branches in eager, too.
         without: Callable[[Any], Any] = torch.compiler.set_stance("force_eager")
         return without
+    return compiled_by(target_named(target).backend)
+
+
+def compiled_by(backend: Any, options: Any = None) -> Callable[[Any], Any]:
+    """What compiles `program` with a backend, as for one that was never compiled."""
     unmeasured()
-    return lambda program: torch.compile(program, backend=backend_of(target).value)
+    FakeTensorMode.cache_clear()
+    return lambda program: torch.compile(program, backend=backend, options=options)
 
 
 def _compare(
     program: PythonProgram, target: str, expected: PythonRun, trace: Trace
 ) -> PythonExamination:
-    FakeTensorMode.cache_clear()
     contract = EVERYTHING if target == EAGER else target_named(target).contract
     return compare(program, compiler(target), expected, trace, contract, target)
 
@@ -143,14 +125,38 @@ def compare(
     step(TARGET_STEP)
     actual = run_python(program, compiled)
     step(ORACLES_STEP)
-    violations, documented = [*_structure(expected, actual)], 0
-    if not violations:
+    judgement = judge_runs(contract, expected, actual, trace)
+    return PythonExamination(target, tuple(judgement.violations), len(judgement.documented))
+
+
+def judge_runs(
+    contract: Contract,
+    expected: PythonRun,
+    actual: PythonRun,
+    trace: Trace,
+    excuse: Callable[[Judgement], Judgement] = lambda judgement: judgement,
+) -> Judgement:
+    """The reports of the oracles on results, and of *structure*; places are named by their paths.
+
+    `excuse` gets the judgement before, and leaves out what breaks no promise.
+    """
+    raise_both = expected.observation.error and actual.observation.error
+    # Where the backward pass raises in both runs, what was there before it is compared. A compiler
+    # may refuse a function at once whose backward pass raises in eager.
+    if raise_both and expected.called and actual.called:
+        return judge_runs(contract, expected.called, actual.called, trace, excuse)
+    missing = _structure(expected, actual)
+    if missing:
+        reports = dict(all_not_applicable("eager and target leave other things behind").reports)
+    else:
         judgement = judge(contract, expected.observation, actual.observation, trace)
-        violations = judgement.violations or [*_kinds(expected, actual)]
-        documented = len(judgement.documented)
+        reports = dict(excuse(judgement).reports)
+        judged = any(report.violations for report in reports.values())
+        missing = () if judged else _kinds(expected, actual)
+    raised = expected.observation.error or actual.observation.error
+    reports[STRUCTURE] = not_applicable("") if raised else report_of(missing)
     names = {f"output {index}": path for index, path in enumerate(expected.paths)}
-    named = tuple(replace(one, place=renamed(one.place, names)) for one in violations)
-    return PythonExamination(target, named, documented)
+    return Judgement({name: renamed_report(report, names) for name, report in reports.items()})
 
 
 def _structure(expected: PythonRun, actual: PythonRun) -> Sequence[Violation]:
@@ -160,13 +166,13 @@ def _structure(expected: PythonRun, actual: PythonRun) -> Sequence[Violation]:
     lost = [path for path in expected.paths if path not in actual.paths]
     new = [path for path in actual.paths if path not in expected.paths]
     if lost:
-        return [Violation("structure", "something is missing", lost[0])]
+        return [Violation(STRUCTURE, "something is missing", lost[0])]
     if new:
-        return [Violation("structure", "something is new", new[0])]
+        return [Violation(STRUCTURE, "something is new", new[0])]
     pairs = zip(expected.paths, actual.paths, strict=True)
     moved = next((path for path, other in pairs if path != other), None)
     if moved is not None:
-        return [Violation("structure", "another order", moved)]
+        return [Violation(STRUCTURE, "another order", moved)]
     return ()
 
 
@@ -174,7 +180,7 @@ def _kinds(expected: PythonRun, actual: PythonRun) -> Sequence[Violation]:
     """Leaves of another type, or that require gradients in one run alone."""
     return [
         Violation(
-            "structure",
+            STRUCTURE,
             "another type, or gradients",
             path,
             {"eager": kind, "target": actual.kinds[path]},

@@ -77,7 +77,7 @@ def may_round(
     places: Sequence[str], eager: Observation, target: Observation, exact: Observation
 ) -> bool:
     """Whether rounding can make differences as large as these. `exact` is eager in float64."""
-    scale = _scale(eager.before)
+    scale = _scale(eager.before or [*eager.tensors().values()])
     ours, theirs, references = (run.tensors() for run in (eager, target, exact))
     return all(_may_round(ours[place], theirs[place], references[place], scale) for place in places)
 
@@ -101,7 +101,7 @@ def _may_round(
 
 def agree(places: Sequence[str], eager: Observation, target: Observation) -> bool:
     """Whether two runs in float64 have the same values at these places."""
-    scale = _scale(eager.before)
+    scale = _scale(eager.before or [*eager.tensors().values()])
     ours, theirs = eager.tensors(), target.tensors()
     return all(_agree(ours[place], theirs.get(place), scale) for place in places)
 

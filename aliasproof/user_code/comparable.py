@@ -46,6 +46,9 @@ _NAMED = (
     slice,
 )
 _GONE = "<removed>"
+NO_BACKWARD = (
+    "the backward pass is not compared; the variant 'grad' of a target compares it (aot:grad)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,10 +385,7 @@ def _notes(
         yield "the function runs autograd, so gradients are compared as outputs"
     elif requiring:
         done = "" if recorded else "inputs that require gradients are detached, and "
-        yield (
-            f"{done}the backward pass is not compared; the variant 'grad' of a target compares it"
-            " (aot:grad)"
-        )
+        yield f"{done}{NO_BACKWARD}"
     if any(not named.tensor.is_leaf for named in requiring):
         yield "inputs that are results of autograd are taken as leaves"
     if unknown := surroundings.arguments.unknown_types():

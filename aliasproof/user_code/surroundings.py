@@ -48,19 +48,26 @@ class Surroundings:
 
     def compared_leaves(self) -> dict[str, object]:
         """The leaves, by path, that a run must leave as eager does."""
+        return dict(self._compared().leaves())
+
+    def compared_roots(self) -> list[tuple[str, object]]:
+        """The values, by name, that these are leaves of."""
+        return list(self._compared()._roots())
+
+    def _compared(self) -> Surroundings:
         own = [variable for variable in self.variables if not variable.installed]
-        return dict(replace(self, variables=tuple(own)).leaves())
+        return replace(self, variables=tuple(own))
+
+    def _roots(self) -> Iterator[tuple[str, object]]:
+        yield from self.arguments.by_name()
+        # A module or a bound method has tensors itself: their names are those that it gives.
+        yield "", self.function
+        yield from ((variable.name, variable.value) for variable in self.variables)
 
     def leaves(self) -> Iterator[tuple[str, object]]:
         """All leaves with their paths: first those of the arguments. No two paths are equal."""
-        # A module or a bound method has tensors itself: their names are those that it gives.
-        roots = [
-            *self.arguments.by_name(),
-            ("", self.function),
-            *((variable.name, variable.value) for variable in self.variables),
-        ]
         taken: Counter[str] = Counter()
-        for name, value in roots:
+        for name, value in self._roots():
             for path, leaf in leaves(value, name):
                 # A global can be called as an argument is.
                 taken[path] += 1

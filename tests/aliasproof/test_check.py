@@ -140,10 +140,18 @@ def test_state_that_no_run_can_put_back_is_not_judged():
 
 
 def test_what_cannot_be_looked_into_is_not_called_right():
-    found = check(lambda x: (x + 1, object()), [torch.zeros(1)], ["identity"])
+    found = check(lambda x: [object()], [torch.zeros(1)], ["identity"])
     report = found.results["identity"].reports["values"]
     assert report.verdict is Verdict.UNKNOWN
-    assert "cannot be compared: object" in report.reason
+    assert "by their types alone: object" in report.reason
+
+
+def test_an_output_of_another_type_leaves_the_tensors_judged():
+    found = check(lambda x: (x + 1, object()), [torch.zeros(1)], ["identity"])
+    assert found.exit_status() == 0
+    assert "by their types alone: object" in found.notes[0]
+    wrong = check(lambda x: (x.expand(3, 4).zero_(), object()), [torch.arange(4.0)], ["aot"])
+    assert wrong.exit_status() == 1
 
 
 def test_a_violation_counts_if_it_comes_again(monkeypatch):

@@ -263,15 +263,18 @@ def test_a_program_and_the_folder_of_a_finding(call, adding_program, tmp_path):
         assert call("check", "--in-process", where, "--target", "aot").code == 0
 
 
-def test_the_page_shows_what_the_command_prints(call, write, monkeypatch):
+def test_the_page_shows_what_the_command_prints(call, tmp_path, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)  # a file is printed 100 columns wide
     text = PAGE.read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(# mine.py\n.*?)```", text, re.DOTALL)
-    ((command, shown),) = re.findall(r"\$ aliasproof (check .*?)\n(.*?)```", text, re.DOTALL)
-    write(code)
-    outcome = call(*command.split(), "--in-process")
-    assert outcome.code == 1
-    assert without_version(outcome.out) == without_version(shown)
+    files = re.findall(r"```python\n(# (\w+.py)\n.*?)```", text, re.DOTALL)
+    for code, name in files:
+        (tmp_path / name).write_text(code)
+    examples = re.findall(r"\$ aliasproof (check .*?)\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == len(files) == 2
+    for command, shown in examples:
+        outcome = call(*command.split(), "--in-process")
+        assert outcome.code == 1
+        assert without_version(outcome.out) == without_version(shown)
 
 
 def without_version(text: str) -> list[str]:

@@ -145,3 +145,18 @@ def test_what_a_method_of_a_module_changes_is_put_back():
     assert found.eager.unjudged is None
     judged_equal(found, "aot-eager", "identity")
     assert STATE == {"calls": 0}
+
+
+class Empty:
+    """Gets its first attribute in a run."""
+
+
+def test_an_object_without_attributes_is_copied_too():
+    def first(x, box):
+        box.last = x * 2
+        return x + 1
+
+    box = Empty()
+    for grad in (False, True):
+        assert check(first, (torch.ones(2), box), ["dynamo"], grad=grad).exit_status() == 0
+    assert vars(box) == {}

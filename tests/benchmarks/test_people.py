@@ -78,7 +78,8 @@ def test_the_tables_show_what_is_wrong_and_what_is_missed():
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_sample_is_judged_and_its_wrong_passes_are_flagged_by_name(name):
     answers = given_answers(name, ("aot-eager", *RIGHT_PASSES))
-    assert [answer.verdict for answer in answers] == ["holds"] * 4
+    assert {answer.verdict for answer in answers} == {"holds"}
+    assert len(answers) in (4, 8)  # those with gradients have another row per target
     planted = under_wrong_passes(name, ("dropped_copy", "swapped_copies", "stale_read"))
     assert planted.answers
     assert not_flagged(planted) == []

@@ -11,8 +11,9 @@ from aliasproof.campaigns.run.python_hunt import judge_programs
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram
+from aliasproof.targets.registry import backend_source
 from aliasproof.targets.user_names import grant
-from aliasproof.trials.python_trial import Cause, backend_of, examine_python
+from aliasproof.trials.python_trial import Cause, examine_python
 
 CODE = '''
 import torch
@@ -105,10 +106,10 @@ def calls(program):
 @pytest.mark.parametrize("name", ["NUMBER", "missing"])
 def test_what_is_no_pass_is_refused(code, name):
     with pytest.raises(UserError):
-        backend_of(code(name))
+        backend_source(code(name))
 
 
 def test_code_that_was_not_asked_for_is_not_imported(tmp_path: Path):
     (tmp_path / "other.py").write_text("raise SystemExit")
     with pytest.raises(UserError, match="is not imported"):
-        backend_of(f"{tmp_path / 'other.py'}:function")
+        backend_source(f"{tmp_path / 'other.py'}:function")

@@ -16,7 +16,8 @@ from aliasproof.campaigns.publish.issue_text import (
 )
 from aliasproof.campaigns.publish.python_reproducer import script, title
 from aliasproof.campaigns.store.python_finding import PythonFinding
-from aliasproof.trials.python_trial import backend_of, layers
+from aliasproof.targets.registry import backend_source
+from aliasproof.trials.python_trial import layers
 
 # Which property of eager is lost, where `issue_text` does not say it.
 _STRUCTURE = (
@@ -70,8 +71,10 @@ def _property(finding: PythonFinding) -> str:
 def _ablation(finding: PythonFinding) -> list[str]:
     """The layers up to the first that is wrong; those above it build on it."""
     *right, wrong = layers(finding.target)
-    lines = [f"- `backend={backend_of(layer).expression}`: does what eager does" for layer in right]
-    return [*lines, f"- `backend={backend_of(wrong).expression}`: shows"]
+    lines = [
+        f"- `backend={backend_source(layer).expression}`: does what eager does" for layer in right
+    ]
+    return [*lines, f"- `backend={backend_source(wrong).expression}`: shows"]
 
 
 def _log(finding: PythonFinding) -> str:

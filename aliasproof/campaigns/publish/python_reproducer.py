@@ -15,7 +15,7 @@ from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.oracles.aliasing import MEMORY
 from aliasproof.programs.python_program import COMPILED
 from aliasproof.programs.python_words import mechanisms
-from aliasproof.trials.python_trial import backend_of
+from aliasproof.targets.registry import backend_source
 
 SCRIPT = "reproducer.py"
 LONGEST_BODY = 80  # characters of a program that a title quotes
@@ -71,7 +71,7 @@ def script(finding: PythonFinding) -> str:
     It exits 1, and says so in its last line, if they differ.
     """
     helper = {"aliasing": MEMORY, "structure": _THERE}.get(finding.oracle, "")
-    backend = backend_of(finding.target)
+    backend = backend_source(finding.target)
     main = _MAIN.format(expression=_expression(finding), backend=backend.expression)
     imports = f"import os\nimport sys\n{backend.lines}"
     said = title(finding).replace("\\", "/").replace('"', "'")
@@ -85,7 +85,7 @@ def title(finding: PythonFinding) -> str:
     line = first_line(violation)
     said = f": {line}," if finding.oracle == "errors" and 0 < len(line) <= LONGEST_MESSAGE else ""
     return (
-        f"torch.compile(backend={backend_of(finding.target).expression}) {does}{said}"
+        f"torch.compile(backend={backend_source(finding.target).expression}) {does}{said}"
         f" for {_what(finding)}"
     )
 

@@ -1,0 +1,187 @@
+"""`UserCall`: a call of a user's function as the user makes it: with gradients, inputs as given.
+
+Each run gets copies of all tensors that the function can reach, which autograd cannot tell from the
+user's: leaves, results of autograd, views of one base, Parameters, hooks, gradients.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+from unittest import mock
+
+import torch
+
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets.target import Function
+from aliasproof.trials.python_run import Left
+from aliasproof.trials.rounding_control import widened
+from aliasproof.user_code.call_arguments import CallArguments, not_comparable
+from aliasproof.user_code.surroundings import Surroundings
+
+RETURNED = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class UserCall:
+    """A function of a user with its arguments, and the variables that they use.
+
+    See `Runnable`; if it is `differentiated`, a backward pass follows. The inputs are moved to
+    `device`, if one is given. A `wide` call has float64 in place of dtypes with fewer digits; `run`
+    raises `Rejected` if that cannot be.
+    """
+
+    surroundings: Surroundings
+    device: str | None = None
+    differentiated: bool = False
+    wide: bool = False
+
+    @classmethod
+    def of(cls, function: Function, given: object, device: str | None = None) -> UserCall:
+        """The call of a function. `given` is in a form of `CallArguments`."""
+        return cls(Surroundings.of(function, CallArguments.of(given)), device)
+
+    def run(self, transform: Callable[[Any], Any], then: Callable[[Left], None]) -> Left:
+        """Call what `transform` makes of the function; all that the caller can reach afterwards."""
+        tensors = self.surroundings.tensors()
+        comparable = [it for _, it in tensors.values() if not_comparable(it) is None]
+        copies = Copies.of(comparable, self.device, wide=self.wide)
+        with self.surroundings.copy_with(copies.made) as copied:
+            function = transform(copied.function)
+            returned = replace(copied, function=function).call()
+
+            def left() -> Left:
+                # The gradient of a source is that of what was computed from it.
+                sources = [
+                    (f"what {tensors[key][0] if key in tensors else 'a base'} is made of", source)
+                    for key, source in copies.sources.items()
+                ]
+                return dict(_named([(RETURNED, returned), *copied.compared_roots(), *sources]))
+
+            if self.differentiated:
+                then(left())
+            return left()
+
+
+def _named(roots: Sequence[tuple[str, object]]) -> Iterator[tuple[str, object]]:
+    """The roots with names of their own: a global can be called as an argument is."""
+    taken: Counter[str] = Counter()
+    for name, value in roots:
+        taken[name] += 1
+        yield (f"{name} ({taken[name]})" if taken[name] > 1 else name), value
+
+
+@dataclass(slots=True)
+class Copies:
+    """Copies of tensors by the identity of the originals.
+
+    A tensor that autograd computed is computed here from a leaf with the same data, its source.
+    """
+
+    plain: Mapping[int, torch.Tensor]
+    made: dict[int, torch.Tensor] = field(default_factory=dict)
+    sources: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tensors: Sequence[torch.Tensor], device: str | None, *, wide: bool) -> Copies:
+        """Copies with equal data, layouts and sharing of storages."""
+        known = {id(tensor): tensor for tensor in _with_relatives(tensors)}
+        plain: Sequence[torch.Tensor] | None = clone_inputs(list(known.values()), device)
+        plain = widened(plain or ()) if wide else plain
+        if plain is None:
+            raise Rejected("the inputs have no dtype that is narrower than float64")
+        copies = cls(dict(zip(known, plain, strict=True)))
+        for tensor in known.values():
+            copies._copy(tensor)
+        return copies
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) in self.made:
+            return self.made[id(tensor)]
+        base = tensor._base
+        if base is not None and id(base) in self.plain and base.dtype == tensor.dtype:
+            place = tensor.shape, tensor.stride(), tensor.storage_offset()
+            # A view that was made without gradients of what requires them may not be written.
+            with torch.set_grad_enabled(tensor.requires_grad or not base.requires_grad):
+                copy = self._copy(base).as_strided(*place)
+        elif tensor.is_leaf:
+            copy = self.plain[id(tensor)]
+        else:
+            copy = self._computed(tensor)
+        if isinstance(tensor, torch.nn.Parameter):
+            copy = torch.nn.Parameter(copy, requires_grad=False)
+        if tensor.is_leaf and tensor.requires_grad:
+            copy.requires_grad_()
+        self.made[id(tensor)] = copy
+        self._give_attributes(tensor, copy)
+        return copy
+
+    def _computed(self, tensor: torch.Tensor) -> torch.Tensor:
+        data = self.plain[id(tensor)]
+        source = self.sources[id(tensor)] = data.clone().requires_grad_()
+        with torch.enable_grad():
+            copy = source.clone()
+        copy.data = data  # in the memory that it shares with others
+        return copy
+
+    def _give_attributes(self, tensor: torch.Tensor, copy: torch.Tensor) -> None:
+        copy.__dict__.update(vars(tensor))
+        if tensor.is_leaf and tensor.grad is not None and id(tensor.grad) in self.plain:
+            copy.grad = self._copy(tensor.grad)
+        for hook in (tensor._backward_hooks or {}).values():
+            copy.register_hook(hook)
+        for hook in (getattr(tensor, "_post_accumulate_grad_hooks", None) or {}).values():
+            copy.register_post_accumulate_grad_hook(hook)
+
+
+def _with_relatives(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """The tensors, and the bases and the gradients of these."""
+    for tensor in tensors:
+        yield tensor
+        others = (tensor._base, tensor.grad if tensor.is_leaf else None)
+        comparable = [it for it in others if it is not None and not_comparable(it) is None]
+        yield from _with_relatives(comparable)
+
+
+# --- what the function does with gradients --------------------------------------------------------
+
+
+class GradientUse:
+    """Notes what runs within this context do with autograd, in eager."""
+
+    def __init__(self) -> None:
+        self.calls_backward = self.seen = False
+        self._patches = [
+            mock.patch.object(torch.autograd, "backward", self._noted(torch.autograd.backward)),
+            mock.patch.object(torch.autograd, "grad", self._noted(torch.autograd.grad)),
+            mock.patch.object(torch.autograd.Function, "apply", self._applied()),
+        ]
+
+    def __enter__(self) -> Self:
+        for patch in self._patches:
+            patch.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for patch in self._patches:
+            patch.stop()
+
+    def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.seen = True
+            self.calls_backward |= call.__name__ == "backward"
+            return call(*args, **kwargs)
+
+        return run
+
+    def _applied(self) -> Any:
+        apply: Any = torch.autograd.Function.apply
+
+        def run(kind: Any, *args: Any, **kwargs: Any) -> Any:
+            self.seen = True
+            return apply.__func__(kind, *args, **kwargs)
+
+        return classmethod(run)

@@ -1,0 +1,234 @@
+"""`check` judges a function as its user calls it: gradients enabled, nothing detached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch._dynamo.backends.common import aot_autograd
+
+from aliasproof import check, checking_as_called
+from aliasproof.assertions import assert_equivalent
+from aliasproof.faults import python_call_faults, python_state_faults
+from aliasproof.oracles.check_result import Check, TargetResult
+from aliasproof.programs.errors import UserError
+from tests.aliasproof.functions_as_called import PAIRINGS, Pairing, leaf, result
+from tests.aliasproof.training_functions import (
+    RIGHT,
+    Counter,
+    counted,
+    model,
+    running,
+    running_sum,
+    step_of_sgd,
+    x,
+    y,
+)
+
+# Of torch, about functions of autograd and odd views.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def result_as_called(found: Check) -> TargetResult:
+    (called,) = (it for name, it in found.results.items() if name.endswith(" as called"))
+    return called
+
+
+# --- what torch gets wrong ------------------------------------------------------------------------
+
+WRONG = [
+    pytest.param(it, id=it.wrong.__name__, marks=[pytest.mark.thorough] * (it.layer == "inductor"))
+    for it in PAIRINGS
+]
+
+
+@pytest.mark.parametrize("pairing", WRONG)
+def test_a_wrong_layer_is_flagged_and_the_like_of_it_holds(pairing: Pairing) -> None:
+    found = check(pairing.wrong, tuple(pairing.inputs()), [pairing.layer], grad=True)
+    called = result_as_called(found)
+    assert called.violations[0].oracle == pairing.oracle
+    assert not called.blamed  # no layer before is wrong
+    assert found.exit_status() == 1
+    right = check(pairing.right, tuple(pairing.inputs()), [pairing.layer], grad=True)
+    assert right.exit_status() == 0, right.results
+
+
+@pytest.mark.parametrize(("function", "inputs"), RIGHT, ids=lambda it: getattr(it, "__name__", ""))
+@pytest.mark.parametrize(
+    "target", ["aot-eager", pytest.param("inductor", marks=pytest.mark.thorough)]
+)
+def test_right_training_holds(function: Any, inputs: Callable[[], Any], target: str) -> None:
+    found = check(function, inputs(), [target], grad=True)
+    assert found.eager.unjudged is None
+    assert not result_as_called(found).violations
+
+
+# --- wrong backends -------------------------------------------------------------------------------
+
+
+def of_graphs(
+    forward: Callable[[fx.GraphModule], Any] = lambda graph: graph.forward,
+    backward: Callable[[fx.GraphModule], Any] = lambda graph: graph.forward,
+) -> Callable[..., Any]:
+    """A backend of AOTAutograd that runs what these make of its two graphs."""
+
+    def boxed(make: Callable[[fx.GraphModule], Any]) -> Callable[..., Any]:
+        def compiled(graph: fx.GraphModule, _: object) -> Any:
+            call = make(graph)
+
+            def run(args: list[Any]) -> Any:
+                return call(*args)
+
+            run._boxed_call = True  # type: ignore[attr-defined]
+            return run
+
+        return compiled
+
+    def backend(graph: fx.GraphModule, inputs: Sequence[Tensor]) -> Any:
+        return aot_autograd(fw_compiler=boxed(forward), bw_compiler=boxed(backward))(graph, inputs)
+
+    return backend
+
+
+def dropped(graph: fx.GraphModule) -> Any:
+    def run(*args: Any) -> Any:
+        first, *rest = graph(*args)
+        return [torch.zeros_like(first), *rest]
+
+    return run
+
+
+def swapped(graph: fx.GraphModule) -> Any:
+    def run(*args: Any) -> Any:
+        first, second, *rest = graph(*args)
+        return [second, first, *rest]
+
+    return run
+
+
+def detaching(graph: fx.GraphModule, _: object) -> Any:
+    return lambda *args: [out.detach() for out in graph(*args)]
+
+
+def losing_writes(graph: fx.GraphModule, _: object) -> Any:
+    def run(*args: Any) -> Any:
+        kept = [it.detach().clone() for it in args]
+        out = graph(*args)
+        for it, old in zip(args, kept, strict=True):
+            it.data.copy_(old)
+        return out
+
+    return run
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    return a * b
+
+
+def two() -> tuple[Tensor, Tensor]:
+    return torch.ones(2).requires_grad_(), torch.full((2,), 3.0).requires_grad_()
+
+
+class Layer(torch.nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.weight.mul_(2)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("backend", "function", "inputs", "violation"),
+    [
+        (of_graphs(backward=dropped), product, two(), "values: a.grad"),
+        (of_graphs(backward=swapped), product, two(), "values: a.grad"),
+        (detaching, product, two(), "structure: a.grad"),
+        (losing_writes, Layer(2, 2), (torch.ones(1, 2),), "values: weight"),
+    ],
+)
+def test_a_wrong_backend_is_flagged_by_what_it_does(
+    backend: Any, function: Any, inputs: Any, violation: str
+) -> None:
+    called = result_as_called(check(function, inputs, [backend]))
+    first = called.violations[0]
+    assert f"{first.oracle}: {first.place}" == violation
+    assert called.blamed.startswith("your backend")
+
+
+class Box:
+    last: object = None
+
+
+def kept_in_box(v: Tensor, box: Box) -> Tensor:
+    box.last = v * 2
+    return v * 3
+
+
+def saved_and_written(v: Tensor) -> Tensor:
+    out = v.sin()
+    v.mul_(2)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("fault", "function", "inputs", "violation"),
+    [
+        (python_state_faults.lost_attributes, kept_in_box, (leaf(), Box()), "structure: box.last"),
+        (python_call_faults.missed_version_errors, saved_and_written, (result(),), "errors: call"),
+        (python_call_faults.doubled_gradients, product, two(), "values: a.grad"),
+        (python_call_faults.forgotten_requirement, product, two(), "structure: a.grad"),
+    ],
+)
+def test_a_wrong_compiler_is_flagged_by_what_it_does(
+    monkeypatch: pytest.MonkeyPatch, fault: Any, function: Any, inputs: Any, violation: str
+) -> None:
+    monkeypatch.setattr(checking_as_called, "compiled_by", lambda *_: fault)
+    first = result_as_called(check(function, inputs, ["dynamo"])).violations[0]
+    assert f"{first.oracle}: {first.place}" == violation
+
+
+# --- what is judged, and what is said -------------------------------------------------------------
+
+
+def test_a_function_without_gradients_has_no_row_as_called():
+    assert [*check(torch.relu, torch.ones(2), ["dynamo"]).results] == ["dynamo"]
+    found = check(torch.relu, torch.ones(2), ["dynamo"], grad=True)
+    assert [*found.results] == ["dynamo as called"]
+
+
+def test_nothing_of_the_user_changes():
+    before = [it.detach().clone() for it in model.parameters()]
+    state = [(step_of_sgd, (x(), y())), (running_sum, (torch.ones(3),)), (counted, (leaf(),))]
+    for function, inputs in state:
+        assert check(function, inputs, ["dynamo"]).exit_status() == 0
+    assert all(map(torch.equal, before, model.parameters()))
+    assert all(it.grad is None for it in model.parameters())
+    assert running.tolist() == [0, 0, 0]
+    assert Counter.calls == 0
+
+
+def test_the_rows_and_the_way_of_judging_are_told():
+    found = check(step_of_sgd, (x(), y()), ["functionalize", "dynamo"])
+    assert [*found.results] == ["functionalize", "dynamo", "dynamo as called"]
+    assert "rows 'as called': as you call it, with gradients" in found.notes[-1]
+    without = check(step_of_sgd, (x(), y()), ["dynamo"], grad=False)
+    assert [*without.results] == ["dynamo"]
+    with pytest.raises(UserError, match="give such a target"):
+        check(step_of_sgd, (x(), y()), ["functionalize"], grad=True)
+
+
+def test_what_is_undefined_in_eager_is_not_judged():
+    for grad in (None, True):
+        leaf = torch.ones(2).requires_grad_()
+        found = check(lambda v: v + torch.empty(2), leaf, ["dynamo"], grad=grad)
+        assert found.exit_status() == 4
+        assert (found.eager.unjudged or "").startswith("it is undefined in eager")
+
+
+def test_assert_equivalent_judges_as_called():
+    (pairing,) = (it for it in PAIRINGS if it.wrong.__name__ == "view_under_no_grad")
+    with pytest.raises(AssertionError, match=r"structure: something is new \(x.grad\)"):
+        assert_equivalent(pairing.wrong, *pairing.inputs(), target=pairing.layer)
+    assert_equivalent(pairing.right, *pairing.inputs(), target=pairing.layer)
