@@ -43,7 +43,8 @@ def run_python(
     torch._dynamo.reset()
     seed_generators()
     try:
-        with torch.enable_grad(), within or nullcontext():
+        # After an error in a compiled graph that enters inference mode, torch leaves it on.
+        with torch.inference_mode(mode=False), torch.enable_grad(), within or nullcontext():
             left = program.run(transform)
             named = dict(_leaves(left))
             finish([leaf for leaf in named.values() if isinstance(leaf, torch.Tensor)])
