@@ -11,7 +11,7 @@ from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, 
 from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.sketch import Sketch
 from aliasproof.programs.python_names import OWN_ATTRIBUTES
-from aliasproof.programs.python_program import PREFIX
+from aliasproof.programs.python_program import CALLS, PREFIX
 
 
 def objects(sketch: Sketch) -> list[str]:
@@ -98,10 +98,12 @@ def record_made(sketch: Sketch) -> None:
     sketch.add(made, write)
 
 
-@form("state", place=EVERYWHERE, weight=2)
+@form("state", place=EVERYWHERE)
 def method_replaced(sketch: Sketch) -> None:
     """Another method, of the class or of one object, from now on."""
     name = sketch.pick.one(objects(sketch))
+    if sketch.function != CALLS and sketch.pick.chance(70):
+        raise NoChoice  # Dynamo does not see it in the function that does it
     kind, value = type(sketch.names.values[name]).__name__, sketch.tensor()
     method = "forward" if kind == "Layer" else sketch.pick.one(["memory", "scale"])
     body = sketch.pick.one(["x * 2", "x.add_(1)", "x", f"{value}", "x.view(-1)"])

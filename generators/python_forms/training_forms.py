@@ -7,7 +7,9 @@ import torch
 from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.gradient_forms import is_real, recorded
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, view_of
+from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.sketch import Block, Sketch
+from aliasproof.programs.python_program import CALLS
 
 
 def _named(sketch: Sketch, kind: type) -> str:
@@ -143,6 +145,8 @@ def hook_on_argument(sketch: Sketch) -> None:
 
 @form("training", place=EVERYWHERE)
 def hook_of_module(sketch: Sketch) -> None:
+    if sketch.function == CALLS and sketch.arguments:
+        raise NoChoice  # by default, Dynamo guards no hooks (`skip_nnmodule_hook_guards`)
     module, kept = _named(sketch, torch.nn.Module), sketch.tensor()
     choices = [
         f"{module}.register_forward_hook(lambda m, given, out: out * 2)",

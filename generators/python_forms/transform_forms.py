@@ -58,7 +58,7 @@ def functional_condition(sketch: Sketch) -> None:
     )
     call = f"{sketch.fresh('r')} = torch.cond({name}.sum() > 0, {branches}, ({name},))"
     around = objects(sketch)
-    if not around or sketch.pick.chance(50):
+    if not around or not sketch.pick.chance(15):
         sketch.add(call)
         return
     # What is written before and after it, and read behind it.
