@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.oracles.aliasing import MEMORY
+from aliasproof.programs.custom_operators import definitions_in
 from aliasproof.trials.python_trial import backend_of
 
 SCRIPT = "reproducer.py"
@@ -51,7 +52,11 @@ def script(finding: PythonFinding) -> str:
     helper = {"aliasing": MEMORY, "structure": _THERE}.get(finding.oracle, "")
     main = _MAIN.format(expression=_expression(finding), backend=backend)
     imports = "import subprocess\nimport sys\n"
-    return f"{imports}\n{finding.program.source.strip()}\n{helper}{main}"
+    source = finding.program.source.strip()
+    # The operators of ours that it calls come after its imports.
+    operators = "".join(f"\n\n{text}\n" for text in definitions_in(source))
+    source = source.replace("import torch\n", f"import torch\n{operators}", 1)
+    return f"{imports}\n{source}\n{helper}{main}"
 
 
 def _expression(finding: PythonFinding) -> str:
