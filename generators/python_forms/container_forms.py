@@ -141,14 +141,27 @@ def iterator_kept(sketch: Sketch) -> None:
     sketch.add(f"{it} = {made.format(name)}", *first, write, *rest)
 
 
-@form("calls", place="calls", weight=2)
+@form("calls", place="calls", weight=8)  # it seldom finds one
 def consumed(sketch: Sketch) -> None:
     """The rest of an iterator that a call returned, maybe after a write."""
     lazy = (types.GeneratorType, zip, enumerate, map, reversed)
-    values = sketch.names.values.items()
-    name = sketch.pick.one([key for key, it in values if isinstance(it, lazy)])
-    write = [f"{sketch.tensor()}.add_(1)"] * sketch.pick.chance(50)
+    found = [name for name, it in _parts(sketch) if isinstance(it, lazy)]
+    lists = [f"{name}[0] = 3" for name, it in _parts(sketch) if isinstance(it, list) and it]
+    name = sketch.pick.one(found)
+    write = [sketch.pick.one([*lists, f"{sketch.tensor()}.add_(1)"])] * sketch.pick.chance(60)
     sketch.add(*write, f"{sketch.fresh('items')} = {sketch.pick.one(['list', 'next'])}({name})")
+
+
+def _parts(sketch: Sketch) -> list[tuple[str, object]]:
+    """Local values, and the items of those that are tuples or lists, by expression."""
+    values = sketch.names.values.items()
+    inner = [
+        (f"{name}[{index}]", item)
+        for name, it in values
+        if type(it) in (list, tuple)
+        for index, item in enumerate(it)
+    ]
+    return [*values, *inner]
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import torch
 
 from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, view_of
-from aliasproof.generators.sketch import Block, Sketch
+from aliasproof.generators.sketch import Block, Node, Sketch
 
 
 @form("storages", place=EVERYWHERE, weight=2)
@@ -71,7 +71,8 @@ def storage_resized(sketch: Sketch) -> None:
     kept, grows = sketch.fresh(), f"{storage}.resize_({size + 8})"
     away = [f"{kept} = {name}.clone()", f"{storage}.resize_(0)", f"{storage}.resize_({size})"]
     back = Block("with torch.no_grad():", [f"{name}.copy_({kept})"])
-    sketch.add(*sketch.pick.one([[grows], [*away, back]]))
+    lines: list[list[Node]] = [[grows], [*away, back]]
+    sketch.add(*sketch.pick.one(lines))
 
 
 def _whole(tensor: torch.Tensor) -> bool:
