@@ -105,7 +105,8 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
         raise Rejected(f"a run in eager takes more than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Again and again: what is raised in the callback of a weak reference is lost.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:

@@ -20,6 +20,11 @@ def recorded(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad
 
 
+def takes_hook(tensor: torch.Tensor) -> bool:
+    """Whether it may get a hook: torch dies at that of a view that was written in another mode."""
+    return tensor.requires_grad and tensor._base is None
+
+
 @form("gradients", nests=True, place=EVERYWHERE, weight=3)
 def without_gradients(sketch: Sketch) -> None:
     mode = sketch.pick.one(["no_grad", "no_grad", "enable_grad"])
@@ -76,8 +81,7 @@ def step_by_hand(sketch: Sketch) -> None:
 
 @form("gradients")
 def hook(sketch: Sketch) -> None:
-    # Eager torch dies of SIGSEGV at the hook of a view that was written in another mode.
-    name = sketch.tensor(lambda it: recorded(it) and it._base is None)
+    name = sketch.tensor(takes_hook)
     does = sketch.pick.one(["g * 2", "g.mul_(2)", "g.add_(1)"])
     sketch.add(f"{name}.register_hook(lambda g: {does})")
 

@@ -64,14 +64,17 @@ def storage_exchanged(sketch: Sketch) -> None:
 
 @form("storages", place=EVERYWHERE)
 def storage_resized(sketch: Sketch) -> None:
-    """The bytes behind a tensor go and come back, as sharded parameters do; all are written."""
+    """The bytes behind a tensor go and come back, as sharded parameters do; all are written.
+
+    The size is asked for when it runs: torch writes beyond the end of a storage that is too small
+    for its tensor, and a later call may come with a larger one.
+    """
     name = sketch.tensor(_whole)
-    size = sketch.at(name).untyped_storage().nbytes()
-    storage = f"{name}.untyped_storage()"
-    kept, grows = sketch.fresh(), f"{storage}.resize_({size + 8})"
-    away = [f"{kept} = {name}.clone()", f"{storage}.resize_(0)", f"{storage}.resize_({size})"]
+    storage, kept, size = f"{name}.untyped_storage()", sketch.fresh(), sketch.fresh("n")
+    away = [f"{kept} = {name}.clone()", f"{size} = {storage}.nbytes()", f"{storage}.resize_(0)"]
     back = Block("with torch.no_grad():", [f"{name}.copy_({kept})"])
-    lines: list[list[Node]] = [[grows], [*away, back]]
+    grows = f"{storage}.resize_({storage}.nbytes() + 8)"
+    lines: list[list[Node]] = [[grows], [*away, f"{storage}.resize_({size})", back]]
     sketch.add(*sketch.pick.one(lines))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from aliasproof.generators.python_forms.form_table import form
-from aliasproof.generators.python_forms.gradient_forms import is_real, recorded
+from aliasproof.generators.python_forms.gradient_forms import is_real, recorded, takes_hook
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, view_of
 from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.sketch import Block, Sketch
@@ -131,7 +131,7 @@ def embedded(sketch: Sketch) -> None:
 @form("training", place=EVERYWHERE, weight=2)
 def hook_on_argument(sketch: Sketch) -> None:
     """A hook on a leaf, before the calls or within; it may write the leaf."""
-    name = sketch.tensor(lambda it: it.is_leaf and it.requires_grad)
+    name = sketch.tensor(lambda it: it.is_leaf and takes_hook(it))
     other = sketch.tensor()
     choices = [
         f"{name}.register_hook(lambda g: g * 2)",
