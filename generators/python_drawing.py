@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 
 from aliasproof.generators.python_forms import (
     call_forms,
+    class_texts,
+    container_forms,
     control_forms,
     function_forms,
     gradient_forms,
     state_forms,
     storage_forms,
     tensor_forms,
+    training_forms,
+    transform_forms,
 )
 from aliasproof.generators.python_forms.form_table import FORMS
 from aliasproof.generators.scene import NoChoice, Pick
@@ -28,58 +32,22 @@ from aliasproof.programs.python_program import PythonProgram
 FILES = (
     tensor_forms,
     control_forms,
+    container_forms,
     function_forms,
     state_forms,
     storage_forms,
     gradient_forms,
+    transform_forms,
+    training_forms,
     call_forms,
 )
 ALWAYS = ("tensors", "writes", "calls")  # groups that no swarm switches off
 GROUPS = tuple(dict.fromkeys(form.group for form in FORMS))
+# Names of what is no tensor, and is returned: lists, and iterators that have not run to their end.
+KEPT = ("rows", "items", "it", "numbers", "d", "record")
 SWARM_SHARE = 0.4  # how often another group is on
 MOST_STATEMENTS = 8  # of `program` before its return, blocks counted as one
 
-_OBJECT = """
-class State:
-    shared = torch.zeros(2)
-
-    def __init__(self, first):
-        self.first = first
-        self.cache = torch.ones(3)
-
-    def memory(self, x):
-        self.last = x
-        self.cache.add_(1)
-        return self.cache[1:]
-"""
-_MODULE = """
-class Layer(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.arange(4.0))
-        self.register_buffer("buffer", torch.arange(4.0))
-        self.history = []
-
-    def forward(self, x):
-        {write}
-        return {result}
-"""
-_WRITES = (
-    "self.buffer.add_(1)",
-    "self.buffer[0] = x.sum().detach()",
-    "self.history.append(x)",
-    "self.buffer = self.buffer * 2",
-    "self.buffer.copy_(self.weight.detach())",
-    "x = x + self.buffer[0]",
-)
-_RESULTS = (
-    "x * self.weight.sum()",
-    "self.weight",
-    "self.weight * self.buffer",
-    "self.buffer[:2]",
-    "x",
-    "(x * 2).add_(self.weight[0])",
-)
 _FLOATS = (
     "torch.arange(6.0)",
     "torch.arange(6.0).reshape(2, 3)",
@@ -91,6 +59,8 @@ _FLOATS = (
     "torch.arange(12.0).reshape(2, 3, 2)",
     "torch.arange(4.0, dtype=torch.float64)",
     "torch.zeros(2, 2)",
+    "torch.arange(4.0).to(torch.complex64)",
+    "torch.arange(6.0).reshape(3, 2).t()",
 )
 
 
@@ -139,6 +109,8 @@ def _draw(sketch: Sketch) -> None:
         sketch.module.append(f"global_tensor = {pick.one(_FLOATS)}")
         sketch.module.append("global_list = []")
     _draw_inputs(sketch)
+    if pick.chance(20):
+        sketch.statements(2)
     arguments = _arguments(sketch, groups)
     names = [name for name, _ in arguments]
     sketch.program.header = f"def program({', '.join(names)}):"
@@ -176,7 +148,7 @@ def _end_with_backward(sketch: Sketch) -> bool:
 def _draw_inputs(sketch: Sketch) -> None:
     """Tensors, some of them parts of one another, some of which require gradients."""
     pick = sketch.pick
-    gradients = any(form.group == "gradients" for form in sketch.forms)
+    gradients = any(form.group in ("gradients", "training") for form in sketch.forms)
     for _ in range(pick.integer(1, 2)):
         name, made = sketch.fresh("x"), pick.one(_FLOATS)
         requires = gradients and "." in made.partition("(")[2] and pick.chance(50)
@@ -200,14 +172,20 @@ def _arguments(sketch: Sketch, groups: set[str]) -> list[tuple[str, str]]:
         sketch.point.append(f"{name} = {form}")
         arguments.append(("box", name))
     if "state" in groups:
-        sketch.module.append(_OBJECT.strip())
+        sketch.module += class_texts.state_class(pick)
         for parameter in ("obj", "second")[: 1 + pick.chance(30)]:
             name = sketch.fresh("obj")
             sketch.point.append(f"{name} = State({pick.one(names)})")
             arguments.append((parameter, name))
+        sketch.module.append(class_texts.record_class(pick))
+        if pick.chance(30):
+            name = sketch.fresh("record")
+            sketch.point.append(f"{name} = Record({pick.one(names)}, {pick.one(names)})")
+            arguments.append(("record", name))
+    if "training" in groups:
+        arguments += _trained(sketch)
     if "modules" in groups:
-        text = _MODULE.format(write=pick.one(_WRITES), result=pick.one(_RESULTS))
-        sketch.module.append(text.strip())
+        sketch.module.append(class_texts.layer_class(pick))
         name = sketch.fresh("layer")
         sketch.point.append(f"{name} = Layer()")
         arguments.append(("layer", name))
@@ -217,12 +195,30 @@ def _arguments(sketch: Sketch, groups: set[str]) -> list[tuple[str, str]]:
     return arguments
 
 
+def _trained(sketch: Sketch) -> list[tuple[str, str]]:
+    """A module that normalizes, and an optimizer of a leaf."""
+    pick, given = sketch.pick, []
+    if pick.chance(40):
+        name = sketch.fresh("norm")
+        widths = [it.shape[1] for it in sketch.names.tensors.values() if it.dim() == 2]
+        width = pick.one(widths) if widths else 2
+        sketch.point.append(f"{name} = torch.nn.BatchNorm1d({width})")
+        given.append(("norm", name))
+    leaves = [key for key, it in sketch.names.tensors.items() if it.requires_grad and it.is_leaf]
+    if leaves and pick.chance(60):
+        name, more = sketch.fresh("optimizer"), pick.one(["", ", momentum=0.5"])
+        sketch.point.append(f"{name} = torch.optim.SGD([{pick.one(leaves)}], lr=0.5{more})")
+        given.append(("optimizer", name))
+    return given
+
+
 def _returned(sketch: Sketch) -> str:
     """What `program` returns: mostly what is new, a view, a tuple, a dict, or nothing."""
     pick = sketch.pick
     parts = [sketch.tensor() for _ in range(pick.integer(1, 3))]
     parts = [tensor_forms.view_of(sketch, it) if pick.chance(20) else it for it in parts]
-    parts += [name for name in sketch.names.values if name.startswith(("rows", "items"))][:1]
+    kept = [name for name in sketch.names.values if name.startswith(KEPT)]
+    parts += [pick.one(kept)] * (len(kept) > 0 and pick.chance(60))
     if len(parts) == 1:
         return parts[0]
     return pick.one(

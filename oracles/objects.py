@@ -47,13 +47,13 @@ def _among_outputs(eager: Observation, target: Observation) -> Iterator[Differen
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
         if eager.is_input(expected) is not None or target.is_input(actual) is not None:
             continue
-        if ours[index] == theirs[index]:
-            continue
-        if theirs[index] != index:
+        if ours[theirs[index]] != ours[index]:
             kind, first, promise = "two outputs became one object", theirs[index], Promise.OBJECTS
-        else:
+        elif theirs[ours[index]] != theirs[index]:
             kind, first = "two outputs are no longer one object", ours[index]
             promise = Promise.KEEPS_OBJECTS
+        else:
+            continue
         shown = Violation("objects", kind, f"output {first}, output {index}")
         yield Difference(promise, shown)
 

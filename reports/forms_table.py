@@ -45,6 +45,17 @@ def print_forms(
     print_table(console, table)
 
 
+def print_cuts(console: Console, cuts: Mapping[str, int]) -> None:
+    """How many programs are defined, and how Dynamo cuts those that were compiled."""
+    print_heading(console, "what eager defines, and how Dynamo cuts it")
+    table = new_table()
+    table.add_column("programs, frames, graphs", no_wrap=True)
+    table.add_column("count", justify="right", no_wrap=True)
+    for name, count in cuts.items():
+        table.add_row(name, str(count))
+    print_table(console, table)
+
+
 def _row(counts: Sequence[int]) -> list[str]:
     """The counts and their sum; what was never drawn is marked."""
     return [*(str(count) if count else "-" for count in counts), str(sum(counts) or "NEVER")]

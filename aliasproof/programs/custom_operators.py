@@ -160,6 +160,17 @@ _FIRST_LINE = re.compile(
 )
 
 
+def names() -> list[str]:
+    """The names of all operators, without the namespace."""
+    return list(_definitions())
+
+
+def definitions_in(source: str) -> list[str]:
+    """The definitions that a text with calls of `torch.ops.aliasproof` needs."""
+    called = dict.fromkeys(re.findall(rf"torch\.ops\.{NAMESPACE}\.(\w+)", source))
+    return [definition(name) for name in called if name in _definitions()]
+
+
 def definition(name: str) -> str:
     """The statements that define the operator of that name; they assume `import torch`."""
     return "\n\n\n".join(_definitions()[name])

@@ -81,7 +81,8 @@ def _key(key: object, index: int) -> str:
 
 def _parts_of_module(module: torch.nn.Module) -> Iterator[tuple[str, object]]:
     for held in (module._parameters, module._buffers, module._modules):
-        yield from ((f".{name}", item) for name, item in held.items())
+        for name, item in held.items():
+            yield f"[{name}]" if name.isdigit() else f".{name}", item
     for name, item in vars(module).items():
         if name not in _MODULE_ATTRIBUTES:
             yield f".{name}", item

@@ -11,12 +11,15 @@ import torch
 
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import aot, dynamo
-from aliasproof.targets.clauses import DOUBLE_BACKWARD, MIXED_BASES
+from aliasproof.targets.clauses import BODY_CAPTURED_WHOLE, DOUBLE_BACKWARD, MIXED_BASES
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.variants import CONTROL_FLOW, DECOMPOSE, GUARDED, SYMBOLIC
 
-CONTRACT = replace(aot.CONTRACT, refusals=(*aot.CONTRACT.refusals, MIXED_BASES, DOUBLE_BACKWARD))
+CONTRACT = replace(
+    aot.CONTRACT,
+    refusals=(*aot.CONTRACT.refusals, MIXED_BASES, DOUBLE_BACKWARD, BODY_CAPTURED_WHOLE),
+)
 
 
 def build(

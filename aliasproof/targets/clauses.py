@@ -15,6 +15,7 @@ from aliasproof.oracles.contract import (
     differentiates,
     has_no_fake_kernel,
     is_merged,
+    is_python_function,
     overlapping_writes_come_from_expand,
     reads_before_it_writes,
     shows_no_location,
@@ -50,6 +51,14 @@ DATA_OF_A_TRACER = Refusal(
     "a trace can neither read tensor data nor enter other compiled code, as the error says"
     " (torch/fx/experimental/proxy_tensor.py)",
     depends_on_data,
+)
+BODY_CAPTURED_WHOLE = Refusal(
+    "body of a higher-order operator",
+    r"^UncapturedHigherOrderOpError",
+    "Dynamo must capture the functions that torch.cond, while_loop, scan or a nested compile region"
+    " gets as a whole, without aliases of their inputs, as the error says"
+    " (torch/_dynamo/variables/higher_order_ops.py)",
+    is_python_function,
 )
 SET_TO_PLACE = Refusal(
     "set_ to a place in a storage",

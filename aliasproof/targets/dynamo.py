@@ -16,7 +16,7 @@ from torch import fx
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets.captured_graph import CapturedGraph
-from aliasproof.targets.clauses import FORGETFUL_CACHE, MISSING_METADATA
+from aliasproof.targets.clauses import BODY_CAPTURED_WHOLE, FORGETFUL_CACHE, MISSING_METADATA
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing, untraced
 from aliasproof.targets.variants import CONTROL_FLOW, GUARDED, SYMBOLIC
@@ -27,6 +27,7 @@ CONTRACT = Contract(
         FORGETFUL_CACHE,
         MISSING_METADATA,
     ),
+    refusals=(BODY_CAPTURED_WHOLE,),
 )
 
 

@@ -28,7 +28,7 @@ from aliasproof.reference_pass.pipeline import (
     remove_noops,
 )
 from aliasproof.targets import dynamo, variants
-from aliasproof.targets.clauses import DATA_OF_A_TRACER, OTHER_DECOMPOSITION
+from aliasproof.targets.clauses import BODY_CAPTURED_WHOLE, DATA_OF_A_TRACER, OTHER_DECOMPOSITION
 from aliasproof.targets.target import NOTHING, Build, Function, Target, Variant
 from aliasproof.targets.tracing import PLAIN, Tracing, untraced
 
@@ -41,6 +41,7 @@ def _anything(trace: Trace) -> bool:
 CONTRACT = Contract(
     waivers=(OTHER_DECOMPOSITION,),
     refusals=(
+        BODY_CAPTURED_WHOLE,
         # `Refused`, and its subclass `DataDependent`, are what `reference_pass` raises. Dynamo
         # quotes them below a line of its own.
         Refusal(

@@ -69,7 +69,8 @@ def run_python(
         _differentiate(called.observation.outputs)
 
     try:
-        with torch.enable_grad(), within or nullcontext():
+        # After an error in a compiled graph that enters inference mode, torch leaves it on.
+        with torch.inference_mode(mode=False), torch.enable_grad(), within or nullcontext():
             named = dict(_leaves(program.run(transform, then)))
             finish([leaf for leaf in named.values() if isinstance(leaf, torch.Tensor)])
     except (Rejected, InternalError):  # these say something about us, not about the program

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import view_of
+from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.sketch import Block, Sketch
 
 
 def _call(sketch: Sketch, arguments: list[str]) -> str:
+    if not arguments:
+        raise NoChoice  # nothing is called before the first call
     return f"{sketch.fresh('out')} = program({', '.join(arguments)})"
 
 
@@ -71,6 +74,39 @@ def moved_window(sketch: Sketch) -> None:
     first = sketch.pick.integer(0, sketch.at(name).shape[0] - size[0])
     arguments[index] = f"{name}[{first}:{first + size[0]}]"
     sketch.add(_call(sketch, arguments))
+
+
+@form("calls", place="calls", weight=2)
+def call_with_other_sizes(sketch: Sketch) -> None:
+    """A tensor of another size, dtype, layout or flag in place of one."""
+    arguments = list(sketch.arguments)
+    index = sketch.pick.one([i for i, it in enumerate(arguments) if it in sketch.names.tensors])
+    name = arguments[index]
+    choices = [f"{name}.clone()", f"{name}.detach()", f"{name}.double()", f"{name} * 1"]
+    choices += [f"{name}.detach().requires_grad_()", f"torch.nn.Parameter({name}.detach())"]
+    if sketch.at(name).dim():
+        choices += [f"torch.cat([{name}, {name}])", f"{name}.repeat_interleave(2, 0)[::2]"]
+        choices += [f"{name}[:1]", f"{name}[1:]"]
+    fresh = sketch.fresh("x")
+    arguments[index] = fresh
+    sketch.situations.append(sketch.names.situation(name))
+    sketch.add(f"{fresh} = {sketch.pick.one(choices)}", _call(sketch, arguments))
+
+
+@form("calls", place="calls")
+def marked_dynamic(sketch: Sketch) -> None:
+    name = sketch.tensor(lambda it: it.dim() > 0 and it.shape[0] > 1)
+    sketch.add(f"torch._dynamo.maybe_mark_dynamic({name}, 0)", _call(sketch, sketch.arguments))
+
+
+@form("calls", place="calls", weight=2)
+def output_written(sketch: Sketch) -> None:
+    """The caller writes what a call returned, and calls again."""
+    outs = [key for key in sketch.names.tensors if key.startswith("out")]
+    name = sketch.pick.one(outs)
+    write = Block("with torch.no_grad():", [f"{name}.add_(1)"])
+    sketch.situations.append(sketch.names.situation(name))
+    sketch.add(write, _call(sketch, sketch.arguments))
 
 
 @form("calls", place="calls")

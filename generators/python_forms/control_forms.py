@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aliasproof.generators.python_forms.container_forms import of_type
 from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, operand, view_of
 from aliasproof.generators.scene import NoChoice
@@ -49,39 +50,6 @@ def write_in_comprehension(sketch: Sketch) -> None:
     sketch.add(f"{sketch.fresh('rows')} = [row.{write} for row in {rows(sketch)}]")
 
 
-@form("containers", place=EVERYWHERE)
-def append(sketch: Sketch) -> None:
-    name = _of_type(sketch, list)
-    item = sketch.tensor()
-    value = sketch.pick.one([item, f"{item}.add_(1)", view_of(sketch, item)])
-    sketch.add(f"{name}.append({value})")
-
-
-@form("containers", place=EVERYWHERE)
-def item_assigned(sketch: Sketch) -> None:
-    name = sketch.pick.one([name for name in sketch.names.tensors if name.endswith("]")])
-    value = sketch.tensor()
-    sign = sketch.pick.one(["=", "+=", "*="])
-    sketch.add(f"{name} {sign} {view_of(sketch, value) if sketch.pick.chance(40) else value}")
-
-
-@form("containers")
-def item_added(sketch: Sketch) -> None:
-    value = sketch.tensor()
-    sketch.add(f"{_of_type(sketch, dict)}['new'] = {view_of(sketch, value)}")
-
-
-@form("containers")
-def item_taken(sketch: Sketch) -> None:
-    sketch.add(f"{sketch.fresh()} = {_of_type(sketch, list)}.pop()")
-
-
-def _of_type(sketch: Sketch, kind: type) -> str:
-    return sketch.pick.one(
-        [name for name, value in sketch.names.values.items() if type(value) is kind]
-    )
-
-
 # --- loops ----------------------------------------------------------------------------------------
 
 
@@ -124,7 +92,7 @@ def while_loop(sketch: Sketch) -> None:
 @form("loops")
 def loop_in_reverse(sketch: Sketch) -> None:
     """The items of a list from its end, which another name of the list may change."""
-    name, item = _of_type(sketch, list), sketch.fresh("it")
+    name, item = of_type(sketch, list), sketch.fresh("it")
     sketch.add(Block(f"for {item} in reversed({name}):", [f"{item}.add_(1)"]))
 
 

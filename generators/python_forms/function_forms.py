@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliasproof.generators.python_forms.form_table import form
-from aliasproof.generators.python_forms.tensor_forms import number, operand, view_of
+from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, operand, view_of
 from aliasproof.generators.sketch import Block, Sketch
 
 
@@ -71,3 +71,47 @@ def generator(sketch: Sketch) -> None:
     use = sketch.pick.one(["[part * 2 for part in {}]", "[part for part in {}]"])
     items = use.format(f"{function}({name})")
     sketch.add(f"{sketch.fresh('items')} = {items}", definition=block)
+
+
+@form("functions", place=EVERYWHERE)
+def generator_kept(sketch: Sketch) -> None:
+    """A generator that has not run to its end when something is written."""
+    function, name, fresh = sketch.fresh("parts"), sketch.tensor(), sketch.fresh("it")
+    write = sketch.pick.one(["v.add_(1)", "v.mul_(2)", "v = v + 1"])
+    block = Block(f"def {function}(v):", ["yield v", write, "yield v * 2"])
+    made = f"{fresh} = {function}({name})"
+    lines = [f"{sketch.fresh()} = next({fresh})"] * sketch.pick.chance(70)
+    lines += [f"{sketch.tensor()}.add_(1)"] * sketch.pick.chance(50)
+    lines += [f"{sketch.fresh('items')} = list({fresh})"] * sketch.pick.chance(50)
+    sketch.add(made, *lines, definition=block)
+
+
+@form("functions")
+def function_returned(sketch: Sketch) -> None:
+    """A closure that its maker returns: its cell is state."""
+    maker, name, fresh = sketch.fresh("maker"), sketch.tensor(), sketch.fresh("f")
+    write = sketch.pick.one(["v = v + w", "v.add_(w)", "v = w", "v = v[...]"])
+    inner = Block("def inner(w):", ["nonlocal v", write, "return v"])
+    block = Block(f"def {maker}(v):", [inner, "return inner"])
+    calls = [f"{sketch.fresh()} = {fresh}({sketch.tensor()})" for _ in range(2)]
+    sketch.add(f"{fresh} = {maker}({name})", *calls, definition=block)
+
+
+@form("functions")
+def late_closure(sketch: Sketch) -> None:
+    """Lambdas of a loop share the variable of the loop."""
+    name, fresh, item = sketch.tensor(), sketch.fresh("f"), sketch.fresh("items")
+    made = sketch.pick.one(["lambda: {0} * i", "lambda i=i: {0} * i", "lambda: {0}.add_(i)"])
+    functions = f"{fresh} = [{made.format(name)} for i in range(2)]"
+    sketch.add(functions, f"{item} = [each() for each in {fresh}]")
+
+
+@form("functions")
+def gathered_arguments(sketch: Sketch) -> None:
+    function, names = sketch.fresh("gathers"), [sketch.tensor() for _ in range(2)]
+    body = sketch.pick.one(["v[0].add_(1)", "w['k'].mul_(2)", "w['new'] = v[0]", "v = v[:1]"])
+    block = Block(f"def {function}(*v, **w):", [body, "return v, w"])
+    sketch.add(
+        f"{sketch.fresh('items')} = {function}(*[{', '.join(names)}], k={names[0]})",
+        definition=block,
+    )

@@ -5,79 +5,9 @@ from __future__ import annotations
 import torch
 
 from aliasproof.generators.python_forms.form_table import form
+from aliasproof.generators.python_forms.function_texts import FUNCTIONS, taken, text_of
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, view_of
 from aliasproof.generators.sketch import Block, Sketch
-
-_FUNCTIONS = {
-    "Same": """
-class Same(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * 2
-""",
-    "Dirty": """
-class Dirty(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        x.mul_(2)
-        ctx.mark_dirty(x)
-        return x
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * 2
-""",
-    "Saved": """
-class Saved(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x * x
-        ctx.save_for_backward(x, y)
-        return y
-
-    @staticmethod
-    def backward(ctx, grad):
-        x, y = ctx.saved_tensors
-        return 2 * grad * x
-""",
-    "PartOf": """
-class PartOf(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view(-1)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad.add_(1)
-""",
-    "Optional": """
-class Optional(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.set_materialize_grads(False)
-        return x * 2, x + 1
-
-    @staticmethod
-    def backward(ctx, first, second):
-        if second is None:
-            return first
-        return second if first is None else first + second
-""",
-    "Pair": """
-class Pair(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        return x + y, y
-
-    @staticmethod
-    def backward(ctx, first, second):
-        return first, first + second
-""",
-}
 
 
 def is_real(tensor: torch.Tensor) -> bool:
@@ -88,6 +18,11 @@ def is_real(tensor: torch.Tensor) -> bool:
 def recorded(tensor: torch.Tensor) -> bool:
     """Whether autograd records what is done to it."""
     return tensor.requires_grad
+
+
+def takes_hook(tensor: torch.Tensor) -> bool:
+    """Whether it may get a hook: torch dies at that of a view that was written in another mode."""
+    return tensor.requires_grad and tensor._base is None
 
 
 @form("gradients", nests=True, place=EVERYWHERE, weight=3)
@@ -119,15 +54,15 @@ def gradient_of(sketch: Sketch) -> None:
     sketch.add(f"{sketch.fresh('g')}, = torch.autograd.grad({loss}, {of}{more})")
 
 
-@form("gradients", weight=2)
+@form("gradients", weight=3)
 def custom_function(sketch: Sketch) -> None:
-    name = sketch.pick.one(list(_FUNCTIONS))
+    name = sketch.pick.one(list(FUNCTIONS))
     arguments = [sketch.tensor(is_real)]
-    if name == "Pair":
+    if taken(name) == 2:
         shape = sketch.at(arguments[0]).shape
         arguments.append(sketch.tensor(lambda it: is_real(it) and it.shape == shape))
     call = f"{sketch.fresh('r')} = {name}.apply({', '.join(arguments)})"
-    sketch.add(call, definition=_FUNCTIONS[name].strip())
+    sketch.add(call, definition=text_of(name))
 
 
 @form("gradients", place=EVERYWHERE)
@@ -146,53 +81,89 @@ def step_by_hand(sketch: Sketch) -> None:
 
 @form("gradients")
 def hook(sketch: Sketch) -> None:
-    # Eager torch dies of SIGSEGV at the hook of a view that was written in another mode.
-    name = sketch.tensor(lambda it: recorded(it) and it._base is None)
+    name = sketch.tensor(takes_hook)
     does = sketch.pick.one(["g * 2", "g.mul_(2)", "g.add_(1)"])
     sketch.add(f"{name}.register_hook(lambda g: {does})")
-
-
-@form("transforms")
-def checkpointed(sketch: Sketch) -> None:
-    name = sketch.tensor(recorded)
-    does = sketch.pick.one(["v * v", "(v * 2).add_(1)", "v.sin().mul_(2)"])
-    call = f"torch.utils.checkpoint.checkpoint(lambda v: {does}, {name}, use_reentrant=False)"
-    sketch.add(f"{sketch.fresh('r')} = {call}")
-
-
-@form("transforms")
-def transformed(sketch: Sketch) -> None:
-    name = sketch.tensor(lambda it: is_real(it) and it.dim() > 0 and it.numel() > 0)
-    does = sketch.pick.one(["(v * v).sum()", "v.clone().mul_(2).sum()", "(v[0] * v).sum()"])
-    rows = sketch.pick.one(["v * 2", "v.clone().add_(1)", "v.add_(1)", "v.sum()"])
-    calls = [f"torch.func.grad(lambda v: {does})({name})", f"torch.vmap(lambda v: {rows})({name})"]
-    sketch.add(f"{sketch.fresh('r')} = {sketch.pick.one(calls)}")
-
-
-@form("transforms")
-def functional_condition(sketch: Sketch) -> None:
-    name = sketch.tensor(is_real)
-    branches = sketch.pick.one(
-        ["lambda v: v + 1, lambda v: v * 2", "lambda v: v.clone(), lambda v: v - 1"]
-    )
-    sketch.add(f"{sketch.fresh('r')} = torch.cond({name}.sum() > 0, {branches}, ({name},))")
-
-
-@form("transforms", place="calls")
-def optimizer_step(sketch: Sketch) -> None:
-    modules = [key for key, it in sketch.names.values.items() if isinstance(it, torch.nn.Module)]
-    name = f"{sketch.pick.one(modules)}.parameters()"
-    kind = sketch.pick.one(["SGD", "Adam", "AdamW"])
-    set_ = sketch.pick.one(["True", "False"])
-    fresh = sketch.fresh("optimizer")
-    sketch.add(
-        f"{fresh} = torch.optim.{kind}({name}, lr=0.5)",
-        f"{fresh}.step()",
-        f"{fresh}.zero_grad(set_to_none={set_})",
-    )
 
 
 @form("gradients", place=EVERYWHERE)
 def view_of_leaf(sketch: Sketch) -> None:
     name = sketch.tensor(lambda it: it.requires_grad and it.is_leaf)
     sketch.add(f"{sketch.fresh('v')} = {view_of(sketch, name)}")
+
+
+@form("gradients", place=EVERYWHERE)
+def gradient_assigned(sketch: Sketch) -> None:
+    """A gradient that has another name: the next backward pass adds to it."""
+    name = sketch.tensor(lambda it: it.is_leaf and it.requires_grad)
+    shape, dtype = sketch.at(name).shape, sketch.at(name).dtype
+    other = sketch.tensor(lambda it: (it.shape, it.dtype) == (shape, dtype))
+    given = sketch.pick.one([f"{other}.detach()", f"{other}.clone()", other])
+    sketch.add(f"{name}.grad = {given}")
+
+
+@form("gradients", place=EVERYWHERE)
+def gradient_kept(sketch: Sketch) -> None:
+    name = sketch.tensor(lambda it: it.is_leaf and it.grad is not None)
+    sketch.add(f"{sketch.fresh('g')} = {name}.grad{sketch.pick.one(['', '[...]', '.detach()'])}")
+
+
+@form("gradients", place=EVERYWHERE)
+def accumulation(sketch: Sketch) -> None:
+    """Two backward passes into one gradient, with a name for it between them."""
+    name = sketch.tensor(lambda it: it.is_leaf and it.requires_grad)
+    first = sketch.pick.one([f"({name} * {name})", f"{name}.exp()", f"({name} * 2)"])
+    kept = f"{sketch.fresh('g')} = {name}.grad"
+    sketch.add(f"{first}.sum().backward()", kept, f"({name} * 3).sum().backward()")
+
+
+@form("gradients", place=EVERYWHERE)
+def double_backward(sketch: Sketch) -> None:
+    name, fresh = sketch.tensor(recorded), sketch.fresh("g")
+    value = sketch.pick.one([f"({name} ** 3).sum()", f"({name} * {name}).sum()"])
+    first = f"{fresh}, = torch.autograd.grad({value}, {name}, create_graph=True)"
+    second = sketch.pick.one([f"({fresh} * {fresh}).sum().backward()", f"{fresh}.sum().backward()"])
+    write = [f"{fresh}.detach().mul_(2)"] * sketch.pick.chance(30)
+    sketch.add(first, *write, second)
+
+
+@form("gradients", place=EVERYWHERE)
+def detached_in_place(sketch: Sketch) -> None:
+    name = sketch.tensor(recorded)
+    value = sketch.pick.one(["", f"{sketch.fresh()} = {name} * 2"])
+    sketch.add(f"{name}.detach_()", *[value] * bool(value))
+
+
+@form("gradients", nests=True)
+def one_mode_twice(sketch: Sketch) -> None:
+    """One context object in two `with` statements."""
+    mode = sketch.fresh("mode")
+    made = sketch.pick.one(["no_grad()", "enable_grad()", "set_grad_enabled(False)"])
+    sketch.add(f"{mode} = torch.{made}", *["torch.set_grad_enabled(True)"] * ("set" in made))
+    for _ in range(2):
+        with sketch.inside(Block(f"with {mode}:")):
+            sketch.statements(2)
+
+
+@form("gradients", nests=True)
+def inference(sketch: Sketch) -> None:
+    with sketch.inside(Block("with torch.inference_mode():")):
+        sketch.statements(1)
+
+
+@form("gradients")
+def mode_of_function(sketch: Sketch) -> None:
+    """A function that a mode decorates; what it returns of its argument is a view."""
+    function, name = sketch.fresh("without"), sketch.tensor()
+    body = [sketch.pick.one(["v.mul_(2)", "v[0] = 1", "v = v * 2", "v.detach().add_(1)"])]
+    body.append(f"return {sketch.pick.one(['v', 'v[0]', 'v.view(-1)', 'v * 2'])}")
+    block = Block(f"@torch.no_grad()\ndef {function}(v):", list(body))
+    sketch.add(f"{sketch.fresh('r')} = {function}({name})", definition=block)
+
+
+@form("gradients", place=EVERYWHERE)
+def mode_set(sketch: Sketch) -> None:
+    """A mode that outlives the statement, and maybe the call."""
+    state = sketch.pick.one(["True", "False"])
+    name, fresh = sketch.tensor(), sketch.fresh()
+    sketch.add(f"torch.set_grad_enabled({state})", f"{fresh} = {name} * 2")

@@ -11,7 +11,7 @@ from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, 
 from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.sketch import Sketch
 from aliasproof.programs.python_names import OWN_ATTRIBUTES
-from aliasproof.programs.python_program import PREFIX
+from aliasproof.programs.python_program import CALLS, PREFIX
 
 
 def objects(sketch: Sketch) -> list[str]:
@@ -68,6 +68,71 @@ def method_call(sketch: Sketch) -> None:
     sketch.add(f"{sketch.fresh('r')} = {name}.{method}({value})")
 
 
+@form("state", place=EVERYWHERE, weight=2)
+def property_used(sketch: Sketch) -> None:
+    """A property that is read or set, a call, an index or `+=` of an object."""
+    name, value = sketch.pick.one(objects(sketch)), sketch.tensor()
+    members, fresh = vars(type(sketch.names.values[name])), sketch.fresh("r")
+    properties = {key: it for key, it in members.items() if isinstance(it, property)}
+    lines = [f"{fresh} = {name}.{key}" for key in properties]
+    lines += [f"{name}.{key} = {value}" for key, it in properties.items() if it.fset]
+    lines += [f"{name}.{key}.add_(1)" for key in properties]
+    lines += [f"{fresh} = {name}({value})"] * ("__call__" in members)
+    lines += [f"{fresh} = {name}[1]", f"{name}[0] = {value}"] * ("__getitem__" in members)
+    lines += [f"{name} += {value}"] * ("__iadd__" in members)
+    sketch.add(sketch.pick.one(lines))
+
+
+@form("state")
+def record_made(sketch: Sketch) -> None:
+    """A dataclass of tensors, or one with other fields than another one."""
+    records = [
+        key for key in objects(sketch) if type(sketch.names.values[key]).__name__ == "Record"
+    ]
+    one, other = sketch.tensor(), sketch.tensor()
+    fresh = sketch.fresh("record")
+    made = f"{fresh} = Record({one}, {view_of(sketch, other)})"
+    if records and sketch.pick.chance(50):
+        made = f"{fresh} = dataclasses.replace({sketch.pick.one(records)}, first={one})"
+    write = sketch.pick.one([f"{fresh}.first.add_(1)", f"{fresh}.history.append({other})"])
+    sketch.add(made, write)
+
+
+@form("state", place=EVERYWHERE)
+def method_replaced(sketch: Sketch) -> None:
+    """Another method, of the class or of one object, from now on."""
+    name = sketch.pick.one(objects(sketch))
+    if sketch.function != CALLS and sketch.pick.chance(70):
+        raise NoChoice  # Dynamo does not see it in the function that does it
+    kind, value = type(sketch.names.values[name]).__name__, sketch.tensor()
+    method = "forward" if kind == "Layer" else sketch.pick.one(["memory", "scale"])
+    body = sketch.pick.one(["x * 2", "x.add_(1)", "x", f"{value}", "x.view(-1)"])
+    target = sketch.pick.one([f"{kind}.{method} = lambda self, x", f"{name}.{method} = lambda x"])
+    use = f"{sketch.fresh('r')} = {name}.{method}({value})"
+    sketch.add(f"{target}: {body}", use)
+
+
+@form("state", place=EVERYWHERE)
+def attribute_deleted(sketch: Sketch) -> None:
+    name = sketch.pick.one(objects(sketch))
+    attribute = sketch.pick.one(["last", "first", "cache", "count", "buffer", "weight", "shared"])
+    again = [f"{name}.{attribute} = {sketch.tensor()}"] * sketch.pick.chance(50)
+    sketch.add(f"del {name}.{attribute}", *again)
+
+
+@form("state", place=EVERYWHERE)
+def objects_linked(sketch: Sketch) -> None:
+    """An object in an attribute, a list, or the attribute of itself."""
+    one, other = (sketch.pick.one(objects(sketch)) for _ in range(2))
+    lines = [
+        [f"{one}.other = {other}", f"{one}.other.last = {sketch.tensor()}"],
+        [f"{one}.state = [{other}]", f"{one}.state[0].last = {sketch.tensor()}"],
+        [f"{one}.inner = {{'k': {sketch.tensor()}}}", f"{one}.inner['k'].add_(1)"],
+        [f"{one}.history = [{sketch.tensor()}]", f"{other}.history = {one}.history"],
+    ]
+    sketch.add(*sketch.pick.one(lines))
+
+
 def _is_method(value: object) -> bool:
     return isinstance(value, types.FunctionType)
 
@@ -121,12 +186,30 @@ def _modules(sketch: Sketch) -> list[str]:
 def parameter_made(sketch: Sketch) -> None:
     """A Parameter of a view, or of an intermediate."""
     value = sketch.tensor(lambda it: it.dtype.is_floating_point)
-    given = sketch.pick.one([value, view_of(sketch, value), f"{value} * 2"])
+    given = sketch.pick.one(
+        [value, view_of(sketch, value), f"{value} * 2", f"{value}.data", f"{value}.detach()"]
+    )
     fresh = sketch.fresh("w")
     lines = [f"{fresh} = torch.nn.Parameter({given})"]
     if (modules := _modules(sketch)) and sketch.pick.chance(40):
         lines.append(f"{sketch.pick.one(modules)}.tied = {fresh}")
     sketch.add(*lines)
+
+
+@form("modules", place=EVERYWHERE)
+def parameter_replaced(sketch: Sketch) -> None:
+    """Another Parameter under the old name, or other data in the old one."""
+    module, value = sketch.pick.one(_modules(sketch)), sketch.tensor(lambda it: it.shape == (4,))
+    lines = [
+        f"{module}.weight = torch.nn.Parameter({value}.detach())",
+        f"{module}.weight.data = {value}.detach()",
+        f"{module}.register_parameter('bias', torch.nn.Parameter({value}.detach()))",
+        f"{module}.bias = {module}.weight",
+        f"{module}.buffer = {value}",
+        f"{module}.buffer = None",
+        f"{module}.weight.requires_grad_(False)",
+    ]
+    sketch.add(sketch.pick.one(lines))
 
 
 @form("modules", place=EVERYWHERE)

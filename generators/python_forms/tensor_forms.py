@@ -19,6 +19,9 @@ def view_of(sketch: Sketch, name: str) -> str:
     tensor, pick = sketch.at(name), sketch.pick
     choices = [f"{name}[None]", f"{name}.view(-1)", f"{name}.detach()", f"{name}.unsqueeze(0)"]
     choices += [f"{name}.view_as({name})", f"{name}.expand(2, {_sizes(tensor)})", f"{name}[...]"]
+    # These return the tensor itself, a view or a copy, as its layout allows.
+    choices += [f"{name}.contiguous()", f"{name}.squeeze()", f"{name}.to({tensor.dtype})"]
+    choices += [f"{name}.expand_as({name})", f"torch.atleast_1d({name})", f"{name}.ravel()"]
     if tensor.dim():
         size = tensor.shape[0]
         choices += [f"{name}[0]", f"{name}[..., 0]", f"{name}.flatten()"] * (size > 0)
@@ -191,7 +194,9 @@ def swap(sketch: Sketch) -> None:
 @form("writes")
 def metadata_in_place(sketch: Sketch) -> None:
     name = sketch.tensor(lambda it: it.dim() > 0)
-    kind = sketch.pick.one(["t_()", "unsqueeze_(0)", "transpose_(0, -1)", "squeeze_()"])
+    kind = sketch.pick.one(
+        ["t_()", "unsqueeze_(0)", "transpose_(0, -1)", "squeeze_()", "swapdims_(0, -1)"]
+    )
     sketch.add(f"{name}.{kind}")
 
 

@@ -191,6 +191,14 @@ def test_a_finding_is_shown_and_replayed(tmp_path: Path, capsys):
         assert [it.word for it in replay(bugs, [Path(sys.executable)])] == [FIXED]
 
 
+def test_a_script_defines_the_operators_that_it_calls():
+    call = "torch.ops.aliasproof.double(base)\n    return"
+    program = PythonProgram(FINDING.program.source.replace("return", call))
+    text = script(replace(FINDING, program=program))
+    assert text.index("import torch\n") < text.index("def double(") < text.index("def program(")
+    compile(text, "script", "exec")
+
+
 def test_programs_are_judged_by_number():
     judged = judge_programs(3, range(4), "identity", past_known=False)
     assert judged.outcomes.total() == 4

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from aliasproof.generators.python_drawing import python_programs, sample_python
+from aliasproof.generators.python_drawing import draw_python_program, python_programs, sample_python
 from aliasproof.generators.python_forms.form_table import FORMS
+from aliasproof.generators.scene import Pick
 from aliasproof.generators.sketch import VERSION_ERROR
 from aliasproof.programs.python_program import PythonProgram
 
@@ -20,6 +23,7 @@ def test_a_seed_and_a_number_draw_one_program():
     assert len(set(one)) == 6
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 def test_what_is_drawn_runs_in_eager_but_for_what_autograd_refuses():
     errors = []
     for program in sample_python(6, range(40)):
@@ -28,6 +32,17 @@ def test_what_is_drawn_runs_in_eager_but_for_what_autograd_refuses():
         except RuntimeError as error:
             errors.append(str(error))
     assert all(VERSION_ERROR in error for error in errors)
+
+
+def test_no_storage_gets_a_size_that_a_larger_tensor_does_not_fit_in():
+    forms = [form for form in FORMS if form.group in ("storages", "calls")]
+    texts = [
+        draw_python_program(Pick(random.Random(number).randint), forms).source
+        for number in range(60)
+    ]
+    sizes = re.findall(r"untyped_storage\(\)\.resize_\((.*)\)", "\n".join(texts))
+    assert sizes
+    assert not [size for size in sizes if size.isdigit() and size != "0"]
 
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck), deadline=None)

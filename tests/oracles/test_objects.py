@@ -103,6 +103,15 @@ def test_each_output_is_compared_with_the_first_that_it_is(runs) -> None:
     ]
 
 
+def test_one_object_that_becomes_two_twice_did_not_become_one(runs) -> None:
+    def two(x: Tensor) -> list[Tensor]:
+        made, other = x * 2, x * 2
+        return [made, made, other, other]
+
+    found = judge(ALL, *runs(lambda x: [made := x * 2, made, made, made], two, [X]))
+    assert {each.kind for each in found.violations} == {"two outputs are no longer one object"}
+
+
 # What eager returns as one object, and as two; compilers must do the same.
 RIGHT: dict[str, Callable[..., object]] = {
     "an input twice": lambda x: (x, x),

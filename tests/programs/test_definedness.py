@@ -82,6 +82,8 @@ DEFINED = [
     ),
     case("add to itself", lambda x: x.add_(x), vector()),
     case("multiply its own transpose view", lambda x: x.t().mul_(x.t()), matrix()),
+    case("set to a part of itself", lambda x: x.set_(x[1:]).add_(1), vector()),
+    case("turned, though it overlaps itself", lambda x: x.expand(3, 4).t_() + 1, vector()),
     case("copy onto itself", lambda x: x.copy_(x), vector()),
     case("disjoint halves", lambda x: x[:2].add_(x[2:]), vector()),
     case("interleaved, not overlapping", lambda x: x[::2].copy_(x[1::2]), vector()),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
+from aliasproof.programs import custom_operators, python_names
 from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.programs.python_program import PythonProgram, limited
 
@@ -68,6 +73,32 @@ def test_each_run_has_a_world_of_its_own():
         "torch.serialization",
         "'{0}'.format(x)",
         "try: pass\n    except: pass",
+        "try: pass\n    except Exception: pass",
+        "try: pass\n    except BaseException: pass",
+        "try: pass\n    except (ValueError, RuntimeError): pass",
+        "try: pass\n    except ValueError as error: error.__traceback__",
+        "try: pass\n    except x: pass",
+        "try: pass\n    except* ValueError: pass",
+        "while True:\n        try: x\n        finally: continue",
+        "ValueError = x",
+        "for RuntimeError in x: pass",
+        "raise SystemExit",
+        "torch.ops.aliasproof.reference_pass",
+        "torch.ops.aliasproof.loader",
+        "torch._higher_order_ops.inline_asm_elementwise",
+        "torch._higher_order_ops.utils.importlib",
+        "torch.compiler.set_stance('default')",
+        "torch.compiler.load_cache_artifacts(x)",
+        "torch.compiler.config",
+        "torch._dynamo.config",
+        "torch.autograd.graph.save_on_cpu()",
+        "dataclasses.sys",
+        "dataclasses.make_dataclass('x', [])",
+        "x.share_memory_()",
+        "class Kind:\n        def __del__(self): pass",
+        "class Kind:\n        def __getattr__(self, name): pass",
+        "class Kind:\n        def __exit__(self): return True",
+        "class Kind:\n        __slots__ = 1",
         "async def f(): pass",
         "undefined_name",
         "__builtins__ = 1",
@@ -79,6 +110,51 @@ def test_each_run_has_a_world_of_its_own():
 def test_what_is_not_in_the_language_is_refused(line: str):
     with pytest.raises(UserError):
         PythonProgram(with_line(line))
+
+
+def reached_through_attributes() -> Iterator[tuple[str, object]]:
+    """What a program reaches by attributes of modules and classes, each with an expression."""
+    visited: dict[int, object] = {}
+    waiting: list[tuple[str, Any]] = [("torch", torch), ("dataclasses", dataclasses)]
+    for path, value in waiting:  # which grows
+        for name in sorted(python_names.attributes()):
+            part = getattr(value, name, None)
+            if not callable(part) and not isinstance(part, types.ModuleType):
+                continue
+            if id(part) not in visited:
+                visited[id(part)] = part
+                yield f"{path}.{name}", part
+                # Each name is one of a packet of operators, which torch makes when it is asked.
+                if isinstance(part, (types.ModuleType, type)) and value is not torch.ops:
+                    waiting.append((f"{path}.{name}", part))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_attributes_reach_torch_alone():
+    allowed = ("torch", "dataclasses", "copy", "builtins", "None", "")
+    for path, value in reached_through_attributes():
+        name = "__name__" if isinstance(value, types.ModuleType) else "__module__"
+        module = getattr(value, name, None)
+        assert str(module).partition(".")[0] in allowed, path
+        assert module not in ("torch.serialization", "torch.hub", "torch.package"), path
+
+
+@pytest.mark.parametrize("name", custom_operators.names())
+def test_the_custom_operators_can_be_named(name: str):
+    PythonProgram(with_line(f"torch.ops.aliasproof.{name}(x, x)"))
+    assert len(custom_operators.definitions_in(f"torch.ops.aliasproof.{name}(x)")) == 1
+
+
+def test_an_error_can_be_raised_and_caught():
+    lines = "try:\n        x[99]\n    except IndexError:\n        x.add_(1)\n    finally: x.add_(1)"
+    left: Any = PythonProgram(with_line(lines)).run()
+    assert left["x"].tolist() == [4, 4]
+
+
+def test_a_loop_that_catches_errors_ends_too():
+    text = "while True:\n        try: x.view(7)\n        except RuntimeError: x.add_(1)"
+    with pytest.raises(Rejected, match="takes more than"), limited(0.2):
+        PythonProgram(with_line(text)).run()
 
 
 def test_both_functions_are_needed():

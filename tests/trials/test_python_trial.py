@@ -70,6 +70,25 @@ def test_every_planted_fault_is_found_by_what_it_does():
     assert left == {}
 
 
+LEAKS = """
+import torch
+
+def program(x, y):
+    with torch.inference_mode():
+        y.copy_(x.detach())
+
+def calls(program):
+    program(torch.ones(2).requires_grad_(), torch.ones(2))
+    return locals()
+"""
+
+
+def test_a_run_that_raises_leaves_no_inference_mode_to_the_next_one():
+    assert examine_python(PythonProgram(LEAKS), "aot-eager").main is not None
+    assert not torch.is_inference_mode_enabled()
+    assert examine_python(PythonProgram(RIGHT), "aot-eager").violations == ()
+
+
 STATE = """
 import torch
 

@@ -13,6 +13,7 @@ from aliasproof.campaigns.publish.confirmation import confirm as run_script
 from aliasproof.campaigns.publish.headline import LONGEST_MESSAGE, effect, first_line
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.oracles.aliasing import MEMORY
+from aliasproof.programs.custom_operators import definitions_in
 from aliasproof.programs.python_program import COMPILED
 from aliasproof.programs.python_words import mechanisms
 from aliasproof.targets.registry import backend_source
@@ -75,7 +76,11 @@ def script(finding: PythonFinding) -> str:
     main = _MAIN.format(expression=_expression(finding), backend=backend.expression)
     imports = f"import os\nimport sys\n{backend.lines}"
     said = title(finding).replace("\\", "/").replace('"', "'")
-    return f'"""{said}"""\n\n{imports}\n{finding.program.source.strip()}\n{helper}{main}'
+    source = finding.program.source.strip()
+    # The operators of ours that it calls come after its imports.
+    operators = "".join(f"\n\n{text}\n" for text in definitions_in(source))
+    source = source.replace("import torch\n", f"import torch\n{operators}", 1)
+    return f'"""{said}"""\n\n{imports}\n{source}\n{helper}{main}'
 
 
 def title(finding: PythonFinding) -> str:
@@ -84,10 +89,8 @@ def title(finding: PythonFinding) -> str:
     does = _EFFECTS.get(finding.kind, "").format(place=f"`{place}`") or effect(violation)
     line = first_line(violation)
     said = f": {line}," if finding.oracle == "errors" and 0 < len(line) <= LONGEST_MESSAGE else ""
-    return (
-        f"torch.compile(backend={backend_source(finding.target).expression}) {does}{said}"
-        f" for {_what(finding)}"
-    )
+    backend = backend_source(finding.target).expression.replace('"', "'")
+    return f"torch.compile(backend={backend}) {does}{said} for {_what(finding)}"
 
 
 def _what(finding: PythonFinding) -> str:

@@ -1,0 +1,147 @@
+"""Functions of functions: checkpoints, transforms, conditions, loops, regions, custom operators."""
+
+from __future__ import annotations
+
+import torch
+
+from aliasproof.generators.python_forms.form_table import form
+from aliasproof.generators.python_forms.gradient_forms import is_real, recorded
+from aliasproof.generators.python_forms.state_forms import objects
+from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, view_of
+from aliasproof.generators.sketch import Block, Sketch
+
+
+@form("transforms")
+def checkpointed(sketch: Sketch) -> None:
+    name, other = sketch.tensor(recorded), sketch.tensor(is_real)
+    does = sketch.pick.one(
+        ["v * v", "(v * 2).add_(1)", "v.sin().mul_(2)", f"v * {other}", f"{other}.add_(1) * v"]
+    )
+    call = f"torch.utils.checkpoint.checkpoint(lambda v: {does}, {name}, use_reentrant=False)"
+    sketch.add(f"{sketch.fresh('r')} = {call}")
+
+
+@form("transforms", weight=2)
+def transformed(sketch: Sketch) -> None:
+    name = sketch.tensor(lambda it: is_real(it) and it.dim() > 0 and it.numel() > 0)
+    other, pick = sketch.tensor(), sketch.pick
+    does = pick.one(["(v * v).sum()", "v.clone().mul_(2).sum()", "(v[0] * v).sum()"])
+    rows = pick.one(["v * 2", "v.clone().add_(1)", "v.add_(1)", "v.sum()", "v", f"{other}[...]"])
+    kept = pick.one([f"((v * v).sum(), {other})", "((v * 2).sum(), v)", "(v.sum(), v.detach())"])
+    calls = [
+        f"torch.func.grad(lambda v: {does})({name})",
+        f"torch.vmap(lambda v: {rows})({name})",
+        f"torch.func.grad(lambda v: {kept}, has_aux=True)({name})",
+        f"torch.func.grad_and_value(lambda v: {does})({name})",
+        f"torch.func.vjp(lambda v: {rows}, {name})[0]",
+        f"torch.func.jvp(lambda v: {rows}, ({name},), ({name},))",
+        f"torch.func.jacrev(lambda v: {rows})({name})",
+    ]
+    sketch.add(f"{sketch.fresh('items')} = {pick.one(calls)}")
+
+
+@form("transforms")
+def functional_call(sketch: Sketch) -> None:
+    """A module on other tensors than its own."""
+    layer = sketch.pick.one([k for k, it in sketch.names.values.items() if hasattr(it, "weight")])
+    key = sketch.pick.one(["weight", "buffer"])
+    other, name = sketch.tensor(lambda it: it.shape == (4,)), sketch.tensor(is_real)
+    call = f"torch.func.functional_call({layer}, {{'{key}': {other}}}, ({name},))"
+    sketch.add(f"{sketch.fresh('r')} = {call}")
+
+
+@form("transforms", weight=2)
+def functional_condition(sketch: Sketch) -> None:
+    name = sketch.tensor(is_real)
+    branches = sketch.pick.one(
+        ["lambda v: v + 1, lambda v: v * 2", "lambda v: v.clone(), lambda v: v - 1"]
+    )
+    call = f"{sketch.fresh('r')} = torch.cond({name}.sum() > 0, {branches}, ({name},))"
+    around = objects(sketch)
+    if not around or not sketch.pick.chance(15):
+        sketch.add(call)
+        return
+    # What is written before and after it, and read behind it.
+    where, fresh = f"{sketch.pick.one(around)}.total", sketch.fresh()
+    after = sketch.pick.one([f"{where} = 3", f"{where} += 2"])
+    sketch.add(f"{where} = 2", call, after, f"{fresh} = {name} * {where}")
+
+
+@form("transforms")
+def functional_loop(sketch: Sketch) -> None:
+    name, count = sketch.tensor(is_real), sketch.fresh("n")
+    does = sketch.pick.one(["v * 2", "v + i", "v.clone().add_(1)"])
+    loop = f"torch.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, {does})"
+    fresh = sketch.fresh("r")
+    sketch.add(f"{count}, {fresh} = {loop}, (torch.tensor(0), {name}))")
+
+
+@form("transforms")
+def scanned(sketch: Sketch) -> None:
+    name = sketch.tensor(lambda it: is_real(it) and it.dim() > 0 and it.numel() > 0)
+    does = sketch.pick.one(["(c + v, c * v)", "(c * 2, v + 1)", "(v.clone(), c + v)"])
+    first = sketch.pick.one([f"{name}[0]", f"{name}[0].clone()", f"torch.zeros_like({name}[0])"])
+    call = f"torch._higher_order_ops.scan(lambda c, v: {does}, {first}, {name})"
+    sketch.add(f"{sketch.fresh('c')}, {sketch.fresh('r')} = {call}")
+
+
+@form("transforms")
+def mapped(sketch: Sketch) -> None:
+    name = sketch.tensor(lambda it: is_real(it) and it.dim() > 0 and it.numel() > 0)
+    other = sketch.tensor(lambda it: is_real(it) and it.dim() == 0)
+    does = sketch.pick.one(["v * 2", "v.sin()", f"v + {other}", "v.clone().mul_(2)"])
+    sketch.add(f"{sketch.fresh('r')} = torch._higher_order_ops.map(lambda v: {does}, {name})")
+
+
+@form("transforms", weight=2)
+def region_twice(sketch: Sketch) -> None:
+    """A region that is compiled once and called twice, with other sharing each time."""
+    function, pick = sketch.fresh("region"), sketch.pick
+    body = [pick.one(["v.add_(1)", "w.mul_(2)", "v = v + w", "v[0] = 1", "w = v * 2"])]
+    body.append(f"return {pick.one(['v * w', 'v + 1', 'v', 'w[...]', '(v * 2, w + v)'])}")
+    block = Block(f"@torch.compiler.nested_compile_region\ndef {function}(v, w):", list(body))
+    name = sketch.tensor()
+    shape = sketch.at(name).shape
+    others = [sketch.tensor(lambda it: it.shape == shape) for _ in range(2)]
+    calls = [f"{sketch.fresh('r')} = {function}({name}, {other})" for other in others]
+    sketch.add(*calls, definition=block)
+
+
+# --- custom operators -----------------------------------------------------------------------------
+
+
+@form("operators", place=EVERYWHERE, weight=4)
+def custom_operator(sketch: Sketch) -> None:
+    """An operator of ours (`programs/custom_operators.py`) that writes, or returns a new tensor."""
+    name = sketch.tensor(lambda it: it.dtype is not torch.bool)
+    at = sketch.at(name)
+    other, third = (
+        sketch.tensor(lambda it: (it.shape, it.dtype) == (at.shape, at.dtype)) for _ in range(2)
+    )
+    first = view_of(sketch, name) if other == name and sketch.pick.chance(20) else name
+    call = sketch.pick.one(
+        [
+            f"add_both({first}, {other})",
+            f"add_twice({first}, {other})",
+            f"double({first})",
+            f"add_into({first}, {other})",
+            f"add_into({first})",
+            f"running_sum([{name}, {other}, {third}])",
+            f"add_if({first}, {other}, {sketch.pick.one(['True', 'False'])})",
+            f"store_sum({name}, {other}, {third})",
+            f"add_({first}, {other})",
+            f"add_out({name}, {other}, out={third})",
+            f"add_composite({first}, {other})",
+            f"plus({name}, {other})",
+            f"strides({first})",
+        ]
+    )
+    sketch.add(f"{sketch.fresh('o')} = torch.ops.aliasproof.{call}")
+
+
+@form("operators")
+def operator_in_loop(sketch: Sketch) -> None:
+    name, row = sketch.tensor(lambda it: it.dim() > 0 and 0 < it.shape[0] <= 4), sketch.fresh("row")
+    rows = f"{name}{sketch.pick.one(['', '.unbind()', '.split(1)'])}"
+    call = sketch.pick.one(["double({0})", "add_({0}, {0})", "add_both({0}, {0})"]).format(row)
+    sketch.add(Block(f"for {row} in {rows}:", [f"torch.ops.aliasproof.{call}"]))
