@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,14 @@ from aliasproof.programs.python_words import words
 
 FILE = "finding.json"
 FORMAT = 2
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("target", "oracle", "kind", "place", "torch", "known", "line"), str),
+    **dict.fromkeys(("seed", "number", "drawn_lines", "tried", "compiled"), int),
+    "confirmed": (bool, type(None)),
+    "evidence": dict,
+}
+_PATH = r"(?!__)\w+(?:\.(?!__)\w+|\[-?\d+\]|\['[\w ]*'\])*"
+_PLACE = re.compile(rf"{_PATH}(?:, {_PATH})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,12 @@ class PythonFinding:
         if given.keys() != {*names, "format", "program"}:
             raise UserError(f"a finding has exactly the keys {sorted(names)}, format, program")
         values: dict[str, Any] = {name: given[name] for name in names}
+        for name, kinds in _TYPES.items():
+            if not isinstance(values[name], kinds):
+                raise UserError(f"'{name}' of a finding is {values[name]!r}")
+        # Scripts evaluate it.
+        if not _PLACE.fullmatch(values["place"]):
+            raise UserError(f"'place' of a finding is no path: {values['place']!r}")
         return cls(PythonProgram(str(given["program"])), **values)
 
     def save(self, folder: Path) -> Path:
