@@ -15,6 +15,7 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.programs.python_words import words
+from aliasproof.programs.stored_text import read_text
 
 FILE = "finding.json"
 FORMAT = 2
@@ -117,8 +118,8 @@ class PythonFinding:
     def load(cls, folder: Path) -> PythonFinding:
         """The finding in a folder. Raises `UserError` if there is none."""
         try:
-            return cls.of_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+            return cls.of_json(json.loads(read_text(folder / FILE, within=folder)))
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"{folder / FILE}: {error}") from None
 
 
