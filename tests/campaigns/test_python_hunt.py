@@ -45,13 +45,31 @@ def test_a_folder_gives_the_finding_again(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "change", [{"program": "import os"}, {"format": 0}, {"more": 1}, {"program": 3}]
+    "change",
+    [
+        {"program": "import os"},
+        {"format": 0},
+        {"more": 1},
+        {"program": 3},
+        {"place": "x'] or print('hi') or ['"},
+        {"place": "x.__class__"},
+        {"place": "print('hi')"},
+        {"kind": 1},
+        {"evidence": []},
+        {"tried": "3"},
+    ],
 )
 def test_a_file_that_is_no_finding_is_refused(tmp_path: Path, change: dict[str, object]):
     folder = FINDING.save(tmp_path)
     (folder / FILE).write_text(json.dumps({**FINDING.to_json(), **change}))
     with pytest.raises(UserError):
         PythonFinding.load(folder)
+
+
+@pytest.mark.parametrize("place", ["x", "out['a'][0].grad", "a.first, out[-1]", "layer.0.weight"])
+def test_a_place_is_a_path(tmp_path: Path, place: str):
+    finding = replace(FINDING, place=place)
+    assert PythonFinding.load(finding.save(tmp_path)) == finding
 
 
 def test_names_and_numbers_do_not_change_a_signature():

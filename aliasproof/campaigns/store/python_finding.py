@@ -15,9 +15,18 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.programs.python_words import words
+from aliasproof.programs.stored_text import read_text
 
 FILE = "finding.json"
 FORMAT = 2
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("target", "oracle", "kind", "place", "torch", "known", "line"), str),
+    **dict.fromkeys(("seed", "number", "drawn_lines", "tried", "compiled"), int),
+    "confirmed": (bool, type(None)),
+    "evidence": dict,
+}
+_PATH = r"(?!__)\w+(?:\.(?!__)\w+|\[-?\d+\]|\['[\w ]*'\])*"
+_PLACE = re.compile(rf"{_PATH}(?:, {_PATH})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,12 @@ class PythonFinding:
         if given.keys() != {*names, "format", "program"}:
             raise UserError(f"a finding has exactly the keys {sorted(names)}, format, program")
         values: dict[str, Any] = {name: given[name] for name in names}
+        for name, kinds in _TYPES.items():
+            if not isinstance(values[name], kinds):
+                raise UserError(f"'{name}' of a finding is {values[name]!r}")
+        # Scripts evaluate it.
+        if not _PLACE.fullmatch(values["place"]):
+            raise UserError(f"'place' of a finding is no path: {values['place']!r}")
         return cls(PythonProgram(str(given["program"])), **values)
 
     def save(self, folder: Path) -> Path:
@@ -106,8 +121,8 @@ class PythonFinding:
     def load(cls, folder: Path) -> PythonFinding:
         """The finding in a folder. Raises `UserError` if there is none."""
         try:
-            return cls.of_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+            return cls.of_json(json.loads(read_text(folder / FILE, within=folder)))
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"{folder / FILE}: {error}") from None
 
 
