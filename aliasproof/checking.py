@@ -382,7 +382,8 @@ def _admit_opaque(
 ) -> Mapping[str, Report]:
     """Say that no value was compared, where the values would otherwise be called right."""
     marks = {f"<{kind}>" for kind in opaque}
-    compared = not eager.outputs or any(output not in marks for output in map(str, eager.outputs))
+    others = [it for it in eager.outputs if not (isinstance(it, str) and it in marks)]
+    compared = bool(others) or not eager.outputs
     if not opaque or compared or reports["values"].verdict is not Verdict.HOLDS:
         return reports
     return {**reports, "values": Report(Verdict.UNKNOWN, reason=_opaque_reason(opaque))}
