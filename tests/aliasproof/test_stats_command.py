@@ -43,3 +43,12 @@ def test_the_number_of_programs_must_be_positive(call):
     outcome = call("stats", "--programs", "0")
     assert outcome.code == 2
     assert "--programs 0: give at least 1" in outcome.err
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+def test_stats_of_how_dynamo_cuts_python_programs(call):
+    found = json.loads(call("stats", "--python", "--programs", "6", "--frames", "3", "--json").out)
+    cuts = found["cuts"]
+    assert cuts["defined in eager"] + cuts.get("undefined in eager", 0) == 6
+    kinds = ("no graph breaks", "graphs break", "no graph", "raises")
+    assert sum(cuts.get(kind, 0) for kind in kinds) == cuts["compiled"] <= 3
