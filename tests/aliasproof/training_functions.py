@@ -236,8 +236,8 @@ def descent(weight: Tensor) -> Tensor:
     loss = (weight**2).sum()
     loss.backward()
     with torch.no_grad():
-        weight -= 0.1 * weight.grad
-        weight.grad.zero_()
+        weight -= 0.1 * weight.grad  # type: ignore[operator]
+        weight.grad.zero_()  # type: ignore[union-attr]
     return loss
 
 
