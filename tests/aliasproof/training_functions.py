@@ -68,7 +68,7 @@ def step_of_adam(x: Tensor, y: Tensor) -> Tensor:
 def step_of_scheduler(x: Tensor, y: Tensor) -> list[float]:
     step_of_sgd(x, y)
     scheduler.step()
-    return scheduler.get_last_lr()
+    return scheduler.get_last_lr()  # type: ignore[return-value]
 
 
 @right(x)
