@@ -218,7 +218,8 @@ def _returned(sketch: Sketch) -> str:
     parts = [sketch.tensor() for _ in range(pick.integer(1, 3))]
     parts = [tensor_forms.view_of(sketch, it) if pick.chance(20) else it for it in parts]
     kept = [name for name in sketch.names.values if name.startswith(KEPT)]
-    parts += [pick.one(kept)] * (len(kept) > 0 and pick.chance(60))
+    if kept and pick.chance(60):
+        parts.append(pick.one(kept))
     if len(parts) == 1:
         return parts[0]
     return pick.one(
