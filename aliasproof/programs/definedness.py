@@ -282,9 +282,12 @@ class Watch(TorchDispatchMode):
             raise Undefined("returns memory that was never written")
 
     def _refuse_undefined(self, call: EagerCall) -> None:
+        steps = one_by_one(call)
         # What changes metadata alone writes no data, whatever its schema says.
-        steps = () if torch.Tag.inplace_view in call.op.tags else one_by_one(call)
+        is_view = torch.Tag.inplace_view in call.op.tags
         for rule in RULES:
+            if is_view and rule in _ABOUT_ORDER:
+                continue
             reason = next(filter(None, map(rule, steps)), None)
             if reason is None or (rule is converts_out_of_range and self._fill is not None):
                 continue
