@@ -282,11 +282,9 @@ class Watch(TorchDispatchMode):
             raise Undefined("returns memory that was never written")
 
     def _refuse_undefined(self, call: EagerCall) -> None:
-        steps = one_by_one(call)
-        # What changes metadata alone writes no data, whatever its schema says.
-        is_view = torch.Tag.inplace_view in call.op.tags
+        steps, is_view = one_by_one(call), torch.Tag.inplace_view in call.op.tags
         for rule in RULES:
-            if is_view and rule in _ABOUT_ORDER:
+            if is_view and rule in _ABOUT_ORDER:  # it writes no data, whatever its schema says
                 continue
             reason = next(filter(None, map(rule, steps)), None)
             if reason is None or (rule is converts_out_of_range and self._fill is not None):
