@@ -52,9 +52,11 @@ class VerdictMatrix:
         if begins:
             oracles = self.oracles or list(reports)
             self._widths = {oracle: max(len(oracle), _WORD) for oracle in oracles}
-            if self._columns() > self.console.width:
+            for oracle in sorted(oracles, key=len, reverse=True):
+                if self._columns() <= self.console.width:
+                    break
                 # A heading is broken in two, so that no verdict is cut off.
-                self._widths = {oracle: max(_SHORT, (len(oracle) + 1) // 2) for oracle in oracles}
+                self._widths[oracle] = max(_SHORT, (len(oracle) + 1) // 2)
         if self._columns() > self.console.width:
             self._print_list(target, reports)
             return

@@ -72,7 +72,7 @@ def test_no_verdict_is_cut_off_in_a_narrow_terminal(width):
 
 def test_in_a_narrow_terminal_what_is_unknown_is_a_mark():
     reports = RIGHT | {"values": Report(Verdict.UNKNOWN)}
-    for width, word in ((200, "unknown"), (78, "?")):
+    for width, word in ((200, "unknown"), (68, "?")):
         out = printed(TargetResult("functionalize", None, reports), width=width)
         (row,) = (line for line in out.splitlines() if line.startswith("functionalize "))
         assert row.split()[2] == word

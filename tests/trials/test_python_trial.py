@@ -150,3 +150,22 @@ def calls(program):
 def test_strides_of_gradients_are_not_compared():
     """Eager gives this one the layout of its input, and AOTAutograd a contiguous one."""
     assert examine_python(PythonProgram(GRADIENT), "aot-eager").violations == ()
+
+
+def test_a_view_that_autograd_forbids_to_use_is_compared():
+    """It is one of several that a call returned, and its base was written."""
+    program = PythonProgram("""import torch
+
+
+def program(x):
+    first, second = x.unbind()
+    x.mul_(2)
+    return first
+
+
+def calls(program):
+    x = torch.ones(2, 2, dtype=torch.complex64).requires_grad_() * 1
+    out = program(x)
+    return locals()
+""")
+    assert examine_python(program, "identity").violations == ()
