@@ -126,9 +126,9 @@ def _parts(name: str) -> tuple[str, list[str]]:
 
 
 def backend_source(name: str) -> BackendSource:
-    """The backend of `torch.compile` that a target is, as source.
+    """The backend of `torch.compile` that a target is, as source; null if it is none.
 
-    Raises `UserError` if it is none, or a user's code that is not granted.
+    Raises `UserError` for a user's code that is not granted, or is neither a pass nor a backend.
     """
     code = user_code(name)
     if code is not None:

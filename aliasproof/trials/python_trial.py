@@ -23,7 +23,6 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.python_run import PythonRun, run_in_eager, run_python
 
 LAYERS = ("dynamo", "aot-eager", "inductor")  # each builds on those before it
-REFERENCE = "reference"
 STRUCTURE = "structure"  # what is there at all, and of which type
 EVERYTHING = Contract()  # the empty contract promises everything
 _NO_ERROR = "does not raise"
@@ -67,12 +66,12 @@ def examine_python(program: PythonProgram, target: str) -> PythonExamination:
     eager.
     """
     expected, trace = run_in_eager(program)
-    found = PythonExamination(target)
+    found = whole = _compare(program, target, expected, trace)
     # Most programs hold, and then one compilation tells. A later layer may mend an earlier one.
-    if not _compare(program, target, expected, trace).violations:
-        return found
+    if not whole.violations:
+        return whole
     for layer in layers(target):
-        found = _compare(program, layer, expected, trace)
+        found = whole if layer == target else _compare(program, layer, expected, trace)
         if found.violations:
             again = _compare(program, layer, expected, trace)
             kinds = {(one.oracle, one.kind) for one in again.violations}
