@@ -28,7 +28,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.code_generation import EXPERIMENTS
+from aliasproof.trials.code_generation import EXPERIMENTS, Experiment
 from aliasproof.trials.compile_errors import where_raised
 from aliasproof.trials.passes import GUARDS
 from aliasproof.trials.python_run import run_in_eager, run_python
@@ -104,9 +104,8 @@ class _Blame:
             yield "AOTAutograd: min-cut partitioner", _by(_aot(default_partition, keep=True))
             yield "AOTAutograd: mutations in the graph", _by(_aot(min_cut, keep=False))
         if self.cause.target == "inductor":
-            for name in self._passes():
-                yield f"Inductor: {name}", _by("inductor", _setting("disabled_passes", name))
-            for experiment in EXPERIMENTS:
+            passes = (Experiment(name, "", {"disabled_passes": name}) for name in self._passes())
+            for experiment in (*passes, *EXPERIMENTS):
                 yield f"Inductor: {experiment.part}", _by("inductor", experiment.running)
 
     def _passes(self) -> Sequence[str]:
@@ -212,9 +211,3 @@ def _aot(partition: Any, *, keep: bool) -> Any:
     return aot_autograd(
         fw_compiler=boxed_nop, partition_fn=partition, keep_inference_input_mutations=keep
     )
-
-
-def _setting(name: str, value: object) -> Callable[[], AbstractContextManager[object]]:
-    from torch._inductor import config  # noqa: PLC0415
-
-    return lambda: config.patch({name: value})
