@@ -14,7 +14,6 @@ from aliasproof.checking_as_called import (
     AS_CALLED,
     CalledInEager,
     check_as_called,
-    layers_before,
     prepare_as_called,
 )
 from aliasproof.eager_check import run_eager_twice
@@ -39,6 +38,7 @@ from aliasproof.targets.user_names import grant
 from aliasproof.trials.blame import split_by_blame
 from aliasproof.trials.examination import examine
 from aliasproof.trials.passes import first_wrong_pass
+from aliasproof.trials.python_trial import layers
 from aliasproof.trials.trial import Case, EagerRun, Trial
 from aliasproof.trials.value_search import Budget
 from aliasproof.user_code.call_arguments import check_arguments
@@ -190,8 +190,8 @@ def _rows(prepared: Prepared, targets: Sequence[Target]) -> dict[str, JudgedRow]
     if prepared.called is not None:
         names = {f"{it.name}{AS_CALLED}": it for it in targets if it.backend is not None}
         for name, target in names.items():
-            layers = [f"{layer}{AS_CALLED}" for layer in layers_before(target)]
-            known = [row for row in (target.name, *layers) if row in (names | rows)]
+            before = [f"{layer}{AS_CALLED}" for layer in layers(target.name)[:-1]]
+            known = [row for row in (target.name, *before) if row in (names | rows)]
             rows[name] = JudgedRow(target, known[-1] if known else None)
     return rows
 

@@ -7,7 +7,7 @@ tensors. Here, all that the caller can reach is compared, with gradients. If the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,11 +35,11 @@ from aliasproof.trials.python_run import PythonRun, run_in_eager, run_python
 from aliasproof.trials.python_trial import (
     EAGER,
     EVERYTHING,
-    LAYERS,
     STRUCTURE,
     compiled_by,
     compiler,
     judge_runs,
+    layers,
 )
 from aliasproof.user_code.user_call import RETURNED, GradientUse, UserCall
 from aliasproof.user_code.user_file import raised_text
@@ -148,13 +148,6 @@ def _beside(expected: PythonRun, actual: PythonRun) -> Iterator[Row]:
         yield path, ours.get(path, "not there"), theirs.get(path, "not there")
 
 
-def layers_before(target: Target) -> Sequence[str]:
-    """The layers of torch that run before, in their order."""
-    if target.name in LAYERS:
-        return LAYERS[: LAYERS.index(target.name)]
-    return LAYERS[:-1]  # of a pass, a backend, or the reference
-
-
 def _judged(called: CalledInEager, target: Target) -> tuple[Mapping[str, Report], PythonRun]:
     step(TARGET_STEP)
     actual = run_python(called.call, _compiler(called, target))
@@ -196,7 +189,7 @@ def _without_rounding(
 def _blamed(called: CalledInEager, target: Target, result: TargetResult) -> TargetResult:
     """The result with the first layer that is wrong; what it has wrong is not the user's fault."""
     inherited: dict[Violation, str] = {}
-    for layer in layers_before(target):
+    for layer in layers(target.name)[:-1]:
         reports, _ = _judged(called, target_named(layer))
         for theirs in (one for report in reports.values() for one in report.violations):
             for ours in result.violations:
