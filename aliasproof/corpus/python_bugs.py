@@ -5,14 +5,17 @@ A file is the program, after a comment that tells the bug:
     # title: a sentence
     # link: the upstream issue, or nothing
     # target: aot-eager
-    # oracle: values
+    # oracle: values, or several: values structure
     # kind: a regular expression for the kind of the violation
     # needs: words that a program with this bug has (operators, attributes, kinds of statements)
     # lacks: words that it does not have; this line can be left out, and the next, too
     # place: gradient, or value for what is no gradient
+    # sufficient: why `needs` tells the cause, whatever else a reduced program has
 
 `kind` also meets the message of an error that eager raises and the target does not. The word
-`write` is any write to a tensor, `writes_class` one to an attribute of a class in `program`.
+`write` is any write to a tensor, `writes_class` one to an attribute of a class in `program`,
+`writes_attribute` one to any attribute there; `control_flow`, `grad_mode` and `membership` are one
+of several words each.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from aliasproof.programs.python_words import mechanisms, traits
 # An assertion names its cause, whatever led to it.
 _ASSERTION = r"^raises .*\bAssertionError: .|INTERNAL ASSERT"
 FOLDER = Path(__file__).parent / "python"
-_LINE = re.compile(r"^# (title|link|target|oracle|kind|needs|lacks|place): ?(.*)$", re.MULTILINE)
+_LINE = re.compile(r"^# (title|link|target|oracle|kind|needs|lacks|place|sufficient): ?(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +42,39 @@ class PythonBug:
     title: str
     link: str
     target: str
-    oracle: str
+    oracles: frozenset[str]
     kind: str
     needs: frozenset[str]
     program: PythonProgram
     lacks: frozenset[str] = frozenset()
     place: str = ""
+    sufficient: str = ""
 
     def explains(self, cause: tuple[str, str, str], place: str, reduced: PythonProgram) -> bool:
         """Whether a violation is this bug: its target, oracle and kind, its place and program.
 
         The program has what the bug needs. It was reduced, so it fails by all that it has: a
         mechanism that this bug does without is a sign of another cause, unless an assertion of
-        torch says that the cause is the same.
+        torch says that the cause is the same, or what the bug needs is `sufficient`.
         """
         target, oracle, kind = cause
         there = traits(reduced)
         return (
-            (self.target, self.oracle) == (target, oracle)
+            self.target == target
+            and oracle in self.oracles
             and re.search(self.kind, kind) is not None
             and self.needs <= there
             and not self.lacks & there
             and self.place in ("", role(place, reduced))
-            and (re.search(_ASSERTION, kind) is not None or self._has_all(reduced))
+            and self._is_enough(kind, reduced)
         )
 
-    def _has_all(self, reduced: PythonProgram) -> bool:
-        return mechanisms(reduced) <= mechanisms(self.program)
+    def _is_enough(self, kind: str, reduced: PythonProgram) -> bool:
+        return (
+            bool(self.sufficient)
+            or re.search(_ASSERTION, kind) is not None
+            or mechanisms(reduced) <= mechanisms(self.program)
+        )
 
 
 def role(place: str, program: PythonProgram) -> str:
@@ -90,10 +99,11 @@ def _read(path: Path) -> PythonBug:
         said["title"],
         said["link"].strip(),
         said["target"],
-        said["oracle"],
+        frozenset(said["oracle"].split()),
         said["kind"],
         frozenset(said["needs"].split()),
         PythonProgram(source.strip() + "\n"),
         frozenset(said.get("lacks", "").split()),
         said.get("place", ""),
+        said.get("sufficient", ""),
     )

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Self
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -25,7 +26,7 @@ from aliasproof.programs.eager_call import (
     storage_shown_next,
     tensors_in,
 )
-from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
+from aliasproof.programs.errors import Rejected, watch_failed
 from aliasproof.programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
 from aliasproof.programs.higher_order import eager_steps
 from aliasproof.programs.indexed_stores import replaced_elements, replaces_elements, stores_twice
@@ -165,14 +166,8 @@ _SCATTERS = {
     aten.copy,
 }
 
-ALLOCATES = {
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "empty_permuted",
-    "new_empty",
-    "new_empty_strided",
-}
+ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted"}
+ALLOCATES |= {"new_empty", "new_empty_strided"}
 
 
 # --- the watch ------------------------------------------------------------------------------------
@@ -201,10 +196,21 @@ class Watch(TorchDispatchMode):
             if seen[storage] > 1:
                 self.trace.rounding.mixed.add(tensor)
         self._uninitialised = UninitialisedMemory()
+        self._noting: list[AbstractContextManager[None]] = []
         self._before_resize = 0  # bytes of a storage that the call may lengthen
         self._factor = False  # see `Rounding.note`
         self._strided = StridedChains()
         self._count(inputs, ())
+
+    def __enter__(self) -> Self:
+        self._noting.append(self._uninitialised.noting_storages())
+        self._noting[-1].__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._noting.pop().__exit__(*error)
 
     def __torch_dispatch__(
         self,
@@ -240,7 +246,7 @@ class Watch(TorchDispatchMode):
         if self._fill is not None:
             self._fill.store(call, result)
         if mistake is not None:
-            raise _watch_failed(op, mistake) from mistake
+            raise watch_failed(op, mistake) from mistake
         try:
             if expected is not None and not same_values(call.written[0], expected):
                 raise Undefined(f"{op} writes different values to one position")
@@ -251,7 +257,7 @@ class Watch(TorchDispatchMode):
         except Rejected:
             raise
         except Exception as reason:
-            raise _watch_failed(op, reason) from reason
+            raise watch_failed(op, reason) from reason
         return result
 
     def _higher_order(
@@ -335,8 +341,7 @@ class Watch(TorchDispatchMode):
         # The schema of `t_` and the like says that they write, but they write no data.
         if torch.Tag.inplace_view in call.op.tags:
             resized = call.written[0].untyped_storage()
-            if resized.nbytes() > self._before_resize:
-                self._uninitialised.note_resize(resized, self._before_resize)
+            self._uninitialised.note_resize(resized, self._before_resize)
             return
         if self._uninitialised and call.written:
             elements = replaced_elements(call.op.overloadpacket, call.arguments)
@@ -391,10 +396,3 @@ class Watch(TorchDispatchMode):
             if storage._cdata not in counted:
                 counted.add(storage._cdata)
                 self.trace.nbytes += storage.nbytes()
-
-
-def _watch_failed(op: OpOverload, reason: Exception) -> InternalError:
-    """An exception in the watch itself is neither eager's error nor the program's."""
-    # But that of a kernel arrives where its result is first looked at.
-    require_sound_process(reason)
-    return InternalError(f"watching {op} failed: {type(reason).__name__}: {reason}")

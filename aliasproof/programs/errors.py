@@ -72,6 +72,13 @@ def require_sound_process(error: BaseException) -> None:
         raise DeviceLost(f"a CUDA kernel ends with: {match[1]}") from error
 
 
+def watch_failed(watched: object, reason: Exception) -> InternalError:
+    """An exception in a watch of ours itself is neither eager's error nor the program's."""
+    # But that of a kernel arrives where its result is first looked at.
+    require_sound_process(reason)
+    return InternalError(f"watching {watched} failed: {type(reason).__name__}: {reason}")
+
+
 def printable(text: str) -> str:
     """A text from a file for a terminal: with control characters and lone surrogates escaped."""
     return "".join(

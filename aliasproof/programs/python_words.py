@@ -10,6 +10,13 @@ from aliasproof.programs.python_program import COMPILED, PythonProgram
 
 WRITE = "write"  # any call that writes a tensor, or an assignment to a part of it
 WRITES_CLASS = "writes_class"  # an attribute of a class is assigned in `program`
+WRITES_ATTRIBUTE = "writes_attribute"  # an attribute of anything is
+# A word for any one of several.
+_ANY_OF = {
+    "control_flow": {"cond", "map", "scan", "while_loop"},
+    "grad_mode": {"enable_grad", "no_grad", "set_grad_enabled"},
+    "membership": {"In", "NotIn"},
+}
 # What almost every program has says nothing about a cause.
 _COMMON = frozenset(
     ["torch", "ones", "arange", "tensor", "zeros", "reshape", "locals", "program", "calls"]
@@ -36,10 +43,15 @@ def words(program: PythonProgram) -> frozenset[str]:
 
 
 def traits(program: PythonProgram) -> frozenset[str]:
-    """Its words, with `WRITE` and `WRITES_CLASS` if it does that."""
-    tree = ast.parse(program.source)
-    does = {WRITE} if _writes(tree) else set()
-    return words(program) | does | ({WRITES_CLASS} if _writes_class(tree) else set())
+    """Its words, with `WRITE` and the other words above if they hold of it."""
+    tree, plain = ast.parse(program.source), words(program)
+    holds = {
+        WRITE: _writes(tree),
+        WRITES_CLASS: _writes_class(tree),
+        WRITES_ATTRIBUTE: bool(_written_attributes(tree)),
+        **{word: not plain.isdisjoint(several) for word, several in _ANY_OF.items()},
+    }
+    return plain | {word for word, it_holds in holds.items() if it_holds}
 
 
 def mechanisms(program: PythonProgram) -> frozenset[str]:
@@ -54,14 +66,18 @@ def mechanisms(program: PythonProgram) -> frozenset[str]:
 
 def _writes_class(tree: ast.Module) -> bool:
     classes = {it.name for it in tree.body if isinstance(it, ast.ClassDef)}
-    compiled = (it for it in tree.body if getattr(it, "name", "") == COMPILED)
-    return any(
-        isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store)
-        and getattr(node.value, "id", "") in classes
-        for made in compiled
+    return any(getattr(node.value, "id", "") in classes for node in _written_attributes(tree))
+
+
+def _written_attributes(tree: ast.Module) -> list[ast.Attribute]:
+    """The attributes that `program` assigns."""
+    return [
+        node
+        for made in tree.body
+        if getattr(made, "name", "") == COMPILED
         for node in ast.walk(made)
-    )
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    ]
 
 
 def _writes(tree: ast.Module) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +32,7 @@ class UninitialisedStorage:
 
     def bytes_of(self, tensor: torch.Tensor) -> npt.NDArray[np.bool_]:
         """The part of the mask that the tensor covers, by element and (last dimension) byte."""
-        self.extend()
+        self.fit()
         return entries_of(
             self.mask,
             tensor.shape,
@@ -37,11 +41,13 @@ class UninitialisedStorage:
             tensor.element_size(),
         )
 
-    def extend(self) -> None:
-        """Lengthen the mask if the storage has grown: nothing has written the new bytes."""
+    def fit(self) -> None:
+        """Give the mask the length of the storage: nothing has written bytes that are new."""
         grown = self.storage.nbytes() - self.mask.size
         if grown > 0:
             self.mask = np.concatenate((self.mask, np.ones(grown, np.bool_)))
+        else:
+            self.mask = self.mask[: self.storage.nbytes()]
 
 
 class UninitialisedMemory:
@@ -59,10 +65,25 @@ class UninitialisedMemory:
         self._storages[storage._cdata] = UninitialisedStorage(storage)
 
     def note_resize(self, storage: torch.UntypedStorage, nbytes_before: int) -> None:
-        """The storage had `nbytes_before` bytes until `resize_` made it longer."""
-        if storage._cdata not in self._storages:
+        """The storage had `nbytes_before` bytes until `resize_`."""
+        if storage._cdata in self._storages:
+            self._storages[storage._cdata].fit()
+        elif storage.nbytes() > nbytes_before:
             self._storages[storage._cdata] = UninitialisedStorage(storage, nbytes_before)
-        self._storages[storage._cdata].extend()
+
+    @contextmanager
+    def noting_storages(self) -> Iterator[None]:
+        """Note `resize_` of a storage, which is no call of an operator."""
+        right = torch.UntypedStorage.resize_
+
+        def noting(storage: torch.UntypedStorage, *size: Any) -> Any:
+            before = storage.nbytes()
+            result = right(storage, *size)
+            self.note_resize(storage, before)
+            return result
+
+        with mock.patch.object(torch.UntypedStorage, "resize_", noting):
+            yield
 
     def note_write(self, tensor: torch.Tensor, elements: torch.Tensor | None = None) -> None:
         """All elements of the tensor were written, or those where a mask of `elements` is true."""
