@@ -26,6 +26,7 @@ from aliasproof.generators.python_forms.form_table import FORMS
 from aliasproof.generators.scene import NoChoice, Pick
 from aliasproof.generators.sketch import Block, Sketch, StatementForm
 from aliasproof.generators.strategies import integers
+from aliasproof.programs.errors import InternalError
 from aliasproof.programs.python_program import PythonProgram
 
 # Each file adds its forms to the table.
@@ -46,6 +47,7 @@ GROUPS = tuple(dict.fromkeys(form.group for form in FORMS))
 # Names of what is no tensor, and is returned: lists, and iterators that have not run to their end.
 KEPT = ("rows", "items", "it", "numbers", "d", "record")
 SWARM_SHARE = 0.4  # how often another group is on
+MOST_REFUSED = 1000  # programs in a row that eager refuses
 MOST_STATEMENTS = 8  # of `program` before its return, blocks counted as one
 
 _FLOATS = (
@@ -89,17 +91,25 @@ def sample_python(
 def draw_python_program(
     pick: Pick, forms: Sequence[StatementForm], counts: Counter[tuple[str, str]] | None = None
 ) -> PythonProgram:
-    """One program; `pick` makes each choice."""
-    while True:
+    """One program; `pick` makes each choice.
+
+    Raises `InternalError` if eager refuses all that is drawn: it does not work in this process.
+    """
+    refused: Exception | None = None
+    for _ in range(MOST_REFUSED):
         sketch = Sketch(pick, forms=forms)
         try:
             _draw(sketch)
             program = sketch.finished()
-        except NoChoice:
+        except NoChoice as error:
+            refused = error
             continue
         if counts is not None:
             counts.update(sketch.counts)
         return program
+    assert refused is not None
+    reason = refused.__cause__ or refused
+    raise InternalError(f"eager refuses all that is drawn, at last by {reason!r}") from reason
 
 
 def _draw(sketch: Sketch) -> None:

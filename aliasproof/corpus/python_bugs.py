@@ -10,6 +10,7 @@ A file is the program, after a comment that tells the bug:
     # needs: words that a program with this bug has (operators, attributes, kinds of statements)
     # lacks: words that it does not have; this line can be left out, and the next, too
     # place: gradient, or value for what is no gradient
+    # part: the part of the compiler that experiments name; without this line, it does not count
     # sufficient: why `needs` tells the cause, whatever else a reduced program has
 
 `kind` also meets the message of an error that eager raises and the target does not. The word
@@ -31,7 +32,9 @@ from aliasproof.programs.python_words import mechanisms, traits
 # An assertion names its cause, whatever led to it.
 _ASSERTION = r"^raises .*\bAssertionError: .|INTERNAL ASSERT"
 FOLDER = Path(__file__).parent / "python"
-_LINE = re.compile(r"^# (title|link|target|oracle|kind|needs|lacks|place|sufficient): ?(.*)$", re.MULTILINE)
+_LINE = re.compile(
+    r"^# (title|link|target|oracle|kind|needs|lacks|place|part|sufficient): ?(.*)$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,12 @@ class PythonBug:
     program: PythonProgram
     lacks: frozenset[str] = frozenset()
     place: str = ""
+    part: str = ""
     sufficient: str = ""
 
-    def explains(self, cause: tuple[str, str, str], place: str, reduced: PythonProgram) -> bool:
+    def explains(
+        self, cause: tuple[str, str, str], place: str, reduced: PythonProgram, part: str
+    ) -> bool:
         """Whether a violation is this bug: its target, oracle and kind, its place and program.
 
         The program has what the bug needs. It was reduced, so it fails by all that it has: a
@@ -66,6 +72,7 @@ class PythonBug:
             and self.needs <= there
             and not self.lacks & there
             and self.place in ("", role(place, reduced))
+            and self.part in ("", part)
             and self._is_enough(kind, reduced)
         )
 
@@ -105,5 +112,6 @@ def _read(path: Path) -> PythonBug:
         PythonProgram(source.strip() + "\n"),
         frozenset(said.get("lacks", "").split()),
         said.get("place", ""),
+        said.get("part", ""),
         said.get("sufficient", ""),
     )

@@ -208,9 +208,9 @@ class Watch(TorchDispatchMode):
         super().__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        self._noting.pop().__exit__(*error)
+        self._noting.pop().__exit__(None, None, None)
 
     def __torch_dispatch__(
         self,

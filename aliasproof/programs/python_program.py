@@ -30,7 +30,7 @@ from aliasproof.programs.errors import Rejected, UserError
 COMPILED, CALLS = "program", "calls"  # the functions that each program has
 PREFIX = "aliasproof_python_program_"
 _NUMBERS = itertools.count()
-SECONDS = 5.0  # a run in eager takes some milliseconds
+SECONDS = 5.0  # of the processor: a run in eager takes some milliseconds
 
 _STATEMENTS = (
     ast.Module, ast.FunctionDef, ast.ClassDef, ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign,
@@ -108,7 +108,8 @@ def running(source: str, **further: object) -> Iterator[dict[str, Any]]:
 def limited(seconds: float = SECONDS) -> Iterator[None]:
     """Raise `Rejected` in a run in eager that takes longer: a loop may append to its own list.
 
-    In the main thread of a process alone; elsewhere nothing is limited.
+    The seconds are those of the processor. A worker and a test have limits by the clock, for which
+    they need the other timer. In the main thread of a process alone; elsewhere nothing is limited.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -117,14 +118,14 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
     def end(number: int, frame: object) -> None:
         raise Rejected(f"a run in eager takes more than {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, end)
+    before = signal.signal(signal.SIGPROF, end)
     # Again and again: what is raised in the callback of a weak reference is lost.
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def reachable(names: dict[str, Any], local: dict[str, Any]) -> dict[str, object]:

@@ -78,29 +78,34 @@ def test_names_and_numbers_do_not_change_a_signature():
     assert replace(FINDING, oracle="aliasing").signature != FINDING.signature
 
 
+def known(target: str, oracle: str, kind: str, *needs: str) -> PythonBug:
+    symptom = (frozenset({oracle}), kind, frozenset(needs))
+    return PythonBug("b", "", "", target, *symptom, FINDING.program)
+
+
 def test_a_known_bug_is_recognised_by_what_it_needs():
-    bug = PythonBug(
-        "b", "", "", "aot-eager", "values", "^wrong", frozenset({"expand"}), FINDING.program
-    )
+    bug = known("aot-eager", "values", "^wrong", "expand")
     assert FINDING.is_of(bug)
     assert not FINDING.is_of(replace(bug, needs=frozenset({"unfold"})))
     assert not FINDING.is_of(replace(bug, target="inductor"))
     assert not FINDING.is_of(replace(bug, lacks=frozenset({"write"})))
     assert not FINDING.is_of(replace(bug, place="gradient"))
+    assert not FINDING.is_of(replace(bug, part="Dynamo: guards"))
 
 
 def test_a_mechanism_that_a_known_bug_does_without_is_another_cause():
-    bug = PythonBug("b", "", "", "aot-eager", "values", "^wrong", frozenset(), FINDING.program)
+    bug = known("aot-eager", "values", "^wrong")
     more = PythonProgram(WRONG.replace("x.expand(3, 4)", "x.data.expand(3, 4)"))
     assert not replace(FINDING, program=more).is_of(bug)
-    assertion = replace(bug, oracle="errors", kind="raises")
+    assert replace(FINDING, program=more).is_of(replace(bug, sufficient="reason"))
+    assertion = replace(bug, oracles=frozenset({"errors"}), kind="raises")
     raised = replace(FINDING, program=more, oracle="errors")
     assert replace(raised, kind="raises AssertionError: idx").is_of(assertion)
     assert not replace(raised, kind="raises RuntimeError: no").is_of(assertion)
 
 
 def test_an_error_that_is_not_raised_is_known_by_its_message():
-    bug = PythonBug("b", "", "", "dynamo", "errors", "Error: no", frozenset(), FINDING.program)
+    bug = known("dynamo", "errors", "Error: no")
     missing = replace(FINDING, target="dynamo", oracle="errors", kind="does not raise Error")
     assert replace(missing, evidence={"message": "no\nmore"}).is_of(bug)
     assert not replace(missing, evidence={"message": "yes"}).is_of(bug)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aliasproof.campaigns.run.python_reduction import reduced
@@ -9,6 +11,7 @@ from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.python_bugs import PythonBug, python_bugs
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.programs.python_words import traits
+from aliasproof.trials.python_blame import part_of
 from aliasproof.trials.python_trial import PythonExamination, examine_python, layers
 
 BUGS = [
@@ -24,7 +27,11 @@ def test_a_bug_shows_at_its_target_and_is_explained_by_itself_alone(bug: PythonB
     # The layers below come first, and the first wrong one counts.
     examination = examine_python(bug.program, bug.target)
     assert examination.target == layers(bug.target)[-1]
-    assert names_of(found_in(bug.program, examination)) == [bug.identifier]
+    found = found_in(bug.program, examination)
+    if bug.part:
+        assert examination.cause
+        found = replace(found, part=part_of(bug.program, examination.cause))
+    assert names_of(found) == [bug.identifier]
 
 
 @pytest.mark.thorough

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 
 from aliasproof.generators.python_drawing import draw_python_program, python_programs, sample_python
 from aliasproof.generators.python_forms.form_table import FORMS
-from aliasproof.generators.scene import Pick
-from aliasproof.generators.sketch import VERSION_ERROR
+from aliasproof.generators.scene import NoChoice, Pick
+from aliasproof.generators.sketch import VERSION_ERROR, Sketch
+from aliasproof.programs.errors import InternalError
 from aliasproof.programs.python_program import PythonProgram
 
 
@@ -65,3 +66,12 @@ def test_every_form_is_drawn_and_most_meet_shared_memory():
     assert {form.name for form in FORMS} - drawn == set()
     shared = sum(count for (_, situation), count in counts.items() if situation in SHARED)
     assert shared > 0.3 * counts.total()
+
+
+def test_a_process_in_which_eager_does_not_work_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise NoChoice from MemoryError("planted")
+
+    monkeypatch.setattr(Sketch, "look", broken)
+    with pytest.raises(InternalError, match="planted"):
+        next(sample_python(1, [0]))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.programs import definedness
-from aliasproof.programs.definedness import Watch, Undefined
+from aliasproof.programs.definedness import Undefined
 from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
@@ -395,17 +395,3 @@ def test_a_mistake_in_the_watch_is_not_an_error_of_eager(monkeypatch: pytest.Mon
     monkeypatch.setattr(definedness, "RULES", (broken,))
     with pytest.raises(InternalError, match="planted"):
         observe_eager(lambda x: x + 1, [vector()])
-
-
-@pytest.mark.parametrize("written", ["x[:2].fill_(1)", "x.fill_(1)"])
-def test_a_storage_that_shrank_and_grew_has_memory_that_was_never_written(written: str) -> None:
-    storage = (x := torch.ones(4)).untyped_storage()
-    with Watch() as watch:
-        storage.resize_(0)
-        storage.resize_(16)
-        with pytest.raises(Undefined, match="reads memory that was never written"):
-            x.add(1)
-        exec(written, {"x": x})  # noqa: S102 - a text of this file
-    assert watch.shows_unwritten(x) is ("[" in written)
-    assert not watch.shows_unwritten(x[:2])
-    assert "noting" not in torch.UntypedStorage.resize_.__qualname__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -155,6 +156,13 @@ def test_a_loop_that_catches_errors_ends_too():
     text = "while True:\n        try: x.view(7)\n        except RuntimeError: x.add_(1)"
     with pytest.raises(Rejected, match="takes more than"), limited(0.2):
         PythonProgram(with_line(text)).run()
+
+
+def test_the_limit_of_a_worker_outlives_a_run_in_eager():
+    signal.setitimer(signal.ITIMER_REAL, 1000.0)
+    with limited():
+        pass
+    assert signal.setitimer(signal.ITIMER_REAL, 0.0)[0] > 900
 
 
 def test_both_functions_are_needed():

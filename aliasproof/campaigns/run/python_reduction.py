@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 
 from aliasproof.campaigns.store.python_finding import PythonFinding
@@ -11,6 +13,7 @@ from aliasproof.trials.python_blame import part_of
 from aliasproof.trials.python_trial import Cause, FailsAlike, examine_python
 
 MOST = 400  # candidates
+SECONDS = 150.0  # after them, no candidate is asked; the call in a worker has twice as many
 
 
 def reduced(drawn: PythonProgram, cause: Cause, most: int = MOST) -> PythonFinding | None:
@@ -18,7 +21,8 @@ def reduced(drawn: PythonProgram, cause: Cause, most: int = MOST) -> PythonFindi
     fails = FailsAlike(cause)
     if not fails(drawn):
         return None
-    reducer = SyntaxReducer(drawn, fails, most)
+    end = time.monotonic() + SECONDS
+    reducer = SyntaxReducer(drawn, lambda it: time.monotonic() < end and fails(it), most)
     program = reducer.run()
     found = examine_python(program, cause.target)
     main = found.main

@@ -80,7 +80,7 @@ class PythonFinding:
     def is_of(self, bug: PythonBug) -> bool:
         """Whether it is this known bug."""
         cause = (self.target, self.oracle, self.symptom)
-        return bug.explains(cause, self.place, self.program)
+        return bug.explains(cause, self.place, self.program, self.part)
 
     @property
     def symptom(self) -> str:
