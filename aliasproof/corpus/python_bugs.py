@@ -15,8 +15,8 @@ A file is the program, after a comment that tells the bug:
 
 `kind` also meets the message of an error that eager raises and the target does not. The word
 `write` is any write to a tensor, `writes_class` one to an attribute of a class in `program`,
-`writes_attribute` one to any attribute there; `control_flow`, `grad_mode` and `membership` are one
-of several words each.
+`writes_attribute` one to any attribute there; `control_flow`, `generator`, `grad_mode` and
+`membership` are one of several words each.
 """
 
 from __future__ import annotations

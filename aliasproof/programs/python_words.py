@@ -14,6 +14,7 @@ WRITES_ATTRIBUTE = "writes_attribute"  # an attribute of anything is
 # A word for any one of several.
 _ANY_OF = {
     "control_flow": {"cond", "map", "scan", "while_loop"},
+    "generator": {"GeneratorExp", "Yield"},
     "grad_mode": {"enable_grad", "no_grad", "set_grad_enabled"},
     "membership": {"In", "NotIn"},
 }
@@ -22,7 +23,7 @@ _COMMON = frozenset(
     ["torch", "ones", "arange", "tensor", "zeros", "reshape", "locals", "program", "calls"]
 )
 # Of expressions, those that a cause may depend on.
-_KINDS = (ast.stmt, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.GeneratorExp)
+_KINDS = (ast.stmt, ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.GeneratorExp, ast.Yield)
 # Operators that are no other way to write or to view.
 _SPECIAL = frozenset(["as_strided", "detach", "expand", "requires_grad_", "resize_", "set_", "t_"])
 _SPECIAL_KINDS = frozenset(["Delete", "For", "GeneratorExp", "In", "Is", "IsNot", "Raise", "Try"])
