@@ -6,9 +6,10 @@ import ast
 import re
 
 from aliasproof.programs import python_names
+from aliasproof.programs.custom_operators import NAMESPACE
 from aliasproof.programs.python_program import COMPILED, PythonProgram
 
-WRITE = "write"  # any call that writes a tensor, or an assignment to a part of it
+WRITE = "write"  # any call that writes a tensor, or may, or an assignment to a part of it
 WRITES_CLASS = "writes_class"  # an attribute of a class is assigned in `program`
 WRITES_ATTRIBUTE = "writes_attribute"  # an attribute of anything is
 # A word for any one of several.
@@ -84,6 +85,8 @@ def _written_attributes(tree: ast.Module) -> list[ast.Attribute]:
 def _writes(tree: ast.Module) -> bool:
     for node in ast.walk(tree):
         name = node.attr if isinstance(node, ast.Attribute) else ""
+        if name == NAMESPACE:  # an operator of ours
+            return True
         if name != "requires_grad_" and re.fullmatch(r"[a-z]\w*[a-z\d]_", name):
             return True
         if isinstance(node, ast.AugAssign) or (
