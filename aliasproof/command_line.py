@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from aliasproof.commands import (
+    bisect,
     check,
     explain,
     faults,
@@ -77,6 +78,7 @@ for command, summary in (
     (check.check, "Compare your own function with eager."),
     (show.show, "Show a finding and run it again."),
     (minimize.minimize, "Reduce a program to the instructions that a difference needs."),
+    (bisect.bisect, "Name the layer and the pass that make a program wrong."),
     (explain.explain, "Show what the reference pass does to a program, and why."),
     (prove.prove, "Prove for all sizes that a target adds no aliasing."),
     (known.known, "List the known bugs of torch, and the versions that have them."),

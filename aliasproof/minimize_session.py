@@ -97,19 +97,30 @@ def find(program: Program, request: MinimizeRequest) -> Kept:
 
     Raises `UserError` if there is none, and `Rejected` if nothing can be judged.
     """
-    reason = _difference(Case.of(program), request)
-    if isinstance(reason, Kept):
-        return reason
-    # What depends on more than ATen calls, such as autograd, is lost in a program.
-    original = None if _function is None else _difference(_function, request)
-    if isinstance(original, Kept):
-        symptom = original.symptom
+    case, kept = differing(program, request)
+    if case is _function:  # what depends on more than ATen calls, such as autograd, is lost
+        symptom = kept.symptom
         raise UserError(
             f"the function differs ({symptom.oracle}: {symptom.kind}, target"
-            f" {symptom.target}), but the program of its ATen calls does not: {reason}. What is"
-            " wrong depends on something that a program does not keep"
+            f" {symptom.target}), but the program of its ATen calls does not. What is wrong depends"
+            " on something that a program does not keep"
         )
-    raise UserError(f"nothing to reduce: {reason}")
+    return kept
+
+
+def differing(program: Program, request: MinimizeRequest) -> tuple[Case, Kept]:
+    """What differs: the program, or only the function that it was made of; and how.
+
+    Raises `UserError` if nothing does, and `Rejected` if nothing can be judged.
+    """
+    reason = ""
+    for case in (Case.of(program), _function):
+        difference = reason if case is None else _difference(case, request)
+        if isinstance(difference, Kept):
+            assert case is not None
+            return case, difference
+        reason = reason or difference
+    raise UserError(f"nothing differs: {reason}")
 
 
 def _difference(case: Case, request: MinimizeRequest) -> Kept | str:

@@ -173,7 +173,7 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     """Reduce what is in a file, and print the result. Returns the exit status."""
     from aliasproof.programs.devices import require_device
 
-    request = _complete(given, request, by_target=options.interesting is None)
+    request = complete(given, request, by_target=options.interesting is None)
     options.validate(request)
     if request.device is not None:  # before a process is started for it
         require_device(request.device)
@@ -187,7 +187,7 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     return _finish(minimized, request, options, kept, named)
 
 
-def _complete(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
+def complete(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """The request with the path of the file. What a campaign stored brings what must stay."""
     from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
 
@@ -223,7 +223,7 @@ def _process(request: MinimizeRequest, options: MinimizeOptions) -> Iterator[Iso
         process.stop()
 
 
-def _value(outcome: Outcome, request: MinimizeRequest) -> Any:
+def value_of(outcome: Outcome, request: MinimizeRequest) -> Any:
     """What a call returned. Raises what it raised, and `UserError` if it ended its process."""
     if isinstance(outcome, Raised):
         raise outcome.error
@@ -237,7 +237,7 @@ def _subject(process: Isolated, request: MinimizeRequest) -> Subject:
     from aliasproof.candidate_checks import outcome_of
     from aliasproof.user_code import user_file
 
-    subject: Subject = _value(outcome_of(process, f"{SESSION}:begin", request), request)
+    subject: Subject = value_of(outcome_of(process, f"{SESSION}:begin", request), request)
     print_notes(subject.notes)
     if subject.user_code:
         with contextlib.redirect_stdout(sys.stderr):
@@ -252,7 +252,7 @@ def _difference(outcome: Outcome, request: MinimizeRequest) -> Kept:
 
     if isinstance(outcome, Death) and outcome.step == TARGET_STEP and request.target is not None:
         return Kept(Symptom(request.target, "errors", outcome.kind), step=TARGET_STEP)
-    kept: Kept = _value(outcome, request)
+    kept: Kept = value_of(outcome, request)
     return kept
 
 
@@ -299,10 +299,10 @@ def _by_target(
     if minimized.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
         return minimized, kept, None
     with _process(request, options) as process:
-        _value(outcome_of(process, f"{SESSION}:attend", request, subject), request)
+        value_of(outcome_of(process, f"{SESSION}:attend", request, subject), request)
         arguments = minimized.program, kept, minimized.reducer.grade
         named = outcome_of(process, f"{SESSION}:identifier", *arguments)
-        return minimized, kept, _value(named, request)
+        return minimized, kept, value_of(named, request)
 
 
 @contextlib.contextmanager

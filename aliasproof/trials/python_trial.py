@@ -82,6 +82,12 @@ def examine_python(program: PythonProgram, target: str) -> PythonExamination:
     return found
 
 
+def examine_layer(program: PythonProgram, layer: str) -> PythonExamination:
+    """Run in eager and through one layer, whatever those before it do. Raises `Undefined`."""
+    expected, trace = run_in_eager(program)
+    return _compare(program, layer, expected, trace)
+
+
 def layers(target: str) -> list[str]:
     """The target and those that it builds on, in their order."""
     if target in LAYERS:

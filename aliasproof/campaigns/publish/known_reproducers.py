@@ -26,11 +26,11 @@ def is_said_to_be_fixed(bug: KnownBug, version: str) -> bool:
     It is, if the bug was not seen in a version that was examined, which is later than all that have
     the bug, and not later than this one. Development versions count as the release.
     """
-    examined = {_number(release) for other in KNOWN_BUGS.values() for release in other.versions}
-    last = max(map(_number, bug.versions))
+    examined = {number_of(release) for other in KNOWN_BUGS.values() for release in other.versions}
+    last = max(map(number_of, bug.versions))
     later = [number for number in examined if number > last]
-    return bool(later) and _number(version) >= min(later)
+    return bool(later) and number_of(version) >= min(later)
 
 
-def _number(version: str) -> tuple[int, ...]:
+def number_of(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

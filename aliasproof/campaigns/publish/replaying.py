@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aliasproof.campaigns.publish.confirmation import confirm
-from aliasproof.campaigns.publish.known_reproducers import is_said_to_be_fixed, known_reproducer
+from aliasproof.campaigns.publish.known_reproducers import (
+    is_said_to_be_fixed,
+    known_reproducer,
+    number_of,
+)
 from aliasproof.campaigns.publish.python_reproducer import script as script_of
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding
@@ -135,6 +139,14 @@ def replay(bugs: Sequence[Replayable], interpreters: Sequence[Path]) -> Iterator
         for python, version in versions.items():
             run = functools.partial(_replay, python=python, version=version)
             yield from executor.map(run, bugs)
+
+
+def replay_scripts(
+    folder: Path, texts: Sequence[str], interpreters: Sequence[Path]
+) -> list[Replayed]:
+    """What scripts of one bug, written into a folder, show under each interpreter, oldest first."""
+    bug = Replayable("program", _write(folder / "scripts", texts), lambda version: False)
+    return sorted(replay([bug], interpreters), key=lambda replayed: number_of(replayed.torch))
 
 
 def _replay(bug: Replayable, python: Path, version: str) -> Replayed:

@@ -1,0 +1,120 @@
+"""The command `bisect`: which layer of a compiler, and which pass of it, makes a program wrong."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aliasproof.commands.minimize import (
+    NOT_JUDGED,
+    KeptOracle,
+    MinimizedFile,
+    MinimizedTarget,
+    complete,
+    value_of,
+)
+from aliasproof.commands.replay import Interpreters
+from aliasproof.minimize_request import MinimizeRequest
+from aliasproof.options import FunctionName, InputsName, Json, MovedTo
+from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available, start_server
+from aliasproof.programs.errors import Rejected, UserError
+from aliasproof.reports.bisection_report import first_wrong, print_bisection
+from aliasproof.reports.console import notes, print_lines, print_notes, write_json
+from aliasproof.user_code.given_path import GivenFile, file_to_read
+
+if TYPE_CHECKING:  # they import torch
+    from aliasproof.bisecting import Bisection
+    from aliasproof.campaigns.publish.replaying import Replayed
+
+SESSION = "aliasproof.bisecting"
+TimeLimit = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of the search.")]
+
+
+def bisect(
+    file: MinimizedFile,
+    target: MinimizedTarget = None,
+    oracle: KeptOracle = None,
+    torch: Interpreters = None,
+    function: FunctionName = None,
+    inputs: InputsName = "inputs",
+    device: MovedTo = None,
+    limit: TimeLimit = 600.0,
+    json: Json = False,
+) -> int:
+    """Name the first layer that makes a program wrong, and its pass; show the graph around it.
+
+    With --torch, run its script under several torches, and name the first version that is wrong.
+
+    Exit status: 0 named; 2 bad input, or nothing differs; 4 not judged.
+    """
+    given = GivenFile.of(file)
+    names = given.names(function, inputs)
+    request = MinimizeRequest(given.path, names, target, oracle, device)
+    if given.path.suffix in (".py", ".json"):  # before torch is imported
+        file_to_read(given.path)
+        if target is None:
+            raise UserError("give --target: the compiler to search in")
+    start_server([SESSION])  # it imports torch while this process does
+    if not _is_of_hunt(given.path):
+        request = complete(str(given.path), request, by_target=True)
+    try:
+        bisection = _bisect(request, limit)
+    except Rejected as reason:
+        print_lines(notes(), f"aliasproof: {given.path} cannot be judged: {reason}")
+        return NOT_JUDGED
+    print_notes(bisection.notes)
+    replays = _replays(bisection, torch or [])
+    if json:
+        write_json({"file": str(given.path)} | _as_json(bisection, replays))
+    else:
+        print_bisection(str(given.path), bisection, replays)
+    return 0
+
+
+def _is_of_hunt(folder: Path) -> bool:
+    """Whether it is a finding of `hunt`, which brings its target."""
+    from aliasproof.campaigns.store.python_finding import is_of_python
+
+    return is_of_python(folder)
+
+
+def _bisect(request: MinimizeRequest, limit: float) -> Bisection:
+    from aliasproof.candidate_checks import outcome_of
+
+    process = Isolated(Limits(limit, memory_available()), request.device or CPU)
+    try:
+        outcome = outcome_of(process, f"{SESSION}:bisect", request)
+    finally:
+        process.stop()
+    bisection: Bisection = value_of(outcome, request)
+    return bisection
+
+
+def _replays(bisection: Bisection, interpreters: list[Path]) -> list[Replayed]:
+    """What the script shows under each interpreter, in the order of the versions of torch."""
+    from aliasproof.campaigns.publish.replaying import replay_scripts
+
+    if not interpreters:
+        return []
+    if not bisection.scripts:
+        raise UserError(
+            "--torch needs a script with torch alone: none is made for a target of your own, or for"
+            " a function that no program of ATen calls keeps"
+        )
+    with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
+        return replay_scripts(Path(temporary), bisection.scripts, interpreters)
+
+
+def _as_json(bisection: Bisection, replays: list[Replayed]) -> dict[str, object]:
+    part = bisection.part
+    return {
+        "layers": [asdict(layer) for layer in bisection.layers],
+        "at fault": asdict(bisection.symptom),
+        "pass": None if part is None else asdict(part),
+        "torch": {replayed.torch: replayed.word for replayed in replays},
+        "first wrong torch": first_wrong(replays),
+    }

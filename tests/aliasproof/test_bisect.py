@@ -1,0 +1,106 @@
+"""`bisect`: the layers, the part at fault, the graph around it, versions of torch, bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from aliasproof.campaigns.publish.replaying import FIXED, NOT_RUN, STILL, Replayed
+from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.corpus.python_bugs import python_bugs
+from aliasproof.reports.bisection_report import changed_lines, first_wrong
+
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
+COPIES = """
+def program(x):
+    y = x + 1
+    return y.clone(), y.clone()
+
+def inputs():
+    import torch
+    return (torch.ones(3),)
+"""
+PASSES = """
+import torch
+
+def doubled(graph_module):
+    for node in graph_module.graph.nodes:
+        if node.target is torch.ops.aten.add.Tensor:
+            node.args = (node.args[0], 2)
+    return graph_module
+"""
+
+
+@known_bug
+def test_the_layer_the_pass_and_the_version_are_named(call, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(COPIES)
+    asked = ("bisect", tmp_path / "mine.py", "-t", "inductor-fx", "--torch", sys.executable)
+    done = call(*asked, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    states = {layer["target"]: layer["state"] for layer in found["layers"]}
+    assert states == {"aot": "right", "inductor-reinplace": "right", "inductor-fx": "wrong"}
+    assert found["pass"]["name"].endswith("remove_noop_ops")
+    assert "clone" in found["pass"]["before"]
+    assert "clone" not in found["pass"]["after"]
+    assert found["torch"] == {str(torch.__version__): STILL}
+    assert found["first wrong torch"] is None  # no older one was asked
+
+
+def test_a_pass_of_the_user_is_named_with_the_graph_around_it(call, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(COPIES)
+    (tmp_path / "passes.py").write_text(PASSES)
+    done = call("bisect", tmp_path / "mine.py", "-t", f"{tmp_path}/passes.py:doubled")
+    assert done.code == 0, done.err
+    assert "is wrong first; the part at fault is your pass `doubled`" in done.out
+    assert "+    add = torch.ops.aten.add.Tensor(arg0_1, 2)" in done.out
+
+
+def test_a_finding_of_hunt_is_bisected_by_its_layers(call, tmp_path: Path) -> None:
+    bug = next(it for it in python_bugs() if it.identifier == "maximum_is_new")
+    finding = PythonFinding(bug.program, "dynamo", "values", "wrong value", "x")
+    done = call("bisect", finding.save(tmp_path), "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert [layer["state"] for layer in found["layers"]] == ["wrong"]
+    assert found["pass"]["name"].startswith("Dynamo")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-t", "identity"), "nothing differs: identity does what eager does"),
+        ((), "give --target"),
+    ],
+)
+def test_bad_input_is_told(call, tmp_path: Path, arguments, said: str) -> None:
+    (tmp_path / "mine.py").write_text(COPIES)
+    done = call("bisect", tmp_path / "mine.py", *arguments)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_diff_has_the_lines_around_a_change() -> None:
+    lines = [*changed_lines("a\nb\nc\nd\ne\nf", "a\nb\nc\nd\nE\nf")]
+    assert lines == ["...", " c", " d", "-e", "+E", " f"]
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ([FIXED, STILL, STILL], "1"),
+        ([STILL, FIXED], None),
+        ([FIXED, NOT_RUN, STILL], None),
+        ([FIXED], None),
+        ([], None),
+    ],
+)
+def test_a_version_is_the_first_if_all_older_ones_are_right(words, first) -> None:
+    replays = [Replayed("program", str(number), word, "") for number, word in enumerate(words)]
+    assert first_wrong(replays) == first
