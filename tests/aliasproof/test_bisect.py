@@ -11,8 +11,8 @@ import torch
 
 from aliasproof.campaigns.publish.replaying import FIXED, NOT_RUN, STILL, Replayed
 from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.commands.bisect import changed_lines, first_wrong
 from aliasproof.corpus.python_bugs import python_bugs
-from aliasproof.reports.bisection_report import changed_lines, first_wrong
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
