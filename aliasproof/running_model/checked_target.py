@@ -1,0 +1,106 @@
+"""`CheckedTarget`: the backend whose graphs are compared with eager, and what it promises."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.registry import lookup_backend
+
+from aliasproof.oracles.contract import Contract
+from aliasproof.programs.errors import Rejected, UserError
+from aliasproof.targets import aot_eager
+from aliasproof.targets.graph_snapshots import copied
+from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Target
+from aliasproof.trials import rounding_control
+from aliasproof.user_code.user_call import Copies
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTarget:
+    """A backend of `torch.compile` with a name and a contract."""
+
+    name: str
+    backend: Callable[..., Any] = field(repr=False)
+    contract: Contract = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, target: Target) -> CheckedTarget:
+        """Raises `UserError` if a target is no form of `torch.compile`."""
+        if target.backend is None:
+            raise UserError(
+                f"target '{target.name}' is no form of torch.compile, and a model runs through"
+                " such: give aot-eager, inductor, or your own pass or backend"
+            )
+        reason = target.unavailable()
+        if reason is not None:
+            raise UserError(f"target '{target.name}' {reason}")
+        if target.backend == "inductor":
+            inductor = torch._TorchCompileInductorWrapper(None, dict(DRAWS_AS_EAGER), None)
+            return cls(target.name, inductor, target.contract)
+        return cls(target.name, lookup_backend(target.backend), target.contract)
+
+    @classmethod
+    def of_backend(cls, backend: Any) -> CheckedTarget:
+        """What a model is compiled with: a name of a backend, or what `torch.compile` makes."""
+        name = backend if isinstance(backend, str) else getattr(backend, "compiler_name", None)
+        if name == "inductor" and hasattr(backend, "config"):
+            drawing = copy.copy(backend)
+            # Options of the model stay. Random numbers are drawn in the order of eager.
+            drawing.config = {**backend.config, **DRAWS_AS_EAGER}
+            return cls(name, drawing, TARGETS["inductor"].contract)
+        known = next((it for it in TARGETS.values() if name and it.backend == name), None)
+        contract = aot_eager.CONTRACT if known is None else known.contract
+        shown = name or getattr(backend, "__name__", type(backend).__name__)
+        return cls(known.name if known else str(shown), lookup_backend(backend), contract)
+
+    def compile_wide(
+        self, module: fx.GraphModule, given: Sequence[object]
+    ) -> tuple[Callable[..., object], ...]:
+        """A graph in eager and compiled, for these inputs in float64. Raises `Rejected`."""
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        copies = Copies.of(tensors, wide=True, bare=True)
+        args = [copies.made.get(id(value), value) for value in given]
+        wide = snapshot(module)
+        if any(True for _ in (*wide.parameters(), *wide.buffers())):
+            wide = copy.deepcopy(wide).double()
+        try:
+            # Not by Dynamo: it would call eager once it has compiled the graph often.
+            return wide, self.backend(snapshot(wide), args)
+        except Exception as error:
+            raise Rejected(f"no control in float64: {type(error).__name__}") from error
+
+
+def snapshot(module: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a graph, and of the graphs in it. A backend may change the one that it gets."""
+    root = torch.nn.Module()
+    for name, value in (*module.named_buffers(recurse=False), *module.named_parameters(recurse=False)):
+        setattr(root, name, value)
+    for node in module.graph.find_nodes(op="get_attr"):
+        _set(root, str(node.target), _attribute(module, str(node.target)))
+    for node in module.graph.find_nodes(op="call_module"):
+        _set(root, str(node.target), _attribute(module, str(node.target)))
+    made = copied(module.graph, root)
+    made.meta = dict(module.meta)
+    return made
+
+
+def _attribute(owner: Any, path: str) -> Any:
+    for part in path.split("."):
+        owner = getattr(owner, part)
+    return snapshot(owner) if isinstance(owner, fx.GraphModule) else owner
+
+
+def _set(root: torch.nn.Module, path: str, value: Any) -> None:
+    *parts, last = path.split(".")
+    for part in parts:
+        if not hasattr(root, part):
+            setattr(root, part, torch.nn.Module())
+        root = getattr(root, part)
+    setattr(root, last, value)
