@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,7 +64,8 @@ MinimizedFile = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, or the folder or name of a finding.",
+        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, the folder or name of a finding, or the"
+        " folder of a stored graph.",
     ),
 ]
 MinimizedTarget = Annotated[
@@ -190,12 +191,15 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
 def _complete(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """The request with the path of the file. What a campaign stored brings what must stay."""
     from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
+    from aliasproof.programs.stored_graph import about_graph, is_stored_graph
 
     path = Path(given)
     if not path.exists() and path.suffix not in (".py", ".json"):
         path = locate(given)
     granted = () if request.target is None else (request.target,)
     request = replace(request, path=path, granted=granted)
+    if by_target and request.target is None and is_stored_graph(path):
+        return replace(request, target=_target_of_graph(about_graph(path)))
     stored = (path / "finding.json").is_file() or path.parent.name == "suspicions"
     if not by_target or request.target is not None or not stored:
         return request
@@ -206,6 +210,16 @@ def _complete(given: str, request: MinimizeRequest, *, by_target: bool) -> Minim
     # Results do not show what is latent, so it is no violation without its oracle.
     oracle = case.violation.oracle if case.latent else None
     return replace(request, target=case.target, oracle=request.oracle or oracle)
+
+
+def _target_of_graph(about: Mapping[str, str]) -> str:
+    """The target that a stored graph differs through. A difference of gradients needs them."""
+    from aliasproof.targets.registry import target
+    from aliasproof.targets.variants import GRADIENTS
+
+    named = target(about.get("target", ""))
+    needed = about.get("direction") == "backward" and named.own(GRADIENTS) is not None
+    return f"{named.name}:{GRADIENTS.name}" if needed else named.name
 
 
 def _require_judge(request: MinimizeRequest, options: MinimizeOptions) -> None:

@@ -46,7 +46,7 @@ class StoredGraph:
             "inputs": [layouts.of(value) for value in self.inputs],
             "graph": _module_to_json(self.module, layouts),
         }
-        text = json.dumps(written, allow_nan=False, indent=1)
+        text = _lines(written)
         folder.mkdir(parents=True)
         (folder / GRAPH).write_text(text + "\n", encoding="utf-8")
         _write_storages(folder / STORAGES, layouts.storages)
@@ -54,11 +54,7 @@ class StoredGraph:
     @classmethod
     def read(cls, folder: Path) -> StoredGraph:
         """Read both files. Raises `UserError` with the file and the place of a mistake."""
-        file = folder / GRAPH
-        try:
-            data = json.loads(read_text(file, within=folder))
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{file}: not JSON: {shown(str(error))}") from error
+        file, data = folder / GRAPH, _read_json(folder)
         storages = _read_storages(folder / STORAGES, folder)
         try:
             return _from_json(data, storages)
@@ -67,8 +63,38 @@ class StoredGraph:
 
 
 def is_stored_graph(path: Path) -> bool:
-    """Whether a folder has a graph of this form."""
+    """Whether a path is a folder with a graph of this form."""
     return (path / GRAPH).is_file()
+
+
+def about_graph(folder: Path) -> dict[str, str]:
+    """What is known of a stored graph, without its tensors. Raises `UserError`."""
+    data = _read_json(folder)
+    fields = _object(data.get("about") if isinstance(data, dict) else None, f"{folder / GRAPH}")
+    return {str(key): str(value) for key, value in fields.items()}
+
+
+def _read_json(folder: Path) -> object:
+    file = folder / GRAPH
+    try:
+        data: object = json.loads(read_text(file, within=folder))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file}: not JSON: {shown(str(error))}") from error
+    return data
+
+
+def _lines(value: Any, indent: str = "") -> str:
+    """JSON with a line for each entry of the outer objects, for each input, and for each node."""
+    inner = f"{indent} "
+    if isinstance(value, dict) and any(isinstance(it, (dict, list)) for it in value.values()):
+        if indent and not {"nodes", "constants"} & value.keys():
+            return json.dumps(value, allow_nan=False)
+        parts = [f"{inner}{json.dumps(key)}: {_lines(it, inner)}" for key, it in value.items()]
+        return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(it, dict) for it in value):
+        parts = [f"{inner}{json.dumps(it, allow_nan=False)}" for it in value]
+        return "[\n" + ",\n".join(parts) + f"\n{indent}]"
+    return json.dumps(value, allow_nan=False)
 
 
 # --- graphs ---------------------------------------------------------------------------------------

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import torch
 from torch import fx
 
-# Dynamo keeps a stack for each node: the last frame is the line that made the call.
-_FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)\n\s*(.*)')
+# Dynamo keeps a stack for each node. The last frame outside of torch is the line of the model.
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
+_TORCH = str(Path(str(torch.__file__)).parent)
 # How Dynamo writes `self.fc.weight`.
 _SOURCE_PARTS = (
     (re.compile(r"\b[LG]\['(\w+)'\]"), r"\1"),
@@ -18,18 +20,20 @@ _SOURCE_PARTS = (
 
 def where(graph: fx.Graph) -> str:
     """The lines that a graph was captured from, such as 'train.py:12-31 in forward'."""
-    frames = [found[-1] for node in graph.nodes if (found := _frames(node))]
+    frames = [frame for node in graph.nodes if (frame := _frame(node))]
     if not frames:
         return "a graph without lines"
-    file, _, function, _ = frames[0]
-    numbers = [int(line) for other, line, *_ in frames if other == file]
+    file, _, function = frames[0]
+    numbers = [int(line) for other, line, _ in frames if other == file]
     low, high = min(numbers), max(numbers)
     lines = str(low) if low == high else f"{low}-{high}"
     return f"{Path(file).name}:{lines} in {function}"
 
 
-def _frames(node: fx.Node) -> list[tuple[str, str, str, str]]:
-    return _FRAME.findall(node.meta.get("stack_trace") or "")
+def _frame(node: fx.Node) -> tuple[str, str, str] | None:
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
+    return (own or frames or [None])[-1]
 
 
 def place_names(graph: fx.Graph) -> dict[str, str]:
@@ -70,8 +74,5 @@ def _input_name(node: fx.Node) -> str:
 
 
 def _computed_at(node: fx.Node) -> str:
-    frames = _frames(node)
-    if not frames:
-        return node.name
-    file, line, _, _ = frames[-1]
-    return f"{node.name}, {Path(file).name}:{line}"
+    frame = _frame(node)
+    return node.name if frame is None else f"{node.name}, {Path(frame[0]).name}:{frame[1]}"
