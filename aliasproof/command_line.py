@@ -29,12 +29,14 @@ from aliasproof.commands import (
     ops,
     prove,
     replay,
-    run as run_script,
     show,
     stats,
     targets,
     triage,
     watch,
+)
+from aliasproof.commands import (
+    run as run_script,
 )
 from aliasproof.programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
 from aliasproof.startup import INTERRUPTED, print_in_any_encoding

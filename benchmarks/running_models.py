@@ -1,4 +1,4 @@
-"""Models as people write them, each trained or run for a few steps: subjects for `aliasproof_check`.
+"""Models as people write them, trained or run for a few steps: subjects of `aliasproof_check`.
 
 Each takes `compile`, as `torch.compile` is given a model or a function, and returns what a user
 would look at: losses, tokens, what is left in buffers.
@@ -97,13 +97,17 @@ def llama_training(compile_: Compile) -> list[float]:
     return [*losses, *(float(p.detach().sum()) for p in average.parameters())]
 
 
-class CachedAttention(nn.Module):
+class StaticCacheBlock(nn.Module):
     """GPT-2's attention over a cache of keys and values that it writes in place."""
 
     def __init__(self, dim: int, heads: int, length: int) -> None:
         super().__init__()
         self.heads = heads
-        self.norm, self.qkv, self.out = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.norm, self.qkv, self.out = (
+            nn.LayerNorm(dim),
+            nn.Linear(dim, 3 * dim),
+            nn.Linear(dim, dim),
+        )
         self.mlp = nn.Sequential(
             nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU("tanh"), nn.Linear(4 * dim, dim)
         )
@@ -127,7 +131,7 @@ class Gpt(nn.Module):
         super().__init__()
         self.length = length
         self.tokens, self.places = nn.Embedding(vocabulary, dim), nn.Embedding(length, dim)
-        self.blocks = nn.ModuleList(CachedAttention(dim, 4, length) for _ in range(2))
+        self.blocks = nn.ModuleList(StaticCacheBlock(dim, 4, length) for _ in range(2))
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -200,7 +204,7 @@ def _classifier_losses(
     return losses
 
 
-class UNet(nn.Module):
+class SkipNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.down1, self.down2 = self._stage(1, 8), self._stage(8, 16)
@@ -224,7 +228,7 @@ class UNet(nn.Module):
 
 def unet_training(compile_: Compile) -> list[float]:
     """In-place activations, and skip connections around them."""
-    model = UNet().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = SkipNet().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
     compiled, losses = compile_(model), []
     for _ in range(STEPS):
@@ -245,7 +249,11 @@ class LanguageLstm(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tokens, self.cell, self.head = nn.Embedding(32, 16), nn.LSTMCell(16, 16), nn.Linear(16, 32)
+        self.tokens, self.cell, self.head = (
+            nn.Embedding(32, 16),
+            nn.LSTMCell(16, 16),
+            nn.Linear(16, 32),
+        )
 
     def forward(
         self, tokens: torch.Tensor, h: torch.Tensor, c: torch.Tensor

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -199,7 +199,7 @@ def _complete(given: str, request: MinimizeRequest, *, by_target: bool) -> Minim
     granted = () if request.target is None else (request.target,)
     request = replace(request, path=path, granted=granted)
     if by_target and request.target is None and is_stored_graph(path):
-        return replace(request, target=_target_of_graph(about_graph(path)))
+        return replace(request, target=about_graph(path).get("reduced through"))
     stored = (path / "finding.json").is_file() or path.parent.name == "suspicions"
     if not by_target or request.target is not None or not stored:
         return request
@@ -210,16 +210,6 @@ def _complete(given: str, request: MinimizeRequest, *, by_target: bool) -> Minim
     # Results do not show what is latent, so it is no violation without its oracle.
     oracle = case.violation.oracle if case.latent else None
     return replace(request, target=case.target, oracle=request.oracle or oracle)
-
-
-def _target_of_graph(about: Mapping[str, str]) -> str:
-    """The target that a stored graph differs through. A difference of gradients needs them."""
-    from aliasproof.targets.registry import target
-    from aliasproof.targets.variants import GRADIENTS
-
-    named = target(about.get("target", ""))
-    needed = about.get("direction") == "backward" and named.own(GRADIENTS) is not None
-    return f"{named.name}:{GRADIENTS.name}" if needed else named.name
 
 
 def _require_judge(request: MinimizeRequest, options: MinimizeOptions) -> None:

@@ -46,7 +46,8 @@ Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="DIR", help="Where graphs that differ are stored.")
 ]
 AsModule = Annotated[
-    bool, typer.Option("--module", "-m", help="SCRIPT.py is the name of a module, as for python -m.")
+    bool,
+    typer.Option("--module", "-m", help="SCRIPT.py is the name of a module, as for python -m."),
 ]
 Fail = Annotated[
     bool, typer.Option("--fail-on-differences", help="Exit with status 1 if a graph differs.")
@@ -74,12 +75,15 @@ def run(
     """
     if not module and not Path(script).is_file():
         raise UserError(f"{script} is not a file; give a script, or a module with -m")
+    from aliasproof.running_model.check_summary import print_summary
     from aliasproof.running_model.checking_backend import checking_compiled
-    from aliasproof.running_model.model_check import print_summary
 
-    chosen = "raise" if on_difference else "continue"
     with checking_compiled(
-        target, calls=calls, on_difference=chosen, out=out, summary=False
+        target,
+        calls=calls,
+        on_difference="raise" if on_difference else "continue",
+        out=out,
+        summary=False,
     ) as check:
         status = _run(script, arguments or [], as_module=module)
     if check.graphs:

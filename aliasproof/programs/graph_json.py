@@ -70,20 +70,24 @@ def _to_json(value: Any) -> Any:
         return {"tuple": [_to_json(element) for element in value]}
     if isinstance(value, list):
         return [_to_json(element) for element in value]
-    for kind, name, text in (
-        (fx.Node, "node", lambda it: it.name),
-        (torch.dtype, "dtype", dtype_name),
-        (torch.device, "device", str),
-        (torch.memory_format, "memory_format", str),
-        (torch.layout, "layout", str),
-        (slice, "slice", lambda it: [_to_json(part) for part in (it.start, it.stop, it.step)]),
-        (complex, "complex", lambda it: [_to_json(it.real), _to_json(it.imag)]),
-        (type(...), "ellipsis", lambda it: True),
-        (dict, "dict", lambda it: [[_to_json(key), _to_json(other)] for key, other in it.items()]),
-    ):
+    for kind, name, write in _FORMS:
         if isinstance(value, kind):
-            return {name: text(value)}  # type: ignore[no-untyped-call]
+            return {name: write(value)}
     raise UserError(f"a stored graph cannot have an argument of type {type(value).__name__}")
+
+
+# What JSON has no form for: its type, the key of the object that it becomes, and the value there.
+_FORMS: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+    (fx.Node, "node", lambda node: node.name),
+    (torch.dtype, "dtype", dtype_name),
+    (torch.device, "device", str),
+    (torch.memory_format, "memory_format", str),
+    (torch.layout, "layout", str),
+    (slice, "slice", lambda it: [_to_json(part) for part in (it.start, it.stop, it.step)]),
+    (complex, "complex", lambda it: [_to_json(it.real), _to_json(it.imag)]),
+    (type(...), "ellipsis", lambda _: True),
+    (dict, "dict", lambda it: [[_to_json(key), _to_json(value)] for key, value in it.items()]),
+)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -202,4 +206,4 @@ def _joined(kind: object, elements: list[Any]) -> Any:
 def _mapping(pairs: list[list[Any]]) -> dict[Any, Any]:
     if not all(len(pair) == 2 and isinstance(pair[0], (str, int)) for pair in pairs):
         raise UserError(f"expected pairs of a key and a value, got {shown(pairs)}")
-    return dict(pairs)  # type: ignore[arg-type]
+    return {key: value for key, value in pairs}  # noqa: C416 - for mypy, a list is no pair

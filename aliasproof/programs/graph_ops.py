@@ -41,9 +41,26 @@ _MODES: dict[str, Any] = {
 _BUILTINS = (len, int, float, bool, max, min, abs, sum, pow, round, divmod, getattr)
 _NO_METHODS = {"share_memory_", "register_hook", "register_post_accumulate_grad_hook", "apply_"}
 _ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift"
+_COMPARISONS = "eq ne lt le gt ge neg pos abs invert getitem setitem"
 _DUNDERS = {
     *(f"__{form}{name}__" for name in _ARITHMETIC.split() for form in ("", "r", "i")),
-    *(f"__{name}__" for name in "eq ne lt le gt ge neg pos abs invert getitem setitem".split()),
+    *(
+        f"__{name}__"
+        for name in [
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "neg",
+            "pos",
+            "abs",
+            "invert",
+            "getitem",
+            "setitem",
+        ]
+    ),
 }
 
 
@@ -107,7 +124,9 @@ def _operator(name: str) -> Callable[..., Any]:
     if name.count(".") == 2:
         return resolve(name)
     namespace, _, rest = name.partition(".")
-    packet = getattr(getattr(torch.ops, namespace, None), rest, None) if rest.isidentifier() else None
+    packet = (
+        getattr(getattr(torch.ops, namespace, None), rest, None) if rest.isidentifier() else None
+    )
     if not isinstance(packet, OpOverloadPacket):
         raise UserError(f"unknown operator {shown(name)}")
     for overload in packet.overloads():

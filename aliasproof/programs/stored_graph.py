@@ -287,7 +287,9 @@ def _read_storages(file: Path, folder: Path) -> list[torch.Tensor]:
         spans = [header[str(number)]["data_offsets"] for number in range(len(header))]
         return [_part(body, *span) for span in spans]
     except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(f"{file} is not in the format of safetensors: {shown(str(error))}") from error
+        raise UserError(
+            f"{file} is not in the format of safetensors: {shown(str(error))}"
+        ) from error
 
 
 def _part(body: torch.Tensor, begin: object, end: object) -> torch.Tensor:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import fx
@@ -33,13 +32,25 @@ from aliasproof.running_model.closer_look import (
     judged,
     look_closer,
 )
-from aliasproof.running_model.graph_call import GraphCall, GraphRun, RandomState, Tangents
-from aliasproof.running_model.known_rounding import KnownRounding, Place
+from aliasproof.running_model.graph_call import (
+    GraphCall,
+    GraphFunction,
+    GraphRun,
+    RandomState,
+    Tangents,
+)
+from aliasproof.running_model.known_rounding import KnownRounding, MayDiffer
 from aliasproof.user_code.call_arguments import not_comparable
+
+LONGEST_REASON = 120  # characters of a message
+
+
+class GraphDiffers(AssertionError):
+    """A graph of a model differs from eager, and the check was to raise."""
 
 
 @dataclass(slots=True)
-class Counts:
+class CallCounts:
     """What was done with the calls of a graph, and how many seconds it took.
 
     `model` are the seconds of eager's own calls, `target` those of the target alone, `checking`
@@ -97,10 +108,10 @@ class CheckedGraph:
     where: str = ""
     names: PlaceNames = field(default_factory=dict)
     most: int | None = None
-    counts: Counts = field(default_factory=Counts)
+    counts: CallCounts = field(default_factory=CallCounts)
     found: dict[str, FoundDifference] = field(default_factory=dict)
-    _places: dict[str, Mapping[str, Place]] = field(default_factory=dict)
-    _wide: dict[object, Any] = field(default_factory=dict)
+    _places: dict[str, Mapping[str, MayDiffer]] = field(default_factory=dict)
+    _wide: dict[object, tuple[GraphFunction, GraphFunction]] = field(default_factory=dict)
 
     def __call__(self, *args: object) -> object:
         """The outputs of eager, on these very arguments."""
@@ -144,8 +155,10 @@ class CheckedGraph:
                 self._look(call, None)
             if FORWARD not in self.found and BACKWARD not in self.found:
                 self._wait_for_gradients(call, eager, before.nodes, run)
-        except (Rejected, OutOfMemory, torch.OutOfMemoryError) as error:
-            self.counts.leave_out(f"{type(error).__name__}: {' '.join(str(error).split())[:80]}")
+        except GraphDiffers:
+            raise
+        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
+            self.counts.leave_out(_failure(error))
         finally:
             after.restore()
 
@@ -179,8 +192,10 @@ class CheckedGraph:
             trace = KnownRounding.on(expected, places, gradients=True)
             if judged(self.target.contract, expected, actual, trace).violations:
                 self._look(call, tangents)
-        except (Rejected, OutOfMemory, torch.OutOfMemoryError) as error:
-            self.counts.leave_out(f"{type(error).__name__}: {' '.join(str(error).split())[:80]}")
+        except GraphDiffers:
+            raise
+        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
+            self.counts.leave_out(_failure(error))
         finally:
             after.restore()
             self.counts.spend(call.number, checking=time.perf_counter() - started)
@@ -211,13 +226,12 @@ class CheckedGraph:
         self.found[direction] = found
         self.report(found)
 
-    def _compile_wide(self, given: Sequence[object]) -> tuple[Callable[..., object], ...]:
+    def _compile_wide(self, given: Sequence[object]) -> tuple[GraphFunction, GraphFunction]:
         """The graph in eager and through the target, for float64 in place of narrower dtypes."""
         key = tuple(_layout(value) for value in given)
         if key not in self._wide:
             self._wide[key] = self.target.compile_wide(self.module, given)
-        wide: tuple[Callable[..., object], ...] = self._wide[key]
-        return wide
+        return self._wide[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +247,16 @@ class _Before:
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
         return cls(tensors, [tensor.detach() for tensor in tensors], nodes)
+
+
+def _failure(error: BaseException) -> str:
+    """Why a call could not be judged: it is not for a comparison, or aliasproof has a mistake."""
+    text = " ".join(str(error).split())[:LONGEST_REASON]
+    if isinstance(error, Rejected):
+        return text
+    if isinstance(error, (OutOfMemory, torch.OutOfMemoryError)):
+        return "no memory for the comparison"
+    return f"an error of aliasproof, please report it: {type(error).__name__}: {text}"
 
 
 def _layout(value: object) -> object:

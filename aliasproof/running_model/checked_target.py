@@ -13,22 +13,27 @@ from torch._dynamo.backends.registry import lookup_backend
 
 from aliasproof.oracles.contract import Contract
 from aliasproof.programs.errors import Rejected, UserError
+from aliasproof.running_model.graph_call import GraphFunction
 from aliasproof.targets import aot_eager
 from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Target
-from aliasproof.trials import rounding_control
+from aliasproof.targets.variants import GRAD
 from aliasproof.user_code.user_call import Copies
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedTarget:
-    """A backend of `torch.compile` with a name and a contract."""
+    """A backend of `torch.compile` with a name and a contract.
+
+    `gradients` says whether the target has a variant that compiles a program for training.
+    """
 
     name: str
     backend: Callable[..., Any] = field(repr=False)
     contract: Contract = field(repr=False, compare=False)
+    gradients: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, target: Target) -> CheckedTarget:
@@ -43,8 +48,9 @@ class CheckedTarget:
             raise UserError(f"target '{target.name}' {reason}")
         if target.backend == "inductor":
             inductor = torch._TorchCompileInductorWrapper(None, dict(DRAWS_AS_EAGER), None)
-            return cls(target.name, inductor, target.contract)
-        return cls(target.name, lookup_backend(target.backend), target.contract)
+            return cls(target.name, inductor, target.contract, gradients=True)
+        backend = lookup_backend(target.backend)
+        return cls(target.name, backend, target.contract, target.own(GRAD) is not None)
 
     @classmethod
     def of_backend(cls, backend: Any) -> CheckedTarget:
@@ -54,15 +60,24 @@ class CheckedTarget:
             drawing = copy.copy(backend)
             # Options of the model stay. Random numbers are drawn in the order of eager.
             drawing.config = {**backend.config, **DRAWS_AS_EAGER}
-            return cls(name, drawing, TARGETS["inductor"].contract)
+            return cls(name, drawing, TARGETS["inductor"].contract, gradients=True)
         known = next((it for it in TARGETS.values() if name and it.backend == name), None)
-        contract = aot_eager.CONTRACT if known is None else known.contract
+        if known is not None:
+            return cls(
+                known.name, lookup_backend(backend), known.contract, known.own(GRAD) is not None
+            )
         shown = name or getattr(backend, "__name__", type(backend).__name__)
-        return cls(known.name if known else str(shown), lookup_backend(backend), contract)
+        return cls(str(shown), lookup_backend(backend), aot_eager.CONTRACT)
+
+    def reducing(self, direction: str) -> str:
+        """The name of the target for programs that show a difference in this direction."""
+        return (
+            f"{self.name}:{GRAD.name}" if self.gradients and direction == "backward" else self.name
+        )
 
     def compile_wide(
         self, module: fx.GraphModule, given: Sequence[object]
-    ) -> tuple[Callable[..., object], ...]:
+    ) -> tuple[GraphFunction, GraphFunction]:
         """A graph in eager and compiled, for these inputs in float64. Raises `Rejected`."""
         tensors = [value for value in given if isinstance(value, torch.Tensor)]
         copies = Copies.of(tensors, wide=True, bare=True)
@@ -80,7 +95,10 @@ class CheckedTarget:
 def snapshot(module: fx.GraphModule) -> fx.GraphModule:
     """A copy of a graph, and of the graphs in it. A backend may change the one that it gets."""
     root = torch.nn.Module()
-    for name, value in (*module.named_buffers(recurse=False), *module.named_parameters(recurse=False)):
+    for name, value in (
+        *module.named_buffers(recurse=False),
+        *module.named_parameters(recurse=False),
+    ):
         setattr(root, name, value)
     for node in module.graph.find_nodes(op="get_attr"):
         _set(root, str(node.target), _attribute(module, str(node.target)))

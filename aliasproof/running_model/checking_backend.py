@@ -15,14 +15,9 @@ from torch import fx
 from torch._dynamo import eval_frame
 
 from aliasproof.programs.errors import UserError
+from aliasproof.running_model.check_summary import print_summary
 from aliasproof.running_model.checked_target import CheckedTarget
-from aliasproof.running_model.model_check import (
-    OUT,
-    CheckOptions,
-    ModelCheck,
-    OnDifference,
-    print_summary,
-)
+from aliasproof.running_model.model_check import OUT, CheckOptions, ModelCheck, OnDifference
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 
@@ -87,8 +82,9 @@ class CheckingBackend:
         return self.check.compile(self.target, module, examples)
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, CheckingBackend) and self.check is other.check
-        return same and self.target == other.target  # type: ignore[union-attr]
+        if not isinstance(other, CheckingBackend):
+            return NotImplemented
+        return self.check is other.check and self.target == other.target
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -128,4 +124,4 @@ def checking_compiled(
 
 
 def _is_ours(backend: Any) -> bool:
-    return getattr(backend, "compiler_name", backend) == "aliasproof_check"
+    return bool(getattr(backend, "compiler_name", backend) == "aliasproof_check")

@@ -1,4 +1,4 @@
-"""A closer look at a call on which eager and target differ: what of it is a difference?
+"""A closer look at a call on which eager and target differ: what of it counts as a difference.
 
 Eager runs again, watched, and once more without: it must be defined, and equal to itself. The
 target runs again: a difference counts only if it shows twice. A control in float64 says what is
@@ -20,7 +20,7 @@ from aliasproof.programs.definedness import Watch
 from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.programs.trace import Trace
 from aliasproof.running_model.graph_call import GraphCall, GraphFunction, GraphRun, Tangents
-from aliasproof.running_model.known_rounding import Place, places_of
+from aliasproof.running_model.known_rounding import MayDiffer, places_of
 from aliasproof.trials import rounding_control
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -48,7 +48,7 @@ class Look:
     violations: Mapping[str, Sequence[Violation]] = field(default_factory=dict)
     documented: Mapping[str, int] = field(default_factory=dict)
     rounding: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    places: Mapping[str, Mapping[str, Place]] = field(default_factory=dict)
+    places: Mapping[str, Mapping[str, MayDiffer]] = field(default_factory=dict)
     runs: Mapping[str, tuple[Observation, Observation]] = field(default_factory=dict)
     unjudged: str | None = None
 
@@ -130,9 +130,7 @@ def _wide_tangents(tangents: Tangents) -> Tangents:
     return tangents if widened is None else dict(zip(tangents, widened, strict=True))
 
 
-def judged(
-    contract: Contract, eager: Observation, target: Observation, trace: Trace
-) -> Judgement:
+def judged(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:
     """The verdicts of the oracles on results. A gradient of zeros is as good as none."""
     eager, target = _same_zeros(eager, target)
     # Autograd forbids to read some views after a write to their base.

@@ -1,4 +1,4 @@
-"""What a captured graph is called in a report: by the lines of the model, and names of its inputs."""
+"""Names in reports: of a captured graph by its lines in the model, of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def where(graph: fx.Graph) -> str:
 def _frame(node: fx.Node) -> tuple[str, str, str] | None:
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
-    return (own or frames or [None])[-1]
+    file, line, function = (own or frames or [("", "", "")])[-1]
+    return (file, line, function) if file else None
 
 
 def place_names(graph: fx.Graph) -> dict[str, str]:

@@ -18,6 +18,7 @@ def stored_graph(found: FoundDifference) -> StoredGraph:
     module = in_modes(snapshot(found.graph.module), found.call.modes)
     about = {
         "target": found.graph.target.name,
+        "reduced through": found.graph.target.reducing(found.direction),
         "direction": found.direction,
         "graph": f"{found.graph.number} ({found.graph.where})",
         "difference": f"{found.violation.oracle}: {found.violation.describe()}",

@@ -18,17 +18,17 @@ from aliasproof.programs.trace import EXACT, InputLocation, Tolerance, Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MayDiffer:
     """What may differ in the tensor at a place."""
 
     tolerance: Tolerance
     between: bool  # whether a target that fuses ops may round less often
 
 
-def places_of(observation: Observation, trace: Trace) -> dict[str, Place]:
+def places_of(observation: Observation, trace: Trace) -> dict[str, MayDiffer]:
     """What a watched run shows, for each tensor of it."""
     return {
-        name: Place(trace.tolerance(tensor), trace.rounds_between(tensor))
+        name: MayDiffer(trace.tolerance(tensor), trace.rounds_between(tensor))
         for name, tensor in observation.tensors().items()
     }
 
@@ -37,11 +37,11 @@ def places_of(observation: Observation, trace: Trace) -> dict[str, Place]:
 class KnownRounding(Trace):
     """The trace of a run that nobody watched, by the places of an earlier run."""
 
-    known: dict[int, Place] = field(default_factory=dict)
+    known: dict[int, MayDiffer] = field(default_factory=dict)
 
     @classmethod
     def on(
-        cls, observation: Observation, places: Mapping[str, Place], *, gradients: bool = False
+        cls, observation: Observation, places: Mapping[str, MayDiffer], *, gradients: bool = False
     ) -> KnownRounding:
         """The trace for this run in eager. Its outputs can be the `gradients` of a backward pass.
 

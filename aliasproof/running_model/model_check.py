@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,18 +13,14 @@ from torch import fx
 from aliasproof.oracles.place_names import renamed
 from aliasproof.programs.errors import UserError, printable
 from aliasproof.programs.stored_graph import StoredGraph
-from aliasproof.running_model.checked_graph import CheckedGraph, FoundDifference
+from aliasproof.reports.console import notes, print_lines
+from aliasproof.running_model.checked_graph import CheckedGraph, FoundDifference, GraphDiffers
 from aliasproof.running_model.checked_target import CheckedTarget, snapshot
 from aliasproof.running_model.graph_names import place_names, where
 from aliasproof.running_model.graph_storing import stored_graph
-from aliasproof.reports.console import notes, print_lines
 
 OnDifference: TypeAlias = Literal["continue", "raise"]
 OUT = "aliasproof-graphs"  # the folder for graphs that differ
-
-
-class GraphDiffers(AssertionError):
-    """A graph of a model differs from eager, and the check was to raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +48,7 @@ class ModelCheck:
     options: CheckOptions = field(default_factory=CheckOptions)
     graphs: list[CheckedGraph] = field(default_factory=list)
     differences: list[FoundDifference] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
 
     def compile(
         self, target: CheckedTarget, module: fx.GraphModule, examples: Sequence[Any]
@@ -92,6 +88,7 @@ class ModelCheck:
             stored: StoredGraph = stored_graph(found)
             folder = _free_name(self.options.out, f"graph-{found.graph.number}-{found.direction}")
             stored.write(folder)
+            self.folders.append(folder)
         except UserError as error:
             return f"not stored: {error}"
         except OSError as error:
@@ -158,54 +155,3 @@ def _first_element(evidence: Any) -> str:
 def _short(value: object) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-# --- the summary ----------------------------------------------------------------------------------
-
-
-def summary(check: ModelCheck) -> list[str]:
-    """The lines at the end: what was judged, what differs, and what it cost."""
-    graphs = check.graphs
-    if not graphs:
-        return ["no graph was compiled"]
-    targets = ", ".join(dict.fromkeys(graph.target.name for graph in graphs))
-    total = [graph.counts for graph in graphs]
-    calls = sum(counts.calls for counts in total)
-    judged = sum(counts.forward for counts in total)
-    backward = sum(counts.backward for counts in total)
-    wrong = len({difference.graph.number for difference in check.differences})
-    lines = [
-        f"{targets} beside eager: {_counted(len(graphs), 'graph')}, {_counted(calls, 'call')}:"
-        f" {judged} judged, {backward} with a backward pass;"
-        f" {_counted(wrong, 'graph')} {'differs' if wrong == 1 else 'differ'}"
-    ]
-    rounding = sum(counts.rounding for counts in total)
-    if rounding:
-        lines.append(f"{_counted(rounding, 'call')}: rounding alone, both sides agree in float64")
-    documented = sum(counts.documented for counts in total)
-    if documented:
-        lines.append(f"{_counted(documented, 'difference')} that the target documents")
-    reasons: dict[str, int] = {}
-    for counts in total:
-        for reason, count in counts.unjudged.items():
-            reasons[reason] = reasons.get(reason, 0) + count
-    lines += [f"{_counted(count, 'call')} not judged: {why}" for why, count in reasons.items()]
-    alone = sum(counts.target for counts in total)
-    spent = sum(counts.model + counts.checking for counts in total)
-    first = sum(counts.first for counts in total)
-    cost = f"{first:.1f} s in compilations and first calls"
-    if alone:
-        cost += f"; {spent:.1f} s in later calls, {spent / alone:.1f} times the target alone"
-    lines.append(cost)
-    return lines
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def print_summary(check: ModelCheck) -> None:
-    """Print it on standard error."""
-    for line in summary(check):
-        print_lines(notes(), f"aliasproof: {line}")
-    sys.stderr.flush()
