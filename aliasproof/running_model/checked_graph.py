@@ -95,13 +95,16 @@ class FoundDifference:
 
 @dataclass(slots=True, eq=False)
 class CheckedGraph:
-    """A graph as Dynamo captured it, and as the target compiled it.
+    """A graph as Dynamo captured it, as eager runs it, and as the target compiled it.
 
-    `report` is told of each difference, once per direction. `most` is how many calls are judged.
+    The last inputs are the tensors that the graph captured. `report` is told of each difference,
+    once per direction. `most` is how many calls are judged.
     """
 
     number: int
     module: fx.GraphModule
+    eager: fx.GraphModule
+    captured: Sequence[torch.Tensor]
     target: CheckedTarget
     compiled: Callable[..., object]
     report: Callable[[FoundDifference], None]
@@ -113,24 +116,25 @@ class CheckedGraph:
     _places: dict[str, Mapping[str, MayDiffer]] = field(default_factory=dict)
     _wide: dict[object, tuple[GraphFunction, GraphFunction]] = field(default_factory=dict)
 
-    def __call__(self, *args: object) -> object:
+    def __call__(self, *given: object) -> object:
         """The outputs of eager, on these very arguments."""
+        args = (*given, *self.captured)
         self.counts.calls += 1
         if FORWARD in self.found or (self.most is not None and self.counts.calls > self.most):
-            return self.module(*args)
+            return self.eager(*args)
         reason = next(filter(None, map(_not_judged, args)), None)
         if reason is not None:
             self.counts.leave_out(reason)
-            return self.module(*args)
+            return self.eager(*args)
         started = time.perf_counter()
         try:
             call = GraphCall.of(args, self.counts.calls)
         except (OutOfMemory, torch.OutOfMemoryError):
             self.counts.leave_out("no memory for copies of its inputs")
-            return self.module(*args)
+            return self.eager(*args)
         before = _Before.of(args)
         middle = time.perf_counter()
-        outputs = self.module(*args)  # an error of eager is the model's
+        outputs = self.eager(*args)  # an error of eager is the model's
         finish(before.tensors)
         ended = time.perf_counter()
         try:
@@ -186,7 +190,7 @@ class CheckedGraph:
             ended = time.perf_counter()
             self.counts.spend(call.number, target=ended - started)
             self.counts.backward += 1
-            again = call.run(self.module)
+            again = call.run(self.eager)
             expected = differentiated(again, tangents)
             places = self._places.get(BACKWARD, {})
             trace = KnownRounding.on(expected, places, gradients=True)
@@ -202,7 +206,7 @@ class CheckedGraph:
 
     def _look(self, call: GraphCall, tangents: Tangents | None) -> None:
         """Look closer, and report what is a difference."""
-        compared = Compared(self.module, self.compiled, self.target.contract, self._compile_wide)
+        compared = Compared(self.eager, self.compiled, self.target.contract, self._compile_wide)
         look = look_closer(compared, call, tangents)
         if look.unjudged is not None:
             self.counts.leave_out(look.unjudged)
@@ -230,7 +234,7 @@ class CheckedGraph:
         """The graph in eager and through the target, for float64 in place of narrower dtypes."""
         key = tuple(_layout(value) for value in given)
         if key not in self._wide:
-            self._wide[key] = self.target.compile_wide(self.module, given)
+            self._wide[key] = self.target.compile_wide(self.module, self.eager, given)
         return self._wide[key]
 
 

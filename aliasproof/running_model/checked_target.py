@@ -14,8 +14,8 @@ from torch._dynamo.backends.registry import lookup_backend
 from aliasproof.oracles.contract import Contract
 from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.running_model.graph_call import GraphFunction
+from aliasproof.running_model.lifted_graph import snapshot
 from aliasproof.targets import aot_eager
-from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Target
@@ -76,49 +76,19 @@ class CheckedTarget:
         )
 
     def compile_wide(
-        self, module: fx.GraphModule, given: Sequence[object]
+        self, module: fx.GraphModule, eager: fx.GraphModule, given: Sequence[object]
     ) -> tuple[GraphFunction, GraphFunction]:
         """A graph in eager and compiled, for these inputs in float64. Raises `Rejected`."""
         tensors = [value for value in given if isinstance(value, torch.Tensor)]
         copies = Copies.of(tensors, wide=True, bare=True)
         args = [copies.made.get(id(value), value) for value in given]
-        wide = snapshot(module)
-        if any(True for _ in (*wide.parameters(), *wide.buffers())):
-            wide = copy.deepcopy(wide).double()
+        # Constants of the graph have few digits, too.
+        wide, in_eager = (
+            copy.deepcopy(it).double() if any(True for _ in it.buffers()) else it
+            for it in (module, eager)
+        )
         try:
             # Not by Dynamo: it would call eager once it has compiled the graph often.
-            return wide, self.backend(snapshot(wide), args)
+            return in_eager, self.backend(snapshot(wide), args)
         except Exception as error:
             raise Rejected(f"no control in float64: {type(error).__name__}") from error
-
-
-def snapshot(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a graph, and of the graphs in it. A backend may change the one that it gets."""
-    root = torch.nn.Module()
-    for name, value in (
-        *module.named_buffers(recurse=False),
-        *module.named_parameters(recurse=False),
-    ):
-        setattr(root, name, value)
-    for node in module.graph.find_nodes(op="get_attr"):
-        _set(root, str(node.target), _attribute(module, str(node.target)))
-    for node in module.graph.find_nodes(op="call_module"):
-        _set(root, str(node.target), _attribute(module, str(node.target)))
-    made = copied(module.graph, root)
-    made.meta = dict(module.meta)
-    return made
-
-
-def _attribute(owner: Any, path: str) -> Any:
-    for part in path.split("."):
-        owner = getattr(owner, part)
-    return snapshot(owner) if isinstance(owner, fx.GraphModule) else owner
-
-
-def _set(root: torch.nn.Module, path: str, value: Any) -> None:
-    *parts, last = path.split(".")
-    for part in parts:
-        if not hasattr(root, part):
-            setattr(root, part, torch.nn.Module())
-        root = getattr(root, part)
-    setattr(root, last, value)

@@ -48,11 +48,11 @@ def aliasproof_check(
     name = str(given.pop("target", "inductor"))
     out = given.pop("out", OUT)
     checked = CheckOptions(out=None if out is None else Path(out), **given)
-    key = name, checked
+    key, target = (name, checked), named_target(name)
     if key not in _checks:
         _checks[key] = ModelCheck(checked)
         atexit.register(_print_at_exit, _checks[key], os.getpid())
-    return _checks[key].compile(named_target(name), module, examples)
+    return _checks[key].compile(target, module, examples)
 
 
 def _print_at_exit(check: ModelCheck, process: int) -> None:

@@ -7,8 +7,8 @@ from torch import fx
 
 from aliasproof.programs.stored_graph import StoredGraph
 from aliasproof.running_model.checked_graph import FoundDifference
-from aliasproof.running_model.checked_target import snapshot
 from aliasproof.running_model.graph_call import Modes
+from aliasproof.running_model.lifted_graph import snapshot
 
 _ENTER, _EXIT = torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast
 

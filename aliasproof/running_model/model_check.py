@@ -15,9 +15,11 @@ from aliasproof.programs.errors import UserError, printable
 from aliasproof.programs.stored_graph import StoredGraph
 from aliasproof.reports.console import notes, print_lines
 from aliasproof.running_model.checked_graph import CheckedGraph, FoundDifference, GraphDiffers
-from aliasproof.running_model.checked_target import CheckedTarget, snapshot
+from aliasproof.running_model.checked_target import CheckedTarget
+from aliasproof.running_model.eager_graph import eager_graph
 from aliasproof.running_model.graph_names import place_names, where
 from aliasproof.running_model.graph_storing import stored_graph
+from aliasproof.running_model.lifted_graph import LiftedGraph, snapshot
 
 OnDifference: TypeAlias = Literal["continue", "raise"]
 OUT = "aliasproof-graphs"  # the folder for graphs that differ
@@ -54,20 +56,25 @@ class ModelCheck:
         self, target: CheckedTarget, module: fx.GraphModule, examples: Sequence[Any]
     ) -> CheckedGraph:
         """A graph of the model, compiled by the target. What that raises, each call raises."""
+        lifted = LiftedGraph.of(module, examples)
         graph = CheckedGraph(
             number=len(self.graphs),
-            module=snapshot(module),
+            module=lifted.module,
+            eager=eager_graph(lifted.module),
+            captured=lifted.captured,
             target=target,
             compiled=_unset,
             report=self._report,
             where=where(module.graph),
-            names=place_names(module.graph),
+            names=place_names(lifted.module.graph),
             most=self.options.calls,
         )
         self.graphs.append(graph)
         started = time.perf_counter()
         try:
-            graph.compiled = target.backend(module, examples)
+            # The graph as Dynamo made it, if it is one of its inputs alone.
+            given = snapshot(lifted.module) if lifted.captured else module
+            graph.compiled = target.backend(given, lifted.examples)
         except Exception as error:  # noqa: BLE001 - any error of a target is a difference from eager
             graph.compiled = _Raises(error)
         graph.counts.first = time.perf_counter() - started
