@@ -15,7 +15,7 @@ from torch import nn
 
 Compile: TypeAlias = Callable[[Any], Any]
 Steps: TypeAlias = Callable[[Compile], list[float]]
-STEPS = 3
+STEPS = 4
 
 
 # --- language models ------------------------------------------------------------------------------

@@ -67,7 +67,8 @@ def test_inputs_keep_layout_sharing_and_what_autograd_knows(tmp_path: Path) -> N
     nodes = [graph.placeholder(f"x{index}") for index in range(len(given))]
     graph.output(tuple(nodes))
     StoredGraph(fx.GraphModule(torch.nn.Module(), graph), given).write(tmp_path / "g")
-    one, other, weight, result, number, infinity = StoredGraph.read(tmp_path / "g").inputs
+    read: Any = StoredGraph.read(tmp_path / "g").inputs
+    one, other, weight, result, number, infinity = read
     assert (one.stride(), one.storage_offset(), other.stride()) == ((1,), 1, (4, 2))
     assert one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
     assert isinstance(weight, torch.nn.Parameter)

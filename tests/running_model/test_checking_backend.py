@@ -66,6 +66,8 @@ def test_a_wrong_gradient_is_told_by_the_name_of_its_parameter(checking, planted
             assert len(check.differences) == 1, step
     F.silu(eager(x)).sum().backward()
     F.silu(eager(x)).sum().backward()
+    assert model.weight.grad is not None
+    assert eager.weight.grad is not None
     assert torch.equal(model.weight.grad, eager.weight.grad)
     assert only(check).direction == "backward"
     assert "the gradient of input 'model.weight'" in capsys.readouterr().err
