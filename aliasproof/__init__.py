@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aliasproof.programs.printing import inputs_source, source
     from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
     from aliasproof.programs.serialization import dumps, loads
+    from aliasproof.running_model.checking_backend import checking_compiled
     from aliasproof.targets.registry import TARGETS, target
     from aliasproof.targets.target import Target
 
@@ -48,6 +49,7 @@ _HOMES = {
     "aliasproof.generators.strategies": ("sample",),
     "aliasproof.oracles.check_result": ("Check",),
     "aliasproof.oracles.verdict": ("Report", "Verdict", "Violation"),
+    "aliasproof.running_model.checking_backend": ("checking_compiled",),
     "aliasproof.targets.registry": ("TARGETS", "target"),
     "aliasproof.targets.target": ("Target",),
 }
@@ -75,6 +77,7 @@ __all__ = [
     "Violation",
     "assert_equivalent",
     "check",
+    "checking_compiled",
     "dumps",
     "fuzz",
     "inputs_source",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,10 @@ from aliasproof.processes.isolation import step
 from aliasproof.programs.errors import UserError, out_of_memory
 from aliasproof.programs.execution import SEED
 from aliasproof.programs.program import Program
+from aliasproof.programs.stored_graph import about_graph, is_stored_graph
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets.names import CHECKED
-from aliasproof.targets.registry import is_importable
+from aliasproof.targets.registry import TARGETS, is_importable
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 from aliasproof.trials.worker import quiet_torch
@@ -45,7 +47,8 @@ def begin(request: CheckRequest) -> Begun:
     step("the import of a target")
     _seed()  # the file of a target can be that of the function
     # Before the user's file runs, which can take long.
-    chosen = [target_named(name) for name in request.targets or default_targets()]
+    given = request.targets or _stored_target(request.path)
+    chosen = [target_named(name) for name in given or default_targets()]
     quiet_torch()
     names = FileNames(*request.names)
     _seed()
@@ -86,14 +89,24 @@ def _left_out(request: CheckRequest) -> Iterator[str]:
             yield f"left out: {name} {reason}"
 
 
+def _stored_target(path: Path) -> tuple[str, ...]:
+    """The target of a stored graph, unless it is code of a user, which a file may not name."""
+    name = about_graph(path).get("target", "") if is_stored_graph(path) else ""
+    return (name,) if name in TARGETS else ()
+
+
 def _own_target(request: CheckRequest) -> Iterator[str]:
     """What to type to check a finding of the user's own code. A file names that code."""
-    file = request.path / "finding.json"
-    if request.targets or not file.is_file():
+    if request.targets:
         return
-    target = read_finding(request.path).target
+    if is_stored_graph(request.path):
+        target = about_graph(request.path).get("target", "")
+    elif (request.path / "finding.json").is_file():
+        target = read_finding(request.path).target
+    else:
+        return
     if not is_importable(target):
-        yield f"the finding is of your own code: to check that, add --target {target}"
+        yield f"it was found in your own code: to check that, add --target {target}"
 
 
 def run_target(name: str, missed: bool, graphs: str) -> TargetResult:

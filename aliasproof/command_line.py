@@ -36,6 +36,9 @@ from aliasproof.commands import (
     triage,
     watch,
 )
+from aliasproof.commands import (
+    run as run_script,
+)
 from aliasproof.programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
 from aliasproof.startup import INTERRUPTED, print_in_any_encoding
 
@@ -76,6 +79,7 @@ for command, summary in (
     (watch.watch, "Show a run while it goes on."),
     (replay.replay, "Run findings or known bugs again, under several torches."),
     (check.check, "Compare your own function with eager."),
+    (run_script.run, "Run your own script, and check each graph that it compiles."),
     (show.show, "Show a finding and run it again."),
     (minimize.minimize, "Reduce a program to the instructions that a difference needs."),
     (bisect.bisect, "Name the layer and the pass that make a program wrong."),

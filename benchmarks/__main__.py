@@ -20,6 +20,7 @@ import z3
 from aliasproof.programs.errors import UserError
 from benchmarks import (
     ablation,
+    model_checks,
     models,
     pass_cost,
     people,
@@ -40,7 +41,7 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "pass_cost": pass_cost.measure,
 }
 # These run only if they are named: a search takes its seconds, the sweep hours, the shared memory
-# of many programs, the functions of people and reductions minutes, a look at reproducers needs
+# of many programs, checked models, the functions of people and reductions minutes, a look at reproducers needs
 # runs, and the models need an extra.
 NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "scenario_yield": lambda options: scenario_yield.measure(options.seconds or SECONDS),
@@ -49,6 +50,7 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
         seconds=options.seconds, resume=options.resume, names=options.only
     ),
     "models": lambda options: models.measure(options.only),
+    "model_checks": lambda options: model_checks.measure(options.only),
     "sharing": lambda options: sharing.measure(options.only),
     "people": lambda options: people.measure(options.only),
     "planning": lambda options: planning.measure(options.only),

@@ -64,7 +64,8 @@ MinimizedFile = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, or the folder or name of a finding.",
+        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, the folder or name of a finding, or the"
+        " folder of a stored graph.",
     ),
 ]
 MinimizedTarget = Annotated[
@@ -190,12 +191,15 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
 def complete(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """The request with the path of the file. What a campaign stored brings what must stay."""
     from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
+    from aliasproof.programs.stored_graph import about_graph, is_stored_graph
 
     path = Path(given)
     if not path.exists() and path.suffix not in (".py", ".json"):
         path = locate(given)
     granted = () if request.target is None else (request.target,)
     request = replace(request, path=path, granted=granted)
+    if by_target and request.target is None and is_stored_graph(path):
+        return replace(request, target=about_graph(path).get("reduced through"))
     stored = (path / "finding.json").is_file() or path.parent.name == "suspicions"
     if not by_target or request.target is not None or not stored:
         return request

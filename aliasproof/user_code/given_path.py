@@ -8,7 +8,10 @@ from pathlib import Path
 
 from aliasproof.programs.errors import UserError
 
-GIVE = "give FILE.py, FILE.py:FUNCTION, PROGRAM.json or the folder of a finding"
+GIVE = (
+    "give FILE.py, FILE.py:FUNCTION, PROGRAM.json, or the folder of a finding or of a stored graph"
+)
+STORED_GRAPH = "graph.json"  # in the folder of one (`aliasproof/programs/stored_graph.py`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,15 @@ FUNCTION = "program"  # without a name
 
 
 def file_to_read(path: Path) -> Path:
-    """The file of Python or JSON that a path stands for; `program.json` in the folder of a finding.
+    """The file of Python or JSON that a path stands for.
+
+    In the folder of a finding, that is `program.json`, and `graph.json` in that of a stored graph.
 
     Raises `UserError` if there is none.
     """
     if path.is_dir():
+        if (path / STORED_GRAPH).is_file():
+            return path / STORED_GRAPH
         if not (path / "program.json").is_file():
             raise UserError(f"{path} is a folder without program.json; {GIVE}")
         return path / "program.json"

@@ -84,16 +84,28 @@ class Copies:
     plain: Mapping[int, torch.Tensor]
     made: dict[int, torch.Tensor] = field(default_factory=dict)
     sources: dict[int, torch.Tensor] = field(default_factory=dict)
+    bare: bool = False
 
     @classmethod
-    def of(cls, tensors: Sequence[torch.Tensor], device: str | None, *, wide: bool) -> Copies:
-        """Copies with equal data, layouts and sharing of storages."""
-        known = {id(tensor): tensor for tensor in _with_relatives(tensors)}
+    def of(
+        cls,
+        tensors: Sequence[torch.Tensor],
+        device: str | None = None,
+        *,
+        wide: bool = False,
+        bare: bool = False,
+    ) -> Copies:
+        """Copies with equal data, layouts and sharing of storages.
+
+        `bare` ones have no gradients yet, no hooks and no attributes. Raises `Rejected` if they are
+        to be `wide`, and no dtype is narrower than float64.
+        """
+        known = {id(tensor): tensor for tensor in _with_relatives(tensors, bare=bare)}
         plain: Sequence[torch.Tensor] | None = clone_inputs(list(known.values()), device)
         plain = widened(plain or ()) if wide else plain
         if plain is None:
             raise Rejected("the inputs have no dtype that is narrower than float64")
-        copies = cls(dict(zip(known, plain, strict=True)))
+        copies = cls(dict(zip(known, plain, strict=True)), bare=bare)
         for tensor in known.values():
             copies._copy(tensor)
         return copies
@@ -128,6 +140,8 @@ class Copies:
         return copy
 
     def _give_attributes(self, tensor: torch.Tensor, copy: torch.Tensor) -> None:
+        if self.bare:
+            return
         copy.__dict__.update(vars(tensor))
         if tensor.is_leaf and tensor.grad is not None and id(tensor.grad) in self.plain:
             copy.grad = self._copy(tensor.grad)
@@ -137,13 +151,13 @@ class Copies:
             copy.register_post_accumulate_grad_hook(hook)
 
 
-def _with_relatives(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """The tensors, and the bases and the gradients of these."""
+def _with_relatives(tensors: Sequence[torch.Tensor], *, bare: bool) -> Iterator[torch.Tensor]:
+    """The tensors, their bases, and their gradients if they are not bare."""
     for tensor in tensors:
         yield tensor
-        others = (tensor._base, tensor.grad if tensor.is_leaf else None)
+        others = (tensor._base, tensor.grad if tensor.is_leaf and not bare else None)
         comparable = [it for it in others if it is not None and not_comparable(it) is None]
-        yield from _with_relatives(comparable)
+        yield from _with_relatives(comparable, bare=bare)
 
 
 # --- what the function does with gradients --------------------------------------------------------

@@ -18,11 +18,12 @@ from aliasproof.processes.isolation import step
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import loads
+from aliasproof.programs.stored_graph import StoredGraph
 from aliasproof.programs.stored_text import read_text
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets.user_modules import module_of
 from aliasproof.user_code.call_arguments import CallArguments, check_arguments
-from aliasproof.user_code.given_path import file_to_read
+from aliasproof.user_code.given_path import STORED_GRAPH, file_to_read
 
 MODULE_NAME = "aliasproof_user_file"
 FORMS = (
@@ -75,8 +76,11 @@ def apply_to(
 
 
 def read(path: Path, names: FileNames) -> UserFunction | Program:
-    """The contents of a file. For a folder: the program of the finding in it."""
+    """The contents of a file. For a folder: the program of the finding in it, or its graph."""
     file = file_to_read(path)
+    if file.name == STORED_GRAPH:
+        stored = StoredGraph.read(file.parent)
+        return UserFunction(stored.module, tuple(stored.inputs))
     if file.suffix == ".py":
         return _from_module(file, names)
     return loads(read_text(file, within=path) if path.is_dir() else read_text(file), str(file))

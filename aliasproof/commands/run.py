@@ -1,0 +1,147 @@
+"""The command `run`: a script of a user, unchanged, with a check of each graph that it compiles."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aliasproof.options import known_target, whole_number
+from aliasproof.programs.errors import UserError
+from aliasproof.reports.console import notes, print_lines
+
+if TYPE_CHECKING:  # it imports torch
+    from aliasproof.running_model.model_check import ModelCheck
+
+DIFFERS = 1
+
+Script = Annotated[
+    str, typer.Argument(metavar="SCRIPT.py", help="A script that compiles by torch.compile.")
+]
+Arguments = Annotated[
+    list[str] | None, typer.Argument(metavar="-- ARGS", help="The arguments of the script.")
+]
+RunTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="TARGET",
+        callback=known_target,
+        help="Compile with this target. Default: with what the script compiles with.",
+    ),
+]
+Calls = Annotated[
+    int | None, whole_number("Judge the first calls of each graph. Default: all of them.", 1)
+]
+Raise = Annotated[
+    bool, typer.Option("--raise", help="Raise an error in the script at the first difference.")
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="Where graphs that differ are stored.")
+]
+AsModule = Annotated[
+    bool,
+    typer.Option("--module", "-m", help="SCRIPT.py is the name of a module, as for python -m."),
+]
+Fail = Annotated[
+    bool, typer.Option("--fail-on-differences", help="Exit with status 1 if a graph differs.")
+]
+
+
+def run(
+    script: Script,
+    arguments: Arguments = None,
+    target: RunTarget = None,
+    calls: Calls = None,
+    on_difference: Raise = False,
+    out: Out = Path("aliasproof-graphs"),
+    module: AsModule = False,
+    fail: Fail = False,
+) -> int:
+    """Run a script as Python does, and compare each graph that torch.compile makes with eager.
+
+    The model goes on with what eager computes. Each graph that differs has one line on standard
+    error, and is stored with its inputs for `aliasproof check` and `aliasproof minimize`. A summary
+    follows at the end.
+
+    Exit status: that of the script. 1 if it raises, or with --fail-on-differences if a graph
+    differs; 2 bad input.
+    """
+    if not module and not Path(script).is_file():
+        raise UserError(f"{script} is not a file; give a script, or a module with -m")
+    from aliasproof.running_model.check_summary import print_summary
+    from aliasproof.running_model.checking_backend import checking_compiled
+
+    with checking_compiled(
+        target,
+        calls=calls,
+        on_difference="raise" if on_difference else "continue",
+        out=out,
+        summary=False,
+    ) as check:
+        status = _run(script, arguments or [], as_module=module)
+    if check.graphs:
+        print_summary(check)
+    else:
+        print_lines(notes(), f"aliasproof: {_nothing(script)}")
+    return DIFFERS if fail and _differs(check) and status == 0 else status
+
+
+def _differs(check: ModelCheck) -> bool:
+    return bool(check.differences)
+
+
+def _nothing(script: str) -> str:
+    return (
+        f"{script} compiled nothing, so nothing was checked: compile the model in it, as by"
+        " model = torch.compile(model), and call it"
+    )
+
+
+def _run(script: str, arguments: list[str], *, as_module: bool) -> int:
+    """The exit status of a script, which runs in this process."""
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path.cwd() if as_module else Path(script).resolve().parent))
+    try:
+        if as_module:
+            runpy.run_module(script, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as ending:
+        return _status(ending.code)
+    except Exception as error:  # noqa: BLE001 - any error of the script is reported as Python does
+        _print_error(error, Path(__file__))
+        return 1
+    finally:
+        for thread in threading.enumerate():  # Python waits for them, too
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+        sys.stdout.flush()
+    return 0
+
+
+def _status(code: object) -> int:
+    """The exit status of `sys.exit(code)`."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _print_error(error: Exception, ours: Path) -> None:
+    """The traceback, without the frames of this module and of `runpy`."""
+    stack = error.__traceback__
+    while stack is not None and stack.tb_frame.f_code.co_filename in (str(ours), runpy.__file__):
+        stack = stack.tb_next
+    # `runpy` is frozen in some builds of Python.
+    while stack is not None and "runpy" in stack.tb_frame.f_code.co_filename:
+        stack = stack.tb_next
+    traceback.print_exception(error.with_traceback(stack))

@@ -1,0 +1,65 @@
+"""The gradients that arrive at a graph's outputs while the model's own backward pass runs.
+
+Nothing of the model is changed for it: the nodes of autograd that made the outputs tell what
+arrives. A node that other outputs of the graph were computed from gets their part, too. Eager and
+target are both given the same, so this changes no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from aliasproof.oracles.observation import Observation
+from aliasproof.programs.values import clone_inputs
+from aliasproof.running_model.graph_call import Tangents
+
+
+def ends_of(
+    run: Observation, nodes_before: Sequence[object]
+) -> dict[str, torch.autograd.graph.Node]:
+    """The nodes of autograd behind outputs and written inputs, by place.
+
+    `nodes_before` are those of the inputs before the run.
+    """
+    ends = {}
+    for place, tensor in run.tensors().items():
+        node = tensor.grad_fn if tensor.requires_grad else None
+        if node is None or any(node is before for before in nodes_before):
+            continue
+        ends[place] = node
+    return ends
+
+
+@dataclass(slots=True, eq=False)
+class ArrivingGradients:
+    """Collects what arrives in one backward pass, and hands it over at its end, once."""
+
+    then: Callable[[Tangents], None] | None
+    _arrived: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def wait_at(self, tensors: Mapping[str, torch.Tensor], ends: Mapping[str, Any]) -> None:
+        """Look at these nodes of autograd, which made these tensors."""
+        for place, node in ends.items():
+            node.register_prehook(self._hook(place, tensors[place].output_nr))
+
+    def _hook(self, place: str, index: int) -> Callable[[Sequence[torch.Tensor | None]], None]:
+        def note(gradients: Sequence[torch.Tensor | None]) -> None:
+            arrived = gradients[index]
+            if self.then is None or arrived is None or arrived.layout is not torch.strided:
+                return
+            if not self._arrived:  # the first of this pass
+                engine: Any = torch.autograd.Variable._execution_engine
+                engine.queue_callback(self._end)
+            self._arrived[place] = clone_inputs([arrived.detach()])[0]
+
+        return note
+
+    def _end(self) -> None:
+        then, self.then = self.then, None
+        arrived, self._arrived = self._arrived, {}
+        if then is not None:
+            then(arrived)

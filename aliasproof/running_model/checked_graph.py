@@ -1,0 +1,278 @@
+"""`CheckedGraph`: a graph of a model in eager and through a target, call by call.
+
+The model gets what eager does on its own tensors. The target runs on copies. Results are compared
+bit by bit, up to what an earlier call showed about rounding; only what differs then costs a closer
+look. Gradients are compared where the model's own backward pass brings some.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.place_names import PlaceNames
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.devices import finish
+from aliasproof.programs.errors import OutOfMemory, Rejected
+from aliasproof.running_model.arriving_gradients import ArrivingGradients, ends_of
+from aliasproof.running_model.checked_target import CheckedTarget
+from aliasproof.running_model.closer_look import (
+    BACKWARD,
+    FORWARD,
+    Compared,
+    Look,
+    differentiated,
+    judged,
+    look_closer,
+)
+from aliasproof.running_model.graph_call import (
+    GraphCall,
+    GraphFunction,
+    GraphRun,
+    RandomState,
+    Tangents,
+)
+from aliasproof.running_model.known_rounding import KnownRounding, MayDiffer
+from aliasproof.user_code.call_arguments import not_comparable
+
+LONGEST_REASON = 120  # characters of a message
+
+
+class GraphDiffers(AssertionError):
+    """A graph of a model differs from eager, and the check was to raise."""
+
+
+@dataclass(slots=True)
+class CallCounts:
+    """What was done with the calls of a graph, and how many seconds it took.
+
+    `model` are the seconds of eager's own calls, `target` those of the target alone, `checking`
+    those of all that the model waits for beside eager. The first call compiles, so its seconds are
+    not among them: they are in `first`, with those of the compilation.
+    """
+
+    calls: int = 0
+    forward: int = 0
+    backward: int = 0
+    rounding: int = 0
+    documented: int = 0
+    unjudged: dict[str, int] = field(default_factory=dict)
+    model: float = 0.0
+    target: float = 0.0
+    checking: float = 0.0
+    first: float = 0.0
+
+    def spend(self, call: int, **seconds: float) -> None:
+        """Add seconds by their names, for a call."""
+        for name, value in seconds.items():
+            if call > 1:
+                setattr(self, name, getattr(self, name) + value)
+            elif name != "target":  # which is in the others
+                self.first += value
+
+    def leave_out(self, reason: str) -> None:
+        """Count a call that is not judged, or not to its end."""
+        self.unjudged[reason] = self.unjudged.get(reason, 0) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDifference:
+    """The first difference of a graph in one direction."""
+
+    graph: CheckedGraph
+    direction: str
+    violation: Violation
+    call: GraphCall
+    tangents: Tangents | None
+
+
+@dataclass(slots=True, eq=False)
+class CheckedGraph:
+    """A graph as Dynamo captured it, as eager runs it, and as the target compiled it.
+
+    The last inputs are the tensors that the graph captured. `report` is told of each difference,
+    once per direction. `most` is how many calls are judged.
+    """
+
+    number: int
+    module: fx.GraphModule
+    eager: fx.GraphModule
+    captured: Sequence[torch.Tensor]
+    target: CheckedTarget
+    compiled: Callable[..., object]
+    report: Callable[[FoundDifference], None]
+    where: str = ""
+    names: PlaceNames = field(default_factory=dict)
+    most: int | None = None
+    counts: CallCounts = field(default_factory=CallCounts)
+    found: dict[str, FoundDifference] = field(default_factory=dict)
+    _places: dict[str, Mapping[str, MayDiffer]] = field(default_factory=dict)
+    _wide: dict[object, tuple[GraphFunction, GraphFunction]] = field(default_factory=dict)
+
+    def __call__(self, *given: object) -> object:
+        """The outputs of eager, on these very arguments."""
+        args = (*given, *self.captured)
+        self.counts.calls += 1
+        if FORWARD in self.found or (self.most is not None and self.counts.calls > self.most):
+            return self.eager(*args)
+        reason = next(filter(None, map(_not_judged, args)), None)
+        if reason is not None:
+            self.counts.leave_out(reason)
+            return self.eager(*args)
+        started = time.perf_counter()
+        try:
+            call = GraphCall.of(args, self.counts.calls)
+        except (OutOfMemory, torch.OutOfMemoryError):
+            self.counts.leave_out("no memory for copies of its inputs")
+            return self.eager(*args)
+        before = _Before.of(args)
+        middle = time.perf_counter()
+        outputs = self.eager(*args)  # an error of eager is the model's
+        finish(before.tensors)
+        ended = time.perf_counter()
+        try:
+            self._check(call, before, outputs)
+        finally:
+            spent = time.perf_counter() - started
+            self.counts.spend(call.number, model=ended - middle, checking=spent - ended + middle)
+        return outputs
+
+    # --- one call ---
+
+    def _check(self, call: GraphCall, before: _Before, outputs: object) -> None:
+        after = RandomState.now()
+        try:
+            eager = Observation(before.tensors, before.views, pytree.tree_leaves(outputs))
+            run = self._run_target(call)
+            self.counts.forward += 1
+            trace = KnownRounding.on(eager, self._places.get(FORWARD, {}))
+            judgement = judged(self.target.contract, eager, run.observation, trace)
+            self.counts.documented += len(judgement.documented)
+            if judgement.violations:
+                self._look(call, None)
+            if FORWARD not in self.found and BACKWARD not in self.found:
+                self._wait_for_gradients(call, eager, before.nodes, run)
+        except GraphDiffers:
+            raise
+        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
+            self.counts.leave_out(_failure(error))
+        finally:
+            after.restore()
+
+    def _run_target(self, call: GraphCall) -> GraphRun:
+        started = time.perf_counter()
+        try:
+            return call.run(self.compiled)
+        finally:
+            self.counts.spend(call.number, target=time.perf_counter() - started)
+
+    def _wait_for_gradients(
+        self, call: GraphCall, eager: Observation, nodes: Sequence[object], run: GraphRun
+    ) -> None:
+        ends = ends_of(eager, nodes) if torch.is_grad_enabled() else {}
+        if ends and run.leaves:
+            arriving = ArrivingGradients(partial(self._check_gradients, call, run))
+            arriving.wait_at(eager.tensors(), ends)
+
+    def _check_gradients(self, call: GraphCall, run: GraphRun, tangents: Tangents) -> None:
+        if self.found:
+            return
+        started, after = time.perf_counter(), RandomState.now()
+        try:
+            actual = differentiated(run, tangents)
+            ended = time.perf_counter()
+            self.counts.spend(call.number, target=ended - started)
+            self.counts.backward += 1
+            again = call.run(self.eager)
+            expected = differentiated(again, tangents)
+            places = self._places.get(BACKWARD, {})
+            trace = KnownRounding.on(expected, places, gradients=True)
+            if judged(self.target.contract, expected, actual, trace).violations:
+                self._look(call, tangents)
+        except GraphDiffers:
+            raise
+        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
+            self.counts.leave_out(_failure(error))
+        finally:
+            after.restore()
+            self.counts.spend(call.number, checking=time.perf_counter() - started)
+
+    def _look(self, call: GraphCall, tangents: Tangents | None) -> None:
+        """Look closer, and report what is a difference."""
+        compared = Compared(self.eager, self.compiled, self.target.contract, self._compile_wide)
+        look = look_closer(compared, call, tangents)
+        if look.unjudged is not None:
+            self.counts.leave_out(look.unjudged)
+            return
+        self._places |= look.places
+        self.counts.rounding += any(look.rounding.values())
+        for direction in (FORWARD, BACKWARD):
+            if direction not in self.found:
+                for violation in look.violations.get(direction, ())[:1]:
+                    self._note(call, tangents, direction, violation, look)
+
+    def _note(
+        self,
+        call: GraphCall,
+        tangents: Tangents | None,
+        direction: str,
+        violation: Violation,
+        look: Look,
+    ) -> None:
+        found = FoundDifference(self, direction, violation, call, tangents)
+        self.found[direction] = found
+        self.report(found)
+
+    def _compile_wide(self, given: Sequence[object]) -> tuple[GraphFunction, GraphFunction]:
+        """The graph in eager and through the target, for float64 in place of narrower dtypes."""
+        key = tuple(_layout(value) for value in given)
+        if key not in self._wide:
+            self._wide[key] = self.target.compile_wide(self.module, self.eager, given)
+        return self._wide[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The tensors among the arguments of a call, as they were."""
+
+    tensors: Sequence[torch.Tensor]
+    views: Sequence[torch.Tensor]
+    nodes: Sequence[object]
+
+    @classmethod
+    def of(cls, args: Sequence[object]) -> _Before:
+        tensors = [value for value in args if isinstance(value, torch.Tensor)]
+        nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+        return cls(tensors, [tensor.detach() for tensor in tensors], nodes)
+
+
+def _failure(error: BaseException) -> str:
+    """Why a call could not be judged: it is not for a comparison, or aliasproof has a mistake."""
+    text = " ".join(str(error).split())[:LONGEST_REASON]
+    if isinstance(error, Rejected):
+        return text
+    if isinstance(error, (OutOfMemory, torch.OutOfMemoryError)):
+        return "no memory for the comparison"
+    return f"an error of aliasproof, please report it: {type(error).__name__}: {text}"
+
+
+def _layout(value: object) -> object:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.shape, value.stride(), value.dtype, value.requires_grad
+
+
+def _not_judged(value: object) -> str | None:
+    """Why a call with this argument is not judged."""
+    if isinstance(value, torch.Tensor):
+        return not_comparable(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return None
+    return f"an input of type {type(value).__name__}"

@@ -1,0 +1,94 @@
+"""`CheckedTarget`: the backend whose graphs are compared with eager, and what it promises."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.registry import lookup_backend
+
+from aliasproof.oracles.contract import Contract
+from aliasproof.programs.errors import Rejected, UserError
+from aliasproof.running_model.graph_call import GraphFunction
+from aliasproof.running_model.lifted_graph import snapshot
+from aliasproof.targets import aot_eager
+from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Target
+from aliasproof.targets.variants import GRAD
+from aliasproof.user_code.user_call import Copies
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTarget:
+    """A backend of `torch.compile` with a name and a contract.
+
+    `gradients` says whether the target has a variant that compiles a program for training.
+    """
+
+    name: str
+    backend: Callable[..., Any] = field(repr=False)
+    contract: Contract = field(repr=False, compare=False)
+    gradients: bool = field(default=False, compare=False)
+
+    @classmethod
+    def of(cls, target: Target) -> CheckedTarget:
+        """Raises `UserError` if a target is no form of `torch.compile`."""
+        if target.backend is None:
+            raise UserError(
+                f"target '{target.name}' is no form of torch.compile, and a model runs through"
+                " such: give aot-eager, inductor, or your own pass or backend"
+            )
+        reason = target.unavailable()
+        if reason is not None:
+            raise UserError(f"target '{target.name}' {reason}")
+        if target.backend == "inductor":
+            inductor = torch._TorchCompileInductorWrapper(None, dict(DRAWS_AS_EAGER), None)
+            return cls(target.name, inductor, target.contract, gradients=True)
+        backend = lookup_backend(target.backend)
+        return cls(target.name, backend, target.contract, target.own(GRAD) is not None)
+
+    @classmethod
+    def of_backend(cls, backend: Any) -> CheckedTarget:
+        """What a model is compiled with: a name of a backend, or what `torch.compile` makes."""
+        name = backend if isinstance(backend, str) else getattr(backend, "compiler_name", None)
+        if name == "inductor" and hasattr(backend, "config"):
+            drawing = copy.copy(backend)
+            # Options of the model stay. Random numbers are drawn in the order of eager.
+            drawing.config = {**backend.config, **DRAWS_AS_EAGER}
+            return cls(name, drawing, TARGETS["inductor"].contract, gradients=True)
+        known = next((it for it in TARGETS.values() if name and it.backend == name), None)
+        if known is not None:
+            return cls(
+                known.name, lookup_backend(backend), known.contract, known.own(GRAD) is not None
+            )
+        shown = name or getattr(backend, "__name__", type(backend).__name__)
+        return cls(str(shown), lookup_backend(backend), aot_eager.CONTRACT)
+
+    def reducing(self, direction: str) -> str:
+        """The name of the target for programs that show a difference in this direction."""
+        return (
+            f"{self.name}:{GRAD.name}" if self.gradients and direction == "backward" else self.name
+        )
+
+    def compile_wide(
+        self, module: fx.GraphModule, eager: fx.GraphModule, given: Sequence[object]
+    ) -> tuple[GraphFunction, GraphFunction]:
+        """A graph in eager and compiled, for these inputs in float64. Raises `Rejected`."""
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        copies = Copies.of(tensors, wide=True, bare=True)
+        args = [copies.made.get(id(value), value) for value in given]
+        # Constants of the graph have few digits, too.
+        wide, in_eager = (
+            copy.deepcopy(it).double() if any(True for _ in it.buffers()) else it
+            for it in (module, eager)
+        )
+        try:
+            # Not by Dynamo: it would call eager once it has compiled the graph often.
+            return in_eager, self.backend(snapshot(wide), args)
+        except Exception as error:
+            raise Rejected(f"no control in float64: {type(error).__name__}") from error

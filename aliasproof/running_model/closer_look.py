@@ -1,0 +1,207 @@
+"""A closer look at a call on which eager and target differ: what of it counts as a difference.
+
+Eager runs again, watched, and once more without: it must be defined, and equal to itself. The
+target runs again: a difference counts only if it shows twice. A control in float64 says what is
+rounding (`aliasproof/trials/rounding_control.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import Judgement, judge
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.definedness import Watch
+from aliasproof.programs.errors import InternalError, Rejected
+from aliasproof.programs.trace import Trace
+from aliasproof.running_model.graph_call import GraphCall, GraphFunction, GraphRun, Tangents
+from aliasproof.running_model.known_rounding import MayDiffer, places_of
+from aliasproof.trials import rounding_control
+
+FORWARD, BACKWARD = "forward", "backward"
+_EVERYTHING = Contract()
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The functions to compare. `wide` compiles the graph for a call with float64 inputs."""
+
+    eager: GraphFunction
+    target: GraphFunction
+    contract: Contract
+    wide: Callable[[Sequence[object]], tuple[GraphFunction, GraphFunction]]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a closer look shows, by direction: *forward* and *backward*.
+
+    `rounding` has the places of each that differ by rounding alone. `unjudged` says why nothing can
+    be said. `places` is what the watched run says about rounding.
+    """
+
+    violations: Mapping[str, Sequence[Violation]] = field(default_factory=dict)
+    documented: Mapping[str, int] = field(default_factory=dict)
+    rounding: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    places: Mapping[str, Mapping[str, MayDiffer]] = field(default_factory=dict)
+    runs: Mapping[str, tuple[Observation, Observation]] = field(default_factory=dict)
+    unjudged: str | None = None
+
+
+def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None = None) -> Look:
+    """Run both sides again. With `tangents`, a backward pass follows each run, and is judged."""
+    try:
+        expected, trace = _watched(compared.eager, call, tangents)
+        alone = _observed(compared.eager, call, tangents)
+        actual = _observed(compared.target, call, tangents)
+    except Rejected as reason:
+        return Look(unjudged=f"undefined in eager: {reason}")
+    except InternalError as mistake:
+        return Look(unjudged=f"aliasproof cannot watch it: {mistake}")
+    failed = next((it.error for it in expected.values() if it.error is not None), None)
+    if failed is not None:
+        raised = f"{type(failed).__name__}: {' '.join(str(failed).split())[:100]}"
+        return Look(unjudged=f"eager raises if it is watched: {raised}")
+    judgements = {
+        name: _judged(compared.contract, expected[name], alone[name], actual[name], trace)
+        for name in expected
+    }
+    own = next((reason for reason, _ in judgements.values() if reason), None)
+    if own is not None:
+        return Look(unjudged=own)
+    control = _Control(compared, call, tangents)
+    violations, documented, rounding = {}, {}, {}
+    for name, (_, judgement) in judgements.items():
+        runs = expected[name], actual[name]
+        places = rounding_control.suspects(judgement, expected[name], trace)
+        if places and control.rounds_alone(name, places, *runs):
+            judgement = rounding_control.excused(judgement, places)
+            rounding[name] = places
+        violations[name] = judgement.violations
+        documented[name] = len(judgement.documented)
+    seen = {name: places_of(expected[name], trace) for name in expected}
+    runs_seen = {name: (expected[name], actual[name]) for name in expected}
+    return Look(violations, documented, rounding, seen, runs_seen)
+
+
+def _watched(
+    eager: GraphFunction, call: GraphCall, tangents: Tangents | None
+) -> tuple[dict[str, Observation], Trace]:
+    watches: list[Watch] = []
+
+    def watching(inputs: Sequence[torch.Tensor]) -> Watch:
+        watches.append(Watch(inputs))
+        return watches[0]
+
+    run = call.run(eager, watching)
+    observed = {FORWARD: run.observation}
+    if tangents is not None and run.observation.error is None:
+        observed[BACKWARD] = run.differentiate(tangents, watches[0])
+    outputs = [it for it in run.observation.outputs if isinstance(it, torch.Tensor)]
+    watches[0].require_initialised(outputs)
+    return observed, watches[0].trace
+
+
+def _observed(
+    function: GraphFunction, call: GraphCall, tangents: Tangents | None, *, wide: bool = False
+) -> dict[str, Observation]:
+    run = call.run(function, wide=wide)
+    observed = {FORWARD: run.observation}
+    if tangents is not None:
+        given = tangents if not wide else _wide_tangents(tangents)
+        observed[BACKWARD] = differentiated(run, given)
+    return observed
+
+
+def differentiated(run: GraphRun, tangents: Tangents) -> Observation:
+    """The gradients after a run; after an error, the error."""
+    if run.observation.error is not None:
+        return Observation([], [], error=run.observation.error)
+    return run.differentiate(tangents)
+
+
+def _wide_tangents(tangents: Tangents) -> Tangents:
+    widened = rounding_control.widened([*tangents.values()])
+    return tangents if widened is None else dict(zip(tangents, widened, strict=True))
+
+
+def judged(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:
+    """The verdicts of the oracles on results. A gradient of zeros is as good as none."""
+    eager, target = _same_zeros(eager, target)
+    # Autograd forbids to read some views after a write to their base.
+    with torch.no_grad():
+        return judge(contract, eager, target, trace)
+
+
+def _same_zeros(eager: Observation, target: Observation) -> tuple[Observation, Observation]:
+    """Both runs without gradients of zeros where the other run has none."""
+    pairs = [*zip(eager.outputs, target.outputs, strict=False)]
+    if len(eager.outputs) != len(target.outputs) or not any(map(_is_zero, pairs)):
+        return eager, target
+    kept = [(None, None) if _is_zero(pair) else pair for pair in pairs]
+    ours, theirs = zip(*kept, strict=True)
+    return (
+        Observation(eager.inputs, eager.before, ours, eager.error),
+        Observation(target.inputs, target.before, theirs, target.error),
+    )
+
+
+def _is_zero(pair: tuple[object, object]) -> bool:
+    """Whether one of the two is nothing, and the other a tensor of zeros."""
+    tensors = [value for value in pair if isinstance(value, torch.Tensor)]
+    return len(tensors) == 1 and any(value is None for value in pair) and not bool(tensors[0].any())
+
+
+def _judged(
+    contract: Contract, expected: Observation, alone: Observation, actual: Observation, trace: Trace
+) -> tuple[str, Judgement]:
+    """Why nothing can be said, or an empty text; and the verdicts."""
+    for own in judged(_EVERYTHING, expected, alone, trace).violations[:1]:
+        return f"two runs in eager differ: {own.describe()}", Judgement({})
+    return "", judged(contract, expected, actual, trace)
+
+
+@dataclass(slots=True)
+class _Control:
+    """Both sides in float64, run when the first direction asks."""
+
+    compared: Compared
+    call: GraphCall
+    tangents: Tangents | None
+    _runs: tuple[Mapping[str, Observation], Mapping[str, Observation]] | None = None
+
+    def rounds_alone(
+        self, name: str, places: Sequence[str], eager: Observation, target: Observation
+    ) -> bool:
+        """Whether the differences at these places are rounding."""
+        if target.error is not None:
+            return False
+        try:
+            exact, control = self._run()
+        except Rejected:  # the graph is not for float64
+            return False
+        return (
+            exact[name].error is None
+            and control[name].error is None
+            and rounding_control.may_round(places, eager, target, exact[name])
+            and rounding_control.agree(places, exact[name], control[name])
+        )
+
+    def _run(self) -> tuple[Mapping[str, Observation], Mapping[str, Observation]]:
+        if self._runs is None:
+            eager, target = self.compared.wide(self.call.given)
+            exact = _observed(eager, self.call, self.tangents, wide=True)
+            self._runs = exact, _observed(target, self.call, self.tangents, wide=True)
+        return self._runs
+
+
+def first_of(look: Look) -> Iterator[tuple[str, Violation]]:
+    """The main violation of each direction, the forward pass first."""
+    for name in (FORWARD, BACKWARD):
+        for violation in look.violations.get(name, ())[:1]:
+            yield name, violation

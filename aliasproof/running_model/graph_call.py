@@ -1,0 +1,173 @@
+"""`GraphCall`: one call of a captured graph, which can be repeated.
+
+A run gets copies of the inputs that autograd cannot tell from the model's. It runs in the modes in
+which the model made the call, and draws the same random numbers. So eager and target can run as
+often as a verdict needs, and the model sees nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aliasproof.oracles.observation import Observation
+from aliasproof.programs.devices import finish
+from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
+from aliasproof.programs.values import clone_inputs
+from aliasproof.user_code.user_call import Copies
+
+GraphFunction: TypeAlias = Callable[..., object]
+# What arrives at outputs and at written inputs in a backward pass, by place, such as 'output 0'.
+Tangents: TypeAlias = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class RandomState:
+    """The states of torch's generators, of the host and of each CUDA device."""
+
+    host: torch.Tensor
+    devices: Sequence[torch.Tensor]
+
+    @classmethod
+    def now(cls) -> RandomState:
+        """The states as they are."""
+        devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
+        return cls(torch.get_rng_state(), devices)
+
+    def restore(self) -> None:
+        """Set the generators back to these states."""
+        torch.set_rng_state(self.host)
+        if self.devices:
+            torch.cuda.set_rng_state_all(self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """The modes of torch around a call: gradients, inference, and autocast by type of device."""
+
+    gradients: bool
+    inference: bool
+    autocast: Mapping[str, torch.dtype]
+
+    @classmethod
+    def now(cls, tensors: Sequence[torch.Tensor]) -> Modes:
+        """The modes as they are, for these inputs."""
+        devices = {"cpu", *(tensor.device.type for tensor in tensors)} - {"meta"}
+        autocast = {
+            device: torch.get_autocast_dtype(device)
+            for device in sorted(devices)
+            if torch.is_autocast_enabled(device)
+        }
+        return cls(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast)
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """A context in these modes."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(self.inference))
+            stack.enter_context(torch.set_grad_enabled(self.gradients))
+            for device, dtype in self.autocast.items():
+                stack.enter_context(torch.autocast(device, dtype))
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRun:
+    """What one run left behind: inputs and outputs, and the leaves that get gradients, by name."""
+
+    observation: Observation
+    leaves: Mapping[str, torch.Tensor]
+
+    def differentiate(
+        self, tangents: Tangents, within: AbstractContextManager[object] | None = None
+    ) -> Observation:
+        """The gradients that arrive at the leaves, as outputs in their order."""
+        ends = self.observation.tensors()
+        observation = Observation([], [])
+        try:
+            with torch.inference_mode(mode=False), torch.enable_grad(), within or nullcontext():
+                torch.autograd.backward(
+                    [ends[place] for place in tangents], clone_inputs([*tangents.values()])
+                )
+            observation.outputs = [leaf.grad for leaf in self.leaves.values()]
+            finish(observation.outputs)
+        except Exception as error:  # noqa: BLE001 - any error is part of the run
+            _require_judgeable(error)
+            observation.error = error
+        return observation
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCall:
+    """The inputs of a call as they were, which no run changes, with modes and random state.
+
+    `number` counts the calls of a graph from 1.
+    """
+
+    number: int
+    given: Sequence[object]
+    modes: Modes
+    random: RandomState
+
+    @classmethod
+    def of(cls, args: Sequence[object], number: int = 1) -> GraphCall:
+        """The call that is about to be made with these arguments."""
+        tensors = [value for value in args if isinstance(value, torch.Tensor)]
+        with torch.inference_mode(mode=False):
+            copies = Copies.of(tensors, bare=True)
+        given = [copies.made.get(id(value), value) for value in args]
+        return cls(number, given, Modes.now(tensors), RandomState.now())
+
+    def run(
+        self,
+        function: GraphFunction,
+        within: Callable[[Sequence[torch.Tensor]], AbstractContextManager[object]] | None = None,
+        *,
+        wide: bool = False,
+    ) -> GraphRun:
+        """Run a function on copies. Errors are part of the run.
+
+        `within` makes the context to run in from the inputs. With `wide`, inputs are float64 where
+        they have fewer digits; raises `Rejected` if that cannot be.
+        """
+        tensors = [value for value in self.given if isinstance(value, torch.Tensor)]
+        with torch.inference_mode(mode=False):
+            copies = Copies.of(tensors, wide=wide, bare=True)
+        args = [copies.made.get(id(value), value) for value in self.given]
+        inputs = [copies.made[id(tensor)] for tensor in tensors]
+        leaves = {name: leaf for name, leaf in _leaves(tensors, copies) if leaf.requires_grad}
+        self.random.restore()
+        context = nullcontext() if within is None else within(inputs)
+        with self.modes.entered():
+            observation = Observation(inputs, [tensor.detach() for tensor in inputs])
+            try:
+                with context:
+                    observation.outputs = pytree.tree_leaves(function(*args))
+                finish((*inputs, *observation.outputs))
+            except Exception as error:  # noqa: BLE001 - any error is part of the run
+                _require_judgeable(error)
+                observation.error = error
+        return GraphRun(observation, leaves)
+
+
+def _require_judgeable(error: Exception) -> None:
+    """Raise an error again that says something about us or the machine, not about the run."""
+    if isinstance(error, (Rejected, InternalError)):
+        raise error
+    require_sound_process(error)
+
+
+def _leaves(tensors: Sequence[torch.Tensor], copies: Copies) -> Iterator[tuple[str, torch.Tensor]]:
+    """The leaves of autograd behind the inputs, by place; bases of views come last."""
+    places = {id(tensor): f"input {index}" for index, tensor in enumerate(tensors)}
+    order = [*places, *(key for key in copies.made if key not in places)]
+    for number, key in enumerate(order):
+        leaf = copies.sources.get(key, copies.made[key])
+        if leaf.is_leaf:
+            yield places.get(key, f"base {number - len(places)} of the inputs"), leaf

@@ -1,0 +1,87 @@
+"""Passes and backends to plant, in files as a user has them, and a check without a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from aliasproof.running_model.checking_backend import checking_compiled
+from aliasproof.running_model.model_check import ModelCheck
+
+PLANTED = '''
+import torch
+
+aten = torch.ops.aten
+
+
+def _without(module, op):
+    """Each call of an operator is replaced by its first argument."""
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and node.target is op:
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    return module
+
+
+def loses_neg(module):
+    return _without(module, aten.neg.default)
+
+
+def loses_silu_backward(module):
+    return _without(module, aten.silu_backward.default)
+
+
+def loses_writes(module):
+    """No input is written back."""
+    for node in list(module.graph.nodes):
+        if node.target is aten.copy_.default:
+            module.graph.erase_node(node)
+    return module
+
+
+def raises(module, example_inputs):
+    raise ValueError("this backend takes no graph")
+
+
+def returns_first_twice(module, example_inputs):
+    """Two outputs are one tensor."""
+    def run(*args):
+        outputs = module(*args)
+        return (outputs[0], outputs[0])
+    return run
+
+
+def sums_in_parts(module, example_inputs):
+    """Rounds otherwise, in the dtype of the inputs."""
+    for node in list(module.graph.nodes):
+        if node.target == "sum":
+            with module.graph.inserting_before(node):
+                doubled = module.graph.call_function(torch.mul, (node.args[0], 3))
+                total = module.graph.call_method("sum", (doubled,))
+                third = module.graph.call_function(torch.div, (total, 3))
+            node.replace_all_uses_with(third)
+            module.graph.erase_node(node)
+    module.recompile()
+    return module
+'''
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Callable[[str], str]:
+    """The name of a planted pass or backend, as a user gives it."""
+    file = tmp_path / "planted.py"
+    file.write_text(PLANTED)
+    return lambda name: f"{file}:{name}"
+
+
+@pytest.fixture
+def checking(tmp_path: Path) -> Iterator[Callable[..., AbstractContextManager[ModelCheck]]]:
+    """`checking_compiled` without a summary, with a folder of the test."""
+    torch._dynamo.reset()
+    yield partial(checking_compiled, out=tmp_path / "graphs", summary=False)
+    torch._dynamo.reset()

@@ -1,0 +1,293 @@
+"""A model under the check goes on as in eager, and what its target does otherwise is told once."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from aliasproof.programs.errors import UserError
+from aliasproof.running_model.check_summary import summary
+from aliasproof.running_model.checked_graph import GraphDiffers
+from aliasproof.running_model.checking_backend import aliasproof_check
+
+AOT = "aot-eager"
+
+
+def counts(check, number: int = 0):
+    return check.graphs[number].counts
+
+
+def only(check):
+    """The only difference."""
+    (found,) = check.differences
+    return found
+
+
+# --- what differs ---------------------------------------------------------------------------------
+
+
+def test_a_wrong_forward_pass_is_told_at_the_first_call_and_the_model_goes_on(
+    checking, planted, capsys
+) -> None:
+    def rotate(x):
+        a, b = x.chunk(2, -1)
+        return torch.cat((-b, a), -1)
+
+    x = torch.arange(4.0)
+    with checking(planted("loses_neg")) as check:
+        compiled = torch.compile(rotate)
+        for _ in range(2):
+            assert torch.equal(compiled(x), rotate(x))
+    found = only(check)
+    assert (found.call.number, found.direction, found.violation.oracle) == (1, "forward", "values")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(
+        r"graph 0 \(test_checking_backend.py:\d+-\d+ in rotate\), call 1, forward: values: wrong"
+        r" value in output 0 \(cat, test_checking_backend.py:\d+\): 2 of 4 elements, first \[0\]:"
+        r" 2.0 for -2.0; stored in \S+graph-0-forward",
+        line,
+    )
+
+
+def test_a_wrong_gradient_is_told_by_the_name_of_its_parameter(checking, planted, capsys) -> None:
+    model, eager = nn.Linear(3, 3), nn.Linear(3, 3)
+    eager.load_state_dict(model.state_dict())
+    x = torch.randn(2, 3)
+    with checking(planted("loses_silu_backward")) as check:
+        compiled = torch.compile(lambda x: F.silu(model(x)).sum())
+        for step in range(2):
+            compiled(x).backward()
+            assert len(check.differences) == 1, step
+    F.silu(eager(x)).sum().backward()
+    F.silu(eager(x)).sum().backward()
+    assert model.weight.grad is not None
+    assert eager.weight.grad is not None
+    assert torch.equal(model.weight.grad, eager.weight.grad)
+    assert only(check).direction == "backward"
+    assert "the gradient of input 'model.weight'" in capsys.readouterr().err
+
+
+def test_a_lost_write_is_told_and_the_model_has_it(checking, planted) -> None:
+    def step(state, x):
+        state.mul_(2)
+        return x + 1
+
+    state = torch.ones(3)
+    with checking(planted("loses_writes")) as check:
+        torch.compile(step)(state, torch.zeros(3))
+    assert state.tolist() == [2.0, 2.0, 2.0]
+    assert only(check).violation.oracle == "inputs"
+
+
+def test_outputs_that_share_memory_are_told(checking, planted) -> None:
+    with checking(planted("returns_first_twice")) as check:
+        torch.compile(lambda x: (x + 1, 1 + x))(torch.ones(3))
+    assert only(check).violation.oracle == "aliasing"
+
+
+def test_what_the_target_raises_is_told_and_the_model_goes_on(checking, planted, capsys) -> None:
+    with checking(planted("raises")) as check:
+        compiled = torch.compile(lambda x: x + 1)
+        assert compiled(torch.zeros(2)).tolist() == [1.0, 1.0]
+    assert only(check).violation.oracle == "errors"
+    assert "this backend takes no graph" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["loses_neg", "loses_silu_backward"])
+def test_a_difference_can_be_an_error(checking, planted, name: str) -> None:
+    x = torch.randn(3, requires_grad=True)
+    with checking(planted(name), on_difference="raise") as check:
+        compiled = torch.compile(lambda x: F.silu(-x).sum())
+        with pytest.raises(GraphDiffers, match="graph 0"):
+            compiled(x).backward()
+    assert len(check.differences) == 1
+
+
+# --- what does not --------------------------------------------------------------------------------
+
+
+def test_rounding_is_no_difference(checking, planted) -> None:
+    # In float32, the last bits depend on the order; a control in float64 shows that no more does.
+    x = torch.rand(20_000) * 1000
+    with checking(planted("sums_in_parts")) as check:
+        torch.compile(lambda x: x.sum())(x)
+    assert check.differences == []
+    assert counts(check).unjudged == {}
+
+
+def test_random_numbers_are_drawn_once_and_by_both_sides(checking) -> None:
+    def noisy(x):
+        return F.dropout(x, 0.5) + torch.rand_like(x)
+
+    x = torch.ones(64)
+    torch.manual_seed(0)
+    expected = [noisy(x), noisy(x), torch.rand(2)]
+    torch.manual_seed(0)
+    with checking(AOT) as check:
+        compiled = torch.compile(noisy)
+        actual = [compiled(x), compiled(x), torch.rand(2)]
+    assert all(map(torch.equal, expected, actual))
+    assert check.differences == []
+
+
+def test_sizes_may_change(checking) -> None:
+    with checking(AOT) as check:
+        compiled = torch.compile(lambda x: x.reshape(-1, 2).sum(0).mul_(x.shape[0]))
+        for size in (4, 6, 8, 10):
+            compiled(torch.randn(size, requires_grad=True)).sum().backward()
+    assert check.differences == []
+    assert sum(graph.counts.forward for graph in check.graphs) == 4
+    assert sum(graph.counts.backward for graph in check.graphs) == 4
+
+
+def test_inputs_that_share_memory_are_copied_as_they_are(checking) -> None:
+    def shift(whole, part):
+        part.add_(1)
+        return whole * 2
+
+    base = torch.zeros(4)
+    with checking(AOT) as check:
+        assert torch.compile(shift)(base, base[1:3]).tolist() == [0.0, 2.0, 2.0, 0.0]
+    assert check.differences == []
+    assert counts(check).forward == 1
+
+
+def test_what_a_graph_captures_is_written_once(checking, planted) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=torch.tensor(1.0), momentum=0.5)
+    for target, wrong in ((AOT, 0), (planted("loses_writes"), 1)):
+        torch._dynamo.reset()
+        before = weight.detach().clone()
+        with checking(target) as check:
+            step = torch.compile(optimizer.step)
+            weight.grad = torch.ones(2)
+            optimizer.state.clear()
+            step()
+        assert torch.equal(weight, before - 1)
+        assert len(check.differences) == wrong
+
+
+def test_results_of_autograd_as_inputs_keep_their_history(checking) -> None:
+    def scale(x):
+        return x.mul_(3)
+
+    leaf = torch.ones(2, requires_grad=True)
+    with checking(AOT) as check:
+        torch.compile(scale)(leaf * 1).sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [3.0, 3.0]
+    assert check.differences == []
+    assert counts(check).backward == 1
+
+
+def test_modes_around_a_call_hold_for_all_runs(checking) -> None:
+    layer = nn.Linear(4, 4)
+    with checking(AOT) as check:
+        compiled = torch.compile(layer)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert compiled(torch.ones(1, 4)).dtype == torch.bfloat16
+        with torch.no_grad():
+            assert not compiled(torch.ones(1, 4)).requires_grad
+        with torch.inference_mode():
+            assert compiled(torch.ones(1, 4)).is_inference()
+    assert check.differences == []
+    assert sum(graph.counts.forward for graph in check.graphs) == 3
+
+
+def test_checkpointed_parts_are_judged(checking) -> None:
+    layer = nn.Linear(4, 4)
+
+    def forward(x):
+        return torch.utils.checkpoint.checkpoint(
+            lambda y: F.dropout(layer(y).relu(), 0.5), x, use_reentrant=False
+        ).sum()
+
+    with checking(AOT) as check:
+        torch.compile(forward)(torch.randn(2, 4, requires_grad=True)).backward()
+    assert check.differences == []
+    assert counts(check).backward == 1
+
+
+def test_an_error_of_eager_is_the_models(checking) -> None:
+    def fails(x, index):
+        return x.index_select(0, index) + 1
+
+    with checking(AOT) as check:
+        compiled = torch.compile(fails)
+        with pytest.raises((IndexError, RuntimeError)):
+            compiled(torch.ones(2), torch.tensor([5]))
+    assert check.differences == []
+
+
+# --- where it is switched on ----------------------------------------------------------------------
+
+
+def test_every_way_to_compile_is_checked_also_after_the_context(checking) -> None:
+    class Twice(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    module = Twice()
+    with checking() as check:
+        first = torch.compile(lambda x: x + 1, backend="eager")
+        second = torch.compile(backend="aot_eager")(lambda x: x + 2)
+        module.compile(backend="aot_eager", fullgraph=True)
+    first(torch.ones(2))
+    second(torch.ones(2))
+    module(torch.ones(2))
+    assert [graph.target.name for graph in check.graphs] == ["dynamo", "aot-eager", "aot-eager"]
+    torch.compile(lambda x: x + 3, backend="eager")(torch.ones(2))
+    assert len(check.graphs) == 3
+
+
+def test_the_first_calls_can_be_enough(checking) -> None:
+    with checking(AOT, calls=2) as check:
+        compiled = torch.compile(lambda x: x + 1)
+        for _ in range(5):
+            compiled(torch.ones(2))
+    assert (counts(check).calls, counts(check).forward) == (5, 2)
+
+
+def test_the_summary_has_calls_differences_and_cost(checking, planted) -> None:
+    with checking(planted("loses_neg")) as check:
+        compiled = torch.compile(lambda x: -x)
+        compiled(torch.ones(2))
+        compiled(torch.ones(2))
+    first, cost, reduction = summary(check)
+    assert first.endswith("1 graph, 2 calls: 1 judged, 0 with a backward pass; 1 graph differs")
+    assert "compilations and first calls" in cost
+    assert "aliasproof minimize" in reduction
+
+
+def test_the_backend_has_a_name_options_and_a_summary_at_the_end(tmp_path) -> None:
+    script = """
+import torch
+options = {"target": "aot-eager", "calls": 1, "out": None}
+compiled = torch.compile(lambda x: x + 1, backend="aliasproof_check", options=options)
+compiled(torch.ones(2)), compiled(torch.ones(2))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert "aot-eager beside eager: 1 graph, 2 calls: 1 judged" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"traget": "aot-eager"}, "has no option traget; it has target, calls"),
+        ({"calls": 0}, "calls=0: give a whole number"),
+        ({"on_difference": "stop"}, "give 'continue' or 'raise'"),
+        ({"target": "fx-reinplace"}, "is no form of torch.compile"),
+        ({"target": "aot-eagr"}, "aot-eager"),
+    ],
+)
+def test_wrong_options_are_refused(options, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        aliasproof_check(torch.fx.symbolic_trace(nn.Identity()), [], options=options)

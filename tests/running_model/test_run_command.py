@@ -1,0 +1,117 @@
+"""`aliasproof run`: a script runs as by Python; what its graphs do otherwise is told and kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import sys
+import torch
+import torch.nn.functional as F
+
+class Gate(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(4, 8), torch.nn.Linear(4, 8)
+
+    def forward(self, x):
+        x = x / x.norm(dim=-1, keepdim=True)
+        a, b = self.up(x).chunk(2, -1)
+        turned = torch.cat((-b, a), -1)
+        return (F.silu(turned) * self.down(x)).mean()
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    model = Gate()
+    optimizer = torch.optim.AdamW(model.parameters())
+    compiled = torch.compile(model, backend="aot_eager")
+    for _ in range(int(sys.argv[1])):
+        loss = compiled(torch.randn(3, 4))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(loss.item())
+    sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command in a folder with the script."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    return run
+
+
+def aliasproof(*arguments: object) -> tuple[object, ...]:
+    return ("-m", "aliasproof", *arguments)
+
+
+def test_a_script_runs_as_by_python(ran) -> None:
+    plain = ran("train.py", 2, 3)
+    checked = ran(*aliasproof("run", "train.py", "--", 2, 3))
+    assert (checked.stdout, checked.returncode) == (plain.stdout, 3)
+    first, cost = checked.stderr.splitlines()
+    assert first.endswith("2 calls: 2 judged, 2 with a backward pass; 0 graphs differ")
+    assert "times the target alone" in cost
+
+
+@pytest.mark.parametrize("name", ["loses_neg", "loses_silu_backward"])
+def test_a_wrong_pass_is_found_in_the_first_step_and_reduced(
+    ran, planted, tmp_path: Path, name: str
+) -> None:
+    target = planted(name)
+    options = ("--target", target, "--fail-on-differences", "--out", "kept")
+    checked = ran(*aliasproof("run", "train.py", *options, "--", 2, 0))
+    assert checked.returncode == 1
+    assert checked.stdout == ran("train.py", 2, 0).stdout
+    line, *_, reduction = checked.stderr.splitlines()
+    assert "graph 0 (train.py:12-15 in forward), call 1," in line
+    (folder,) = (tmp_path / "kept").iterdir()
+    shown = ran(*aliasproof("check", folder, "--target", target))
+    assert shown.returncode == 1, shown.stderr
+    small = ran(*aliasproof(*reduction.split("aliasproof ")[1].split(), "--json"))
+    assert small.returncode == 0, small.stderr
+    sizes = json.loads(small.stdout)["instructions"]
+    assert sizes["before"] > 10
+    assert sizes["after"] <= 2
+
+
+def test_a_script_that_compiles_nothing_is_told_so(ran, tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("import torch; print(torch.ones(1))")
+    done = ran(*aliasproof("run", "plain.py"))
+    assert done.returncode == 0
+    assert "plain.py compiled nothing, so nothing was checked" in done.stderr
+
+
+def test_an_error_of_the_script_is_shown_as_by_python(ran, tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("def f():\n    return 1 / 0\n\nf()\n")
+    done = ran(*aliasproof("run", "fails.py"))
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if line.lstrip().startswith("File")]
+    assert [line.split(",")[1] for line in lines] == [" line 4", " line 2"]
+
+
+def test_raise_ends_the_script_at_the_first_difference(ran, planted) -> None:
+    options = ("--raise", "--target", planted("loses_neg"), "--out", "kept")
+    done = ran(*aliasproof("run", "train.py", *options, "--", 2, 0))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "GraphDiffers: graph 0" in done.stderr
+
+
+def test_a_module_and_a_missing_script(ran, tmp_path: Path) -> None:
+    done = ran(*aliasproof("run", "-m", "train", "--", 1, 0))
+    assert done.returncode == 0
+    assert "1 graph, 1 call: 1 judged" in done.stderr
+    done = ran(*aliasproof("run", "absent.py"))
+    assert (done.returncode, "absent.py is not a file" in done.stderr) == (2, True)
