@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def begin(request: CheckRequest) -> Begun:
         if isinstance(given, Program):
             return prepare_rows(given, targets=chosen, **options)
         arguments = given.function, given.inputs, given.second_inputs
-        return prepare_rows(*arguments, targets=chosen, file=request.path, **options)
+        prepared = prepare_rows(*arguments, targets=chosen, file=request.path, **options)
+        return replace(prepared, notes=(*given.notes, *prepared.notes))
 
     try:
         _prepared = user_file.apply_to(request.path, names, action)

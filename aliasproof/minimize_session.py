@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
 
 import torch
 
@@ -72,7 +73,8 @@ def _lift(given: UserFunction | Program) -> LiftedProgram:
     seed_generators()
     try:
         with torch.no_grad():
-            return lift_program(comparable.function, clone_inputs(comparable.inputs))
+            lifted = lift_program(comparable.function, clone_inputs(comparable.inputs))
+            return replace(lifted, notes=(*given.notes, *lifted.notes))
     except UserError:
         raise
     except Exception as error:  # the user's function may raise anything

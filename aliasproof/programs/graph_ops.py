@@ -74,6 +74,9 @@ def functions() -> dict[str, Callable[..., Any]]:
     for name in dir(torch._C._VariableFunctions):
         if not name.startswith("_") and name not in _NO_FACTORIES and hasattr(torch, name):
             named.setdefault(f"torch.{name}", getattr(torch, name))
+    for name in dir(torch._C._nn):  # what Dynamo's graphs call for torch.nn.functional
+        if not name.startswith("_"):
+            named[f"torch._C._nn.{name}"] = getattr(torch._C._nn, name)
     for module in (operator, math):
         for name, value in vars(module).items():
             if inspect.isbuiltin(value) and not name.startswith("_") and name != "call":

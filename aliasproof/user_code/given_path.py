@@ -9,8 +9,10 @@ from pathlib import Path
 from aliasproof.programs.errors import UserError
 
 GIVE = (
-    "give FILE.py, FILE.py:FUNCTION, PROGRAM.json, or the folder of a finding or of a stored graph"
+    "give FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt, or the"
+    " folder of a finding or of a stored graph"
 )
+PRINTED = (".txt", ".log")  # what torch prints
 STORED_GRAPH = "graph.json"  # in the folder of one (`aliasproof/programs/stored_graph.py`)
 
 
@@ -18,7 +20,8 @@ STORED_GRAPH = "graph.json"  # in the folder of one (`aliasproof/programs/stored
 class GivenFile:
     """A path as a user gives it, and the function that FILE.py:FUNCTION names; None without one.
 
-    As for pytest, FILE.py::FUNCTION is the same.
+    As for pytest, FILE.py::FUNCTION is the same. Of several graphs that torch printed, FILE.txt:2
+    names the second.
     """
 
     path: Path
@@ -27,11 +30,11 @@ class GivenFile:
     @classmethod
     def of(cls, given: str | Path) -> GivenFile:
         """What a path stands for. Raises `UserError` if what follows the file is no name."""
-        match = re.fullmatch(r"(.+\.py)::?(?!:)(.*)", str(given))
+        match = re.fullmatch(r"(.+\.(?:py|txt|log))::?(?!:)(.*)", str(given))
         if match is None or Path(given).exists():
             return cls(Path(given))
         path, function = match.groups()
-        if not function.isidentifier():
+        if not (function.isidentifier() or function.isdecimal()):
             raise UserError(f"'{given}' does not end with the name of a function; {GIVE}")
         return cls(Path(path), function)
 
@@ -67,6 +70,6 @@ def file_to_read(path: Path) -> Path:
         raise UserError(f"{path} does not exist; {GIVE}")
     if not path.is_file():  # a fifo would be read without an end
         raise UserError(f"{path} is not a regular file; {GIVE}")
-    if path.suffix not in (".py", ".json"):
-        raise UserError(f"{path} is neither a .py nor a .json file; {GIVE}")
+    if path.suffix not in (".py", ".json", *PRINTED):
+        raise UserError(f"{path} is neither a .py, a .json nor a .txt file; {GIVE}")
     return path

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import fx
 
 from aliasproof.programs.object_graph import PLAIN, leaves
 from aliasproof.targets.target import Function
@@ -120,6 +121,8 @@ def _clear(caches: Sequence[functools._lru_cache_wrapper[Any]]) -> None:
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
     try:
         made = copy.deepcopy(value, memo)
+        if isinstance(value, torch.nn.Module):
+            _share_code(value, made)
         if isinstance(value, torch.optim.Optimizer):
             # `__getstate__` leaves some attributes out, such as the parameters of LBFGS.
             for name, item in vars(value).items():
@@ -132,6 +135,16 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     # So may a container whose class copies something else, such as a dict that changes its keys.
     exact = not isinstance(value, dict) or _paths(made) == _paths(value)
     return made if exact else value
+
+
+def _share_code(module: torch.nn.Module, copied: torch.nn.Module) -> None:
+    """Let the copy of a graph run the code of the original, as other copies of modules do.
+
+    Torch gives each copy a class of its own. Dynamo would then compile again in each run.
+    """
+    for original, made in zip(module.modules(), copied.modules(), strict=True):
+        if isinstance(original, fx.GraphModule):
+            made.__class__ = type(original)
 
 
 def _paths(value: object) -> list[str]:

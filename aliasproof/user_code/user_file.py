@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from aliasproof.processes.isolation import step
 from aliasproof.programs.errors import UserError
+from aliasproof.programs.printed_graph import is_printed, read_printed
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import loads
 from aliasproof.programs.stored_graph import StoredGraph
@@ -23,7 +24,7 @@ from aliasproof.programs.stored_text import read_text
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets.user_modules import module_of
 from aliasproof.user_code.call_arguments import CallArguments, check_arguments
-from aliasproof.user_code.given_path import STORED_GRAPH, file_to_read
+from aliasproof.user_code.given_path import PRINTED, STORED_GRAPH, file_to_read
 
 MODULE_NAME = "aliasproof_user_file"
 FORMS = (
@@ -47,12 +48,14 @@ class FileNames(NamedTuple):
 class UserFunction:
     """A function and its inputs, unchanged, in one of the forms of `CallArguments`.
 
-    `second_inputs` are those of a second call; None if the file has none.
+    `second_inputs` are those of a second call; None if the file has none. `notes` say what the file
+    leaves open.
     """
 
     function: Callable[..., object]
     inputs: object
     second_inputs: object = None
+    notes: tuple[str, ...] = ()
 
 
 def apply_to(
@@ -81,9 +84,23 @@ def read(path: Path, names: FileNames) -> UserFunction | Program:
     if file.name == STORED_GRAPH:
         stored = StoredGraph.read(file.parent)
         return UserFunction(stored.module, tuple(stored.inputs))
+    if file.suffix in PRINTED or (
+        file.suffix == ".py" and is_printed(read_text(file), names.function)
+    ):
+        return _from_printed(file, names)
     if file.suffix == ".py":
         return _from_module(file, names)
     return loads(read_text(file, within=path) if path.is_dir() else read_text(file), str(file))
+
+
+def _from_printed(path: Path, names: FileNames) -> UserFunction:
+    """The graph that torch printed, whose number is the name of the function. Nothing is run."""
+    number = int(names.function) if names.function.isdecimal() else None
+    try:
+        printed = read_printed(read_text(path), number)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return UserFunction(printed.module, tuple(printed.inputs), notes=printed.notes)
 
 
 def _from_module(path: Path, names: FileNames) -> UserFunction:

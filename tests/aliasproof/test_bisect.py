@@ -72,6 +72,24 @@ def test_a_finding_of_hunt_is_bisected_by_its_layers(call, tmp_path: Path) -> No
     assert found["pass"]["name"].startswith("Dynamo")
 
 
+PRINTED = """
+class GraphModule(torch.nn.Module):
+    def forward(self, arg0_1: "f32[4]"):
+        add: "f32[4]" = torch.ops.aten.add.Tensor(arg0_1, 1);  arg0_1 = None
+        return (add,)
+"""
+
+
+@pytest.mark.parametrize("command", ["bisect", "check", "minimize"])
+def test_a_graph_that_torch_printed_is_taken(call, tmp_path: Path, command: str) -> None:
+    (tmp_path / "log.txt").write_text(PRINTED)
+    (tmp_path / "passes.py").write_text(PASSES)
+    done = call(command, f"{tmp_path}/log.txt:1", "-t", f"{tmp_path}/passes.py:doubled")
+    assert done.code == int(command == "check"), done.err
+    assert "a text has no values" in done.err
+    assert ("your pass `doubled`" if command != "minimize" else "aten.add.Tensor") in done.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
