@@ -62,8 +62,9 @@ def print_waiting(console: Console, campaign: Campaign | PythonHunt) -> None:
         )
         if count
     ]
-    if waiting:
-        print_lines(console, f"Stored, and waiting: {' and '.join(waiting)}. To go on:", "yellow")
+    if waiting or campaign.interrupted:
+        stored = f"Stored, and waiting: {' and '.join(waiting)}. " if waiting else ""
+        print_lines(console, f"{stored}To go on:", "yellow")
         go_on = f"    aliasproof {campaign.plan.command} --run {relative(campaign.folder)}"
         print_exactly(console, go_on, "bold")
 

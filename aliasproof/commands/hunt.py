@@ -98,6 +98,7 @@ def _plan(run: Path | None, target: str | None, given: Mapping[str, Any]) -> Pla
     from aliasproof.campaigns.store.plan import HUNT, Plan
     from aliasproof.targets.registry import backend_source
     from aliasproof.targets.user_names import grant
+    from aliasproof.trials.python_trial import EAGER
 
     stored = None if run is None else stored_plan(run)
     plan = replace(stored or Plan((DEFAULT,)), command=HUNT, workers=Plan(()).workers)
@@ -105,7 +106,8 @@ def _plan(run: Path | None, target: str | None, given: Mapping[str, Any]) -> Pla
         # Only what the command line names: a file names no code to import.
         grant([target])
         plan = replace(plan, targets=(target,))
-    backend_source(plan.targets[0])  # it says what is wrong with a user's code
+    if plan.targets != (EAGER,):
+        backend_source(plan.targets[0])  # it says what is wrong with a user's code
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
     # Who goes on without a limit wants all that was found.
     plan = replace(plan, finish=plan.finish and stored is not None)

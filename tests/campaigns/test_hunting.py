@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -258,3 +259,33 @@ def test_a_run_of_another_command_or_plan_is_refused(run, tmp_path: Path):
     store.close()
     with pytest.raises(UserError, match="cannot be joined"):
         merge(tmp_path / "joined", [tmp_path / "run", lines])
+
+
+DAMAGES = {
+    "a result": "UPDATE shards SET result = '{'",
+    "counts": "UPDATE shards SET result = json_set(result, '$.outcomes', 3)",
+    "a reduction": "UPDATE failures SET reduction = '{}'",
+    "a reduced program": "UPDATE failures SET reduction = json_set(reduction, '$.finding', 3)",
+    "deaths": "UPDATE failures SET deaths = 'null'",
+    "a kind": "UPDATE failures SET kind = CAST(x'ff' AS TEXT)",
+    "a finding": "UPDATE findings SET finding = '[]'",
+    "a program": "UPDATE findings SET finding = json_set(finding, '$.finding.program', 'os')",
+    "a confirmation": "UPDATE findings SET confirmation = '{}'",
+    "a script": "UPDATE findings SET script = x'00'",
+    "a name": "UPDATE findings SET identifier = '../x' || rowid",
+    "a plan": "UPDATE runs SET plan = '{}'",
+    "two targets": "UPDATE runs SET plan = json_set(plan, '$.targets', json('[\"a\", \"b\"]'))",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_run_is_refused(run, tmp_path: Path, damage: str):
+    run("run", FakePool())
+    with sqlite3.connect(tmp_path / "run" / "store.sqlite") as store:
+        store.execute(damage)
+    store.close()
+    with pytest.raises(UserError, match=r"damaged|cannot be (used|read)"):
+        merge(tmp_path / "joined", [tmp_path / "run"])
+    if "identifier" not in damage:  # a name that nothing leads to is left alone
+        with pytest.raises(UserError, match=r"damaged|cannot be (used|read)"):
+            run("run", FakePool())

@@ -9,18 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from aliasproof.campaigns.failure import straight_line as straight_line_module
 from aliasproof.campaigns.failure.straight_line import straight_line
 from aliasproof.campaigns.publish.python_issue import python_issue
 from aliasproof.campaigns.publish.python_reproducer import confirm, script, title
 from aliasproof.campaigns.publish.replaying import FIXED, STILL, findings_of, replay
 from aliasproof.campaigns.run import python_calls
-from aliasproof.campaigns.run.python_calls import judge_programs, named
+from aliasproof.campaigns.run.python_calls import judge_programs, named, reduce_program
 from aliasproof.campaigns.store.python_finding import FILE, PythonFinding, is_of_python
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
 from aliasproof.corpus.python_bugs import PythonBug
+from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.errors import InternalError, UserError
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.python_showing import show_python
+from aliasproof.trials.python_trial import Cause, PythonExamination
 from tests.wrong_python import WRONG
 
 FINDING = PythonFinding(PythonProgram(WRONG), "aot-eager", "values", "wrong value", "base")
@@ -192,6 +195,46 @@ def test_a_mistake_of_ours_is_told(monkeypatch):
     judged = judge_programs(3, range(2), "identity", past_known=False)
     assert judged.outcomes == {"mistakes": 2}
     assert judged.notes == ["program 0: the watch failed", "program 1: the watch failed"]
+
+
+def test_what_two_eager_runs_differ_in_is_a_mistake_of_ours(monkeypatch):
+    wrong = PythonExamination("identity", (Violation("values", "wrong value", "x"),))
+    monkeypatch.setattr(python_calls, "examine_python", lambda program, target: wrong)
+    judged = judge_programs(3, range(1), "identity", past_known=False)
+    assert (judged.outcomes, judged.failing) == ({"mistakes": 1}, [])
+    assert "a mistake of aliasproof" in judged.notes[0]
+    with pytest.raises(UserError, match="no backend"):
+        script(replace(FINDING, target="identity"))
+
+
+def test_a_mistake_of_ours_is_no_other_answer_to_what_a_line_is(monkeypatch):
+    def mistaken(*given: object) -> None:
+        raise InternalError("ours")
+
+    monkeypatch.setattr(straight_line_module, "lift_program", mistaken)
+    with pytest.raises(InternalError, match="ours"):
+        straight_line(PythonProgram(WRONG))
+    monkeypatch.undo()
+    monkeypatch.setattr(straight_line_module, "examine", lambda *given: Mistaken())
+    with pytest.raises(InternalError, match="ours"):
+        named(FINDING)
+
+
+class Mistaken:
+    """An examination that ended in a mistake of ours."""
+
+    mistake = InternalError("ours")
+
+
+def test_a_finding_without_a_name_is_kept(monkeypatch):
+    def mistaken(finding: PythonFinding) -> None:
+        raise InternalError("ours")
+
+    monkeypatch.setattr(python_calls, "named", mistaken)
+    monkeypatch.setattr(python_calls, "reduced", lambda *given: FINDING)
+    found = reduce_program(3, 5, Cause("aot-eager", "values", "wrong value"), past_known=False)
+    assert found.finding == replace(FINDING, seed=3, number=5)
+    assert found.mistake == "ours"
 
 
 def program_of(body: str, calls: str) -> PythonProgram:

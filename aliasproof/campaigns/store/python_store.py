@@ -16,8 +16,10 @@ from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.store import Store
 from aliasproof.campaigns.store.store_schema import require_texts
+from aliasproof.programs.errors import UserError
 from aliasproof.trials.python_trial import Cause
 
+_FAILURES = "SELECT task, number, target, oracle, kind, deaths FROM failures"
 _FINDINGS = "SELECT finding, script, issue, confirmation FROM findings "
 
 
@@ -107,15 +109,8 @@ class PythonStore:
 
     def failing(self, task: str) -> list[FailingPython]:
         """The programs of a call that fail, in order."""
-        rows = self.store.all(
-            "SELECT number, target, oracle, kind, deaths FROM failures WHERE task = ?"
-            " ORDER BY number",
-            task,
-        )
-        return [
-            FailingPython(task, number, Cause(*cause), tuple(self.store.json_values(deaths)))
-            for number, *cause, deaths in rows
-        ]
+        rows = self.store.all(f"{_FAILURES} WHERE task = ? ORDER BY number", task)
+        return [self.store.checked(_failing, *row) for row in rows]
 
     def all_judged(self) -> Iterator[JudgedPrograms]:
         """The results of all calls, without the programs that fail."""
@@ -135,9 +130,11 @@ class PythonStore:
 
     def all_reduced(self) -> Iterator[tuple[int, ReducedProgram]]:
         """The results of all reductions, each with the number of its program."""
-        rows = self.store.all("SELECT number, reduction FROM failures WHERE reduction NOT NULL")
-        for number, text in rows:
-            yield number, self.store.checked(_reduced, self.store.json_values(text))
+        for row in self.store.all(_FAILURES):
+            failing = self.store.checked(_failing, *row)
+            reduced = self.reduced(failing)
+            if reduced is not None:
+                yield failing.number, reduced
 
     def keep_reduced(self, failing: FailingPython, reduced: ReducedProgram) -> None:
         """Keep the result of a reduction."""
@@ -215,8 +212,15 @@ def _judged(data: Mapping[str, Any]) -> JudgedPrograms:
     return JudgedPrograms(counts, [], [str(note) for note in data["notes"]], bool(data["split"]))
 
 
+def _failing(
+    task: str, number: object, target: object, oracle: object, kind: object, deaths: str
+) -> FailingPython:
+    ended = tuple(map(str, json.loads(deaths)))
+    return FailingPython(task, int(str(number)), Cause(str(target), str(oracle), str(kind)), ended)
+
+
 def _reduced(data: Mapping[str, Any]) -> ReducedProgram:
-    finding = None if data["finding"] is None else PythonFinding.of_json(data["finding"])
+    finding = None if data["finding"] is None else _finding(data["finding"])
     return ReducedProgram(finding, *(str(data[name]) for name in ReducedProgram._fields[1:]))
 
 
@@ -225,5 +229,11 @@ def _stored_finding(
 ) -> StoredFinding:
     require_texts(script, issue)
     shown = None if confirmation is None else bool(confirmation["shown"])
-    finding = replace(PythonFinding.of_json(data["finding"]), confirmed=shown)
-    return StoredFinding(finding, script, issue)
+    return StoredFinding(replace(_finding(data["finding"]), confirmed=shown), script, issue)
+
+
+def _finding(data: object) -> PythonFinding:
+    try:
+        return PythonFinding.of_json(data)
+    except UserError as reason:  # which does not say where it was
+        raise ValueError(str(reason)) from reason
