@@ -11,8 +11,7 @@ from rich.console import Console
 from aliasproof.campaigns.run.python_hunt import PythonHunt
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.reports.campaign_outcome import print_waiting
-from aliasproof.reports.console import print_heading, print_lines, relative
-from aliasproof.reports.progress import LINE_EVERY
+from aliasproof.reports.console import LINE_EVERY, print_heading, print_lines, relative
 from aliasproof.reports.wording import clock, counted
 
 LONGEST_KIND = 100  # characters

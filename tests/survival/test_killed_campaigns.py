@@ -250,15 +250,21 @@ def test_the_outcome_is_that_of_an_undisturbed_campaign(
 HUNT = ("hunt", "--target", "aot-eager", "--seed", "2", "--programs", "40", "--run", "run")
 
 
+@pytest.fixture(scope="module")
+def undisturbed_hunt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return Campaigns(tmp_path_factory.mktemp("undisturbed") / "hunt", HUNT).finish()
+
+
 @pytest.mark.parametrize("disturb", [kill_drivers, kill_workers, fill_disk])
 def test_the_outcome_of_a_hunt_is_that_of_an_undisturbed_one(
-    disturb: Callable[[Campaigns, random.Random], None], tmp_path: Path
+    disturb: Callable[[Campaigns, random.Random], None],
+    undisturbed_hunt: dict[str, Any],
+    tmp_path: Path,
 ) -> None:
-    undisturbed = Campaigns(tmp_path / "undisturbed", HUNT).finish()
     hunts = Campaigns(tmp_path / "disturbed", HUNT)
     try:
         disturb(hunts, random.Random(int(os.environ.get("SEED", "0"))))
-        assert hunts.finish() == undisturbed
+        assert hunts.finish() == undisturbed_hunt
     finally:
         if (hunts.folder / "run").is_mount():
             subprocess.run(["umount", "-l", hunts.folder / "run"], check=True)
