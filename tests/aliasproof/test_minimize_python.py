@@ -11,6 +11,7 @@ import pytest
 from aliasproof import python_minimizing
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
+from aliasproof.processes.isolation import Limits
 from aliasproof.processes.outcome import Death, Raised, Returned
 from aliasproof.programs.errors import InternalError
 from aliasproof.programs.python_program import PythonProgram
@@ -71,7 +72,7 @@ def test_a_finding_that_does_not_show_is_told(call, tmp_path: Path):
 
 def test_what_ends_a_process_or_is_our_mistake_is_not_interesting(monkeypatch):
     fails = FailsAlike(Cause("aot-eager", "values", "wrong value"))
-    candidates = python_minimizing.Candidates(fails, python_minimizing.Limits(1.0, 2**30))
+    candidates = python_minimizing.Candidates(fails, Limits(1.0, 2**30))
     answers = [Death("hangs", ""), Raised(InternalError("ours")), Returned((True, fails))]
     monkeypatch.setattr(candidates.__class__, "call", lambda *given: answers.pop(0))
     assert [candidates(FINDING.program) for _ in range(3)] == [False, False, True]
