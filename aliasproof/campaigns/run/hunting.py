@@ -95,10 +95,8 @@ class _Hunting:
         interrupts: Interrupts,
         started: float,
     ) -> _Hunting:
-        hunt, tasks = (
-            PythonHunt(plan, run.files.folder, opening=run.notes),
-            PythonTasks.of(plan, run),
-        )
+        hunt = PythonHunt(plan, run.files.folder, opening=run.notes)
+        tasks = PythonTasks.of(plan, run)
         before, _ = run.store.elapsed()
         return cls(hunt, run, tasks, listener, interrupts, started, before, _ranges(plan))
 
