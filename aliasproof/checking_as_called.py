@@ -41,7 +41,7 @@ from aliasproof.trials.python_trial import (
     judge_runs,
     layers,
 )
-from aliasproof.user_code.user_call import RETURNED, GradientUse, UserCall
+from aliasproof.user_code.user_call import RETURNED, SECOND, GradientUse, UserCall
 from aliasproof.user_code.user_file import raised_text
 
 AS_CALLED = " as called"  # after the name of a target, in the name of a row
@@ -52,12 +52,16 @@ _NOT_ASKED = Report(Verdict.NOT_APPLICABLE)
 
 @dataclass(frozen=True, slots=True)
 class CalledInEager:
-    """A call that ran in eager with gradients. `eager` says if targets can be compared with it."""
+    """A call that ran in eager with gradients. `eager` says if targets can be compared with it.
+
+    `twice` is this call with a second one after it, if that can be judged.
+    """
 
     call: UserCall
     eager: EagerResult
     run: PythonRun
     trace: Trace
+    twice: CalledInEager | None = None
 
 
 def prepare_as_called(
@@ -97,6 +101,22 @@ def prepare_as_called(
     error = run.observation.error
     raised = None if error is None else raised_text(error, file)
     eager = eager_result(run.observation, trace, reason, raised)
+    called = CalledInEager(call, replace(eager, names=_names(run)), run, trace)
+    return called if reason or raised else replace(called, twice=_called_twice(called))
+
+
+def _called_twice(called: CalledInEager) -> CalledInEager | None:
+    """The same with a second call. None if that raises, is undefined, or depends on chance."""
+    call = replace(called.call, twice=True)
+    try:
+        run, trace = run_in_eager(call, _NO_LIMIT)
+        again = judge_runs(EVERYTHING, run, run_python(call, compiler(EAGER)), trace)
+    except Rejected:
+        return None
+    if run.observation.error is not None or again.violations:
+        return None
+    trace.inputs = tuple(_locations(run))
+    eager = eager_result(run.observation, trace, None, None)
     return CalledInEager(call, replace(eager, names=_names(run)), run, trace)
 
 
@@ -107,7 +127,7 @@ def _requires_grad(call: UserCall) -> bool:
 def _locations(run: PythonRun) -> Iterator[InputLocation]:
     """Where the tensors are that the caller has, without those that were returned."""
     for path, leaf in zip(run.paths, run.observation.outputs, strict=True):
-        if isinstance(leaf, torch.Tensor) and not path.startswith(RETURNED):
+        if isinstance(leaf, torch.Tensor) and not path.startswith((RETURNED, SECOND + RETURNED)):
             yield InputLocation.of(leaf)
 
 
@@ -119,7 +139,19 @@ def _names(run: PythonRun) -> dict[str, str]:
 
 
 def check_as_called(called: CalledInEager, target: Target) -> TargetResult:
-    """Compare what `torch.compile` with the backend of a target makes of the function."""
+    """Compare what `torch.compile` with the backend of a target makes of the function.
+
+    If one call holds, a second one is compared, with the same inputs and the state that the first
+    one left: guards, and what compiled code writes, show there.
+    """
+    result = _checked(called, target)
+    if result.violations or called.twice is None:
+        return result
+    second = _checked(called.twice, target)
+    return second if second.violations else result
+
+
+def _checked(called: CalledInEager, target: Target) -> TargetResult:
     name = f"{target.name}{AS_CALLED}"
     if called.eager.unjudged is not None:
         return TargetResult(name, None, all_not_applicable(called.eager.unjudged, ORACLES).reports)

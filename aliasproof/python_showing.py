@@ -84,7 +84,7 @@ def _print(
     finding: PythonFinding, confirmation: Confirmation, violations: tuple[Violation, ...]
 ) -> None:
     console = results()
-    print_lines(console, finding.signature, "bold")
+    print_lines(console, finding.identifier, "bold")
     print_lines(console, title(finding))
     how = "silent (no exception)" if finding.silent else "an exception"
     part = f" ({finding.part})" if finding.part else ""

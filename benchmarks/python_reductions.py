@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliasproof.campaigns.run.python_reduction import reduced
+from aliasproof.campaigns.run.python_calls import reduced
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.corpus.python_bugs import python_bugs

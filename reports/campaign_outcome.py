@@ -11,6 +11,7 @@ from aliasproof.campaigns.run.campaign import (
     known_in_order,
     suspicions_in_order,
 )
+from aliasproof.campaigns.run.python_hunt import PythonHunt
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.programs.printing import source
 from aliasproof.reports.console import (
@@ -46,12 +47,12 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
     _print_known(console, campaign)
     _print_latent(console, campaign)
     _print_suspicions(console, campaign)
-    _print_waiting(console, campaign)
+    print_waiting(console, campaign)
     console.print()
     print_lines(console, _summary(campaign))
 
 
-def _print_waiting(console: Console, campaign: Campaign) -> None:
+def print_waiting(console: Console, campaign: Campaign | PythonHunt) -> None:
     """Print how to go on, if the run ended before all that it found was reduced and confirmed."""
     waiting = [
         f"{count} {what}"
@@ -61,9 +62,11 @@ def _print_waiting(console: Console, campaign: Campaign) -> None:
         )
         if count
     ]
-    if waiting:
-        print_lines(console, f"Stored, and waiting: {' and '.join(waiting)}. To go on:", "yellow")
-        print_exactly(console, f"    aliasproof fuzz --run {relative(campaign.folder)}", "bold")
+    if waiting or campaign.interrupted:
+        stored = f"Stored, and waiting: {' and '.join(waiting)}. " if waiting else ""
+        print_lines(console, f"{stored}To go on:", "yellow")
+        go_on = f"    aliasproof {campaign.plan.command} --run {relative(campaign.folder)}"
+        print_exactly(console, go_on, "bold")
 
 
 def _print_known(console: Console, campaign: Campaign) -> None:

@@ -16,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 FILE_WIDTH = 100  # columns of a table or a heading in a file
+# Seconds between two pictures of progress in a terminal, and between two lines of it elsewhere.
+REDRAWN_EVERY, LINE_EVERY = 0.2, 10.0
 
 
 def results() -> Console:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 
 from aliasproof.campaigns.run.python_hunt import PythonHunt
-from aliasproof.campaigns.store.hunt_folder import PythonRunFolder
 from aliasproof.campaigns.store.python_finding import PythonFinding
-from aliasproof.reports.console import print_heading, print_lines, relative
-from aliasproof.reports.progress import LINE_EVERY
+from aliasproof.reports.campaign_outcome import print_waiting
+from aliasproof.reports.console import LINE_EVERY, print_heading, print_lines, relative
 from aliasproof.reports.wording import clock, counted
 
 LONGEST_KIND = 100  # characters
@@ -25,29 +23,29 @@ class HuntProgress:
     """Prints a status line every `LINE_EVERY` seconds, and a line for each new finding."""
 
     console: Console
-    folder: Path
     last: float | None = None
+    told: int = 0
 
     def __call__(self, hunt: PythonHunt) -> None:
-        """Say how far the hunt is, if it is time to."""
+        """Say what is new, and how far the hunt is, if it is time to."""
         now = time.monotonic()
         if self.last is None:
             self.last = now
-            workers = counted(hunt.workers, "worker")
+            workers = counted(hunt.plan.workers, "worker")
             print_lines(
                 self.console,
-                f"Hunting {hunt.target} with {workers}, seed {hunt.seed}, into"
-                f" {relative(self.folder)}. Ctrl-C ends the run; findings are kept.",
+                f"Hunting {hunt.target} with {workers}, seed {hunt.plan.seed}, into"
+                f" {relative(hunt.folder)}. Ctrl-C ends the run; it can go on later.",
             )
+            for note in hunt.opening:
+                print_lines(self.console, note)
+        for finding in hunt.news[self.told :]:
+            word = "found" if finding.confirmed else "not confirmed"
+            print_lines(self.console, f"[{clock(hunt.elapsed)}] {word} {_line(finding)}")
+        self.told = len(hunt.news)
         if now - self.last >= LINE_EVERY:
             self.last = now
             print_lines(self.console, f"[{clock(hunt.elapsed)}] {_status(hunt)}")
-
-    def tell(self, finding: PythonFinding) -> None:
-        """Say what was reduced and confirmed."""
-        print_lines(
-            self.console, f"{'found' if finding.confirmed else 'not confirmed'} {_line(finding)}"
-        )
 
 
 def _status(hunt: PythonHunt) -> str:
@@ -64,12 +62,12 @@ def _status(hunt: PythonHunt) -> str:
 def _line(finding: PythonFinding) -> str:
     lines = f"{finding.drawn_lines} -> {finding.program.lines} lines"
     known = f" (known: {finding.known})" if finding.known else ""
-    return f"{finding.signature}{known}: {finding.kind[:LONGEST_KIND]} at {finding.place}, {lines}"
+    return f"{finding.identifier}{known}: {finding.kind[:LONGEST_KIND]} at {finding.place}, {lines}"
 
 
-def print_hunt(console: Console, hunt: PythonHunt, folder: PythonRunFolder) -> None:
+def print_hunt(console: Console, hunt: PythonHunt) -> None:
     """Print the findings, those that are not known and silent ones first, and all counts."""
-    listed = sorted(hunt.findings.values(), key=lambda it: (it.known, not it.silent, it.signature))
+    listed = hunt.in_order()
     new = [finding for finding in listed if not finding.known]
     known = [finding for finding in listed if finding.known]
     _print_group(console, "findings", new)
@@ -77,7 +75,7 @@ def print_hunt(console: Console, hunt: PythonHunt, folder: PythonRunFolder) -> N
     _print_group(console, "not confirmed in a fresh process", hunt.unconfirmed.values())
     counts = ", ".join(f"{count} {name}" for name, count in hunt.outcomes.most_common())
     silent = sum(finding.silent for finding in new)
-    interrupted = "Interrupted. " if hunt.interrupted else ""
+    interrupted = "Interrupted. What was found so far is kept. " if hunt.interrupted else ""
     programs = counted(hunt.outcomes.total(), "program")
     print_lines(console, f"{interrupted}{programs}{f': {counts}' if counts else ''}.")
     print_lines(
@@ -88,8 +86,9 @@ def print_hunt(console: Console, hunt: PythonHunt, folder: PythonRunFolder) -> N
     for note in hunt.notes:
         print_lines(console, note[:LONGEST_NOTE])
     if listed:
-        first = relative(folder.path(listed[0]))
+        first = relative(hunt.path(listed[0]))
         print_lines(console, f"Each is a folder. To look at one: aliasproof show {first}")
+    print_waiting(console, hunt)
 
 
 def _print_group(console: Console, title: str, findings: Iterable[PythonFinding]) -> None:

@@ -18,11 +18,9 @@ from rich.text import Text
 
 from aliasproof.campaigns.run.campaign import Campaign, Listener
 from aliasproof.campaigns.store.finding import Finding
-from aliasproof.reports.console import new_table, print_lines
+from aliasproof.reports.console import LINE_EVERY, REDRAWN_EVERY, new_table, print_lines
 from aliasproof.reports.wording import clock, counted, shortened
 
-REDRAWN_EVERY = 0.2  # seconds
-LINE_EVERY = 10.0  # seconds
 LATEST = 5  # findings listed in the live display
 
 

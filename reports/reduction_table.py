@@ -1,13 +1,24 @@
-"""What each step of a reduction cost and gave."""
+"""How far a reduction is, and what each of its steps cost and gave."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
-from aliasproof.reports.console import new_table, print_table
+from aliasproof.reports.console import (
+    LINE_EVERY,
+    REDRAWN_EVERY,
+    new_table,
+    print_lines,
+    print_table,
+)
+from aliasproof.reports.wording import clock
 
 
 class StepCost(Protocol):
@@ -28,3 +39,27 @@ def print_steps(console: Console, steps: Mapping[str, StepCost]) -> None:
         row = (str(spent.candidates), str(spent.accepted), f"{spent.seconds:.1f}")
         table.add_row(name.replace("_", " "), *row)
     print_table(console, table)
+
+
+@contextlib.contextmanager
+def print_progress(console: Console) -> Iterator[Callable[[str], None]]:
+    """Shows how far the reduction is: a line that changes, or one every ten seconds."""
+    started, drawn = time.monotonic(), -REDRAWN_EVERY
+    every = REDRAWN_EVERY if console.is_terminal else LINE_EVERY
+    with contextlib.ExitStack() as stack:
+        live = Live(console=console, auto_refresh=False, transient=True)
+        if console.is_terminal:
+            stack.enter_context(live)
+
+        def show(status: str) -> None:
+            nonlocal drawn
+            now = time.monotonic() - started
+            if now - drawn < every:
+                return
+            drawn = now
+            if console.is_terminal:
+                live.update(Text(f"{clock(now)}  {status}"), refresh=True)
+            else:
+                print_lines(console, f"{clock(now)}  {status}")
+
+        yield show

@@ -21,7 +21,9 @@ def picture(view: RunView) -> Group:
     """All that there is to see."""
     now = f"running ({view.holder.name})" if view.running else "ended"
     if view.holder.killed:
-        now = f"killed ({view.holder.name}); to go on: aliasproof fuzz --run {view.folder}"
+        now = (
+            f"killed ({view.holder.name}); to go on: aliasproof {view.command} --run {view.folder}"
+        )
     parts: list[RenderableType] = [
         Text(f"{view.folder}: {now}", "bold"),
         Text(_progress(view)),

@@ -17,6 +17,7 @@ from aliasproof.commands.minimize import (
     MinimizedFile,
     MinimizedTarget,
     complete,
+    located,
     value_of,
 )
 from aliasproof.commands.replay import Interpreters
@@ -73,8 +74,9 @@ def bisect(
         if target is None:
             raise UserError("give --target: the compiler to search in")
     start_server([SESSION])  # it imports torch while this process does
-    if not _is_of_hunt(given.path):
-        request = complete(str(given.path), request, by_target=True)
+    request = located(str(given.path), request)
+    if not _is_of_hunt(request.path):
+        request = complete(request, by_target=True)
     try:
         bisection = _bisect(request, limit)
     except Rejected as reason:

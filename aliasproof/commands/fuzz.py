@@ -144,8 +144,8 @@ def fuzz(
     """
     started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
     given: dict[str, Any] = {"seed": seed, "programs": programs, "group": group, "device": device}
-    given |= {"limit": limit, "memory": memory, "workers": _worker_count(workers, cluster)}
-    given |= {"past_known": past_known or profile == "ci" or None, "share": _share(shard)}
+    given |= {"limit": limit, "memory": memory, "workers": worker_count(workers, cluster)}
+    given |= {"past_known": past_known or profile == "ci" or None, "share": share_of(shard)}
     given |= {"seconds": _duration(seconds, programs, until, profile)}
     given |= {"finish": (seconds, programs, until) == (None, None, None)}
     with quitting_at_ctrl_c():
@@ -157,7 +157,8 @@ def fuzz(
     return INTERRUPTED if campaign.interrupted else int(fails)
 
 
-def _worker_count(workers: int | None, cluster: str | None) -> int | None:
+def worker_count(workers: int | None, cluster: str | None) -> int | None:
+    """The worker processes that are asked for. Raises `UserError` if that is too many."""
     cores = os.cpu_count() or 1
     # On a cluster, the CPUs of each node are the bound.
     if workers is not None and workers > LARGEST * cores and cluster is None:
@@ -168,8 +169,8 @@ def _worker_count(workers: int | None, cluster: str | None) -> int | None:
     return workers
 
 
-def _share(given: str | None) -> tuple[int, int] | None:
-    """The share that 'I/N' names."""
+def share_of(given: str | None) -> tuple[int, int] | None:
+    """The share that 'I/N' names. Raises `UserError` if it names none."""
     if given is None:
         return None
     match = re.fullmatch(r"(\d+)/(\d+)", given)
@@ -210,8 +211,8 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
 
     The rest is as in the stored plan of a run that goes on. Raises `UserError` for unknown targets.
     """
-    from aliasproof.campaigns.run.fuzz import stored_plan
-    from aliasproof.campaigns.store.plan import Plan
+    from aliasproof.campaigns.store.opened_run import stored_plan
+    from aliasproof.campaigns.store.plan import FUZZ, Plan
     from aliasproof.programs.devices import require_device
     from aliasproof.targets.registry import target as target_named
     from aliasproof.targets.user_names import grant
@@ -224,7 +225,7 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
     if given["device"] is not None:
         require_device(given["device"])
     # Without --workers, `Plan` has its own default, also on another machine.
-    base = replace(base, targets=tuple(names), workers=Plan(()).workers)
+    base = replace(base, targets=tuple(names), workers=Plan(()).workers, command=FUZZ)
     plan = replace(base, **{name: value for name, value in given.items() if value is not None})
     # Who goes on without a time limit wants all that was found.
     plan = replace(plan, finish=plan.finish and stored is not None)

@@ -3,58 +3,69 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aliasproof.commands.fuzz import FailOnFindings, new_folder
+from aliasproof.commands.fuzz import (
+    FailOnFindings,
+    Jobs,
+    PastKnown,
+    RunFolder,
+    Seed,
+    Share,
+    new_folder,
+    share_of,
+    worker_count,
+)
 from aliasproof.options import Json, above_zero, whole_number
 from aliasproof.programs.errors import UserError
 from aliasproof.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
 
 if TYPE_CHECKING:  # it imports torch
     from aliasproof.campaigns.run.python_hunt import PythonHunt
+    from aliasproof.campaigns.store.plan import Plan
 
 EXPECTED = "PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION"
+DEFAULT, DEFAULT_SECONDS = "aot-eager", 600.0
 LAYERS = ("identity", "dynamo", "aot-eager", "inductor", "reference")
 
 
-def _known(name: str) -> str:
-    if name not in LAYERS and ":" not in name:
+def _known(name: str | None) -> str | None:
+    if name is not None and name not in LAYERS and ":" not in name:
         raise UserError(f"--target {name}: give one of {', '.join(LAYERS)}, or {EXPECTED}")
     return name
 
 
 LayerOrCode = Annotated[
-    str,
+    str | None,
     typer.Option(
         callback=_known,
         metavar="|".join(LAYERS),
-        help=f"The layer of torch.compile; or your own pass or backend as {EXPECTED}.",
+        help=f"The layer of torch.compile; or your own pass or backend as {EXPECTED}. Default:"
+        f" {DEFAULT}.",
     ),
 ]
-RunFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--run",
-        "--out",
-        metavar="DIR",
-        help="Folder for the findings. Default: runs/<date>-<time>.",
-    ),
+Programs = Annotated[int | None, whole_number("Draw this many programs at most.", 1)]
+Seconds = Annotated[
+    float | None,
+    above_zero("SECONDS", "End after this time. Default, without --programs: 600."),
 ]
 
 
 def hunt(
-    target: LayerOrCode = "aot-eager",
-    programs: Annotated[int, whole_number("Draw so many programs.", 1)] = 1000,
-    seconds: Annotated[float, above_zero("SECONDS", "End the search after that time.")] = 600.0,
-    seed: Annotated[int, typer.Option(metavar="NUMBER", help="Of the programs.")] = 0,
-    workers: Annotated[int, whole_number("So many processes.", 1)] = 2,
-    past_known: Annotated[
-        bool, typer.Option("--past-known", help="Mend known bugs of torch, to find others.")
-    ] = False,
+    target: LayerOrCode = None,
+    programs: Programs = None,
+    seconds: Seconds = None,
+    seed: Seed = None,
+    workers: Jobs = None,
+    past_known: PastKnown = False,
     run: RunFolder = None,
+    shard: Share = None,
     json: Json = False,
     fail_on_findings: FailOnFindings = False,
 ) -> int:
@@ -63,43 +74,59 @@ def hunt(
     Each program is called as a user calls it, several times; all that the caller can reach
     afterwards must be as in eager. What differs is reduced, and its script runs in a fresh process.
     A finding is a folder with finding.json, issue.md and reproducer.py, which needs torch alone.
+    All is stored at once: a run that was ended or killed goes on where it was, with --run DIR.
 
-    Exit status: 0; 1 for a finding, with --fail-on-findings; 2 bad input; 3 internal error; 130
-    interrupted.
+    Exit status: 0; 1 for a finding, with --fail-on-findings; 2 bad input, or a full disk; 3
+    internal error; 130 interrupted.
     """
+    started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
+    given = {"seed": seed, "programs": programs, "seconds": seconds, "share": share_of(shard)}
+    given |= {"workers": worker_count(workers, None), "past_known": past_known or None}
+    given |= {"finish": (seconds, programs) == (None, None)}
     with quitting_at_ctrl_c():
         if "torch" not in sys.modules:
             print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
-        from aliasproof.campaigns.run.python_hunt import PythonHunt
-        from aliasproof.targets.registry import backend_source
-        from aliasproof.targets.user_names import grant
-
-        grant([target])
-        backend_source(target)  # it says what is wrong with a user's code
-        campaign = PythonHunt(seed, target, programs, seconds, workers, past_known)
-        _run(campaign, run, as_json=json)
+        campaign = _run(_plan(run, target, given), run, started, as_json=json)
     if campaign.interrupted:
         return INTERRUPTED
     return int(bool(campaign.findings) and fail_on_findings)
 
 
-def _run(campaign: PythonHunt, run: Path | None, *, as_json: bool) -> None:
-    """Run the campaign, store its findings, and print the outcome."""
-    from aliasproof.campaigns.publish.python_issue import python_issue
-    from aliasproof.campaigns.publish.python_reproducer import SCRIPT, script
-    from aliasproof.campaigns.store.hunt_folder import ISSUE, PythonRunFolder
+def _plan(run: Path | None, target: str | None, given: Mapping[str, Any]) -> Plan:
+    """The plan with what is given by options; the rest is as in the run that goes on."""
+    from aliasproof.campaigns.store.opened_run import stored_plan
+    from aliasproof.campaigns.store.plan import HUNT, Plan
+    from aliasproof.targets.registry import backend_source
+    from aliasproof.targets.user_names import grant
+    from aliasproof.trials.python_trial import EAGER
+
+    stored = None if run is None else stored_plan(run)
+    plan = replace(stored or Plan((DEFAULT,)), command=HUNT, workers=Plan(()).workers)
+    if target is not None:
+        # Only what the command line names: a file names no code to import.
+        grant([target])
+        plan = replace(plan, targets=(target,))
+    if plan.targets != (EAGER,):
+        backend_source(plan.targets[0])  # it says what is wrong with a user's code
+    plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
+    # Who goes on without a limit wants all that was found.
+    plan = replace(plan, finish=plan.finish and stored is not None)
+    limited = plan.seconds is not None or plan.programs is not None
+    return plan if limited else replace(plan, seconds=DEFAULT_SECONDS)
+
+
+def _run(plan: Plan, run: Path | None, started: float, *, as_json: bool) -> PythonHunt:
+    """Run the hunt, and print the outcome."""
+    from aliasproof.campaigns.run import hunting
     from aliasproof.processes.interrupts import Interrupts
     from aliasproof.reports.console import notes, results, write_json
     from aliasproof.reports.hunt_report import HuntProgress, print_hunt
 
-    folder = PythonRunFolder.create(run if run is not None else new_folder(Path("runs")))
-    progress = HuntProgress(notes(), folder.folder)
-    for finding, confirmation in campaign.run(progress, Interrupts(at_third=quit_now)):
-        issue = python_issue(finding, confirmation.output)
-        folder.write(finding, {SCRIPT: script(finding), ISSUE: issue})
-        progress.tell(finding)
-    folder.write_outcome(campaign.to_json())
+    folder = run if run is not None else new_folder(Path("runs"))
+    interrupts = Interrupts(at_third=quit_now)
+    campaign = hunting.hunt(plan, folder, HuntProgress(notes()), interrupts, started)
     if as_json:
-        write_json(campaign.to_json() | {"folder": str(folder.folder)})
+        write_json(campaign.to_json() | {"folder": str(folder)})
     else:
-        print_hunt(results(), campaign, folder)
+        print_hunt(results(), campaign)
+    return campaign

@@ -43,18 +43,16 @@ def merge(
     What is in several runs counts once, so a run can be joined again.
     """
     from aliasproof.campaigns.run import merging
-    from aliasproof.campaigns.store.run_folder import read_findings
     from aliasproof.reports import night_summary
-    from aliasproof.reports.campaign_outcome import print_outcome
     from aliasproof.trials.worker import quiet_torch
 
     quiet_torch()
-    before = {finding.identifier for finding in read_findings(folder)}
+    before = {path.name for path in folder.glob("findings/*/")}
     campaign = merging.merge(folder, runs)
     new = {
         name
         for name, finding in campaign.findings.items()
-        if name not in before and finding.known is None
+        if name not in before and not finding.known
     }
     if page is not None:
         _write(page, night_summary.page(campaign))
@@ -63,7 +61,7 @@ def merge(
     if json:
         write_json(campaign.to_json() | {"new": sorted(new)})
     else:
-        print_outcome(results(), campaign)
+        night_summary.print_campaign(results(), campaign)
     return int(bool(new) and fail_on_new)
 
 

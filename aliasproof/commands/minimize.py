@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.live import Live
-from rich.text import Text
 
 from aliasproof.commands.check import MEMORY_SHARE
 from aliasproof.minimize_request import MinimizeRequest, Subject
@@ -45,8 +42,8 @@ from aliasproof.reports.console import (
     results,
     write_json,
 )
-from aliasproof.reports.reduction_table import print_steps
-from aliasproof.reports.wording import clock, counted
+from aliasproof.reports.reduction_table import print_progress, print_steps
+from aliasproof.reports.wording import counted
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
@@ -55,8 +52,6 @@ if TYPE_CHECKING:  # they import torch
     from aliasproof.reduction.reducer import Reducer
 
 NOT_JUDGED, INTERRUPTED = 4, 130
-REDRAWN_EVERY = 0.2  # seconds
-LINE_EVERY = 10.0  # seconds, where nothing can be redrawn
 # By name: the functions run in the other process.
 SESSION = "aliasproof.minimize_session"
 
@@ -172,9 +167,21 @@ def minimize(
 
 def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
     """Reduce what is in a file, and print the result. Returns the exit status."""
+    from aliasproof.campaigns.store.python_finding import is_of_python
     from aliasproof.programs.devices import require_device
+    from aliasproof.python_minimizing import print_minimized
 
-    request = complete(given, request, by_target=options.interesting is None)
+    request = located(given, request)
+    if is_of_python(request.path):
+        options.validate(replace(request, target=request.target or ""))
+        if options.interesting is not None or request.oracle or request.device:
+            raise UserError("a finding of 'hunt' keeps its cause: give no other options for that")
+        with print_progress(notes()) as show:
+            arguments = options.limits, options.output, show
+            return print_minimized(
+                request.path, request.granted, *arguments, as_json=options.as_json
+            )
+    request = complete(request, by_target=options.interesting is None)
     options.validate(request)
     if request.device is not None:  # before a process is started for it
         require_device(request.device)
@@ -188,16 +195,23 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     return _finish(minimized, request, options, kept, named)
 
 
-def complete(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
-    """The request with the path of the file. What a campaign stored brings what must stay."""
-    from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
-    from aliasproof.programs.stored_graph import about_graph, is_stored_graph
+def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
+    """The request with the path of the file."""
+    from aliasproof.campaigns.store.stored import locate
 
     path = Path(given)
     if not path.exists() and path.suffix not in (".py", ".json"):
         path = locate(given)
     granted = () if request.target is None else (request.target,)
-    request = replace(request, path=path, granted=granted)
+    return replace(request, path=path, granted=granted)
+
+
+def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
+    """The request with what a campaign or a check of a model stored as what must stay."""
+    from aliasproof.campaigns.store.stored import StoredSuspicion, read_stored
+    from aliasproof.programs.stored_graph import about_graph, is_stored_graph
+
+    path = request.path
     if by_target and request.target is None and is_stored_graph(path):
         return replace(request, target=about_graph(path).get("reduced through"))
     stored = (path / "finding.json").is_file() or path.parent.name == "suspicions"
@@ -276,7 +290,7 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
             f"{options.interesting} does not find {request.path} interesting: its exit status is"
             " not 0 for the program as it was given"
         )
-    with _progress() as listener:
+    with _listener() as listener:
         return minimizing.minimize(subject.program, check, options.count, listener)
 
 
@@ -294,7 +308,7 @@ def _by_target(
     symptom = kept.symptom
     print_lines(notes(), f"keeps {symptom.oracle}: {symptom.kind}, target {symptom.target}")
     check = TargetCheck(request, subject, kept, options.limits)
-    with check.at_work(options.count), _progress() as listener:
+    with check.at_work(options.count), _listener() as listener:
         best = len(kept.grades)
         minimized = minimizing.minimize(subject.program, check, options.count, listener, best)
     if check.mistakes:
@@ -310,30 +324,13 @@ def _by_target(
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[Reducer], None]]:
-    """A listener that shows the reduction: a line that changes, or one every ten seconds."""
-    console, started, drawn = notes(), time.monotonic(), -REDRAWN_EVERY
-    every = REDRAWN_EVERY if console.is_terminal else LINE_EVERY
-    with contextlib.ExitStack() as stack:
-        live = Live(console=console, auto_refresh=False, transient=True)
-        if console.is_terminal:
-            stack.enter_context(live)
-
-        def show(reducer: Reducer) -> None:
-            nonlocal drawn
-            now = time.monotonic() - started
-            if now - drawn < every:
-                return
-            drawn = now
-            size = counted(len(reducer.current), "instruction")
-            tried = counted(reducer.tried, "candidate")
-            line = f"{clock(now)}  {size}, {tried} tried, {reducer.accepted} accepted"
-            if console.is_terminal:
-                live.update(Text(line), refresh=True)
-            else:
-                print_lines(console, line)
-
-        yield show
+def _listener() -> Iterator[Callable[[Reducer], None]]:
+    """Shows the progress of a reducer."""
+    with print_progress(notes()) as show:
+        yield lambda it: show(
+            f"{counted(len(it.current), 'instruction')}, {counted(it.tried, 'candidate')} tried,"
+            f" {it.accepted} accepted"
+        )
 
 
 # --- its result -----------------------------------------------------------------------------------

@@ -126,15 +126,19 @@ def _parts(name: str) -> tuple[str, list[str]]:
 
 
 def backend_source(name: str) -> BackendSource:
-    """The backend of `torch.compile` that a target is, as source; null if it is none.
+    """The backend of `torch.compile` that a target is, as source.
 
-    Raises `UserError` for a user's code that is not granted, or is neither a pass nor a backend.
+    Raises `UserError` for a target that is none, or a user's code that is not granted, or is
+    neither a pass nor a backend.
     """
     code = user_code(name)
     if code is not None:
         user_names.require_grant(code)
         return user_builds.source_of_backend(code)
-    return BackendSource("", json.dumps(target(name).backend))
+    backend = target(name).backend
+    if backend is None:
+        raise UserError(f"target '{name}' is no backend of torch.compile, so no script can show it")
+    return BackendSource("", json.dumps(backend))
 
 
 def user_code(name: str) -> CodeName | None:

@@ -12,14 +12,15 @@ import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
-from aliasproof.programs.object_graph import PLAIN, leaves
+from aliasproof.programs.object_graph import PLAIN, leaves, objects
 from aliasproof.targets.target import Function
-from aliasproof.user_code.call_arguments import CallArguments
+from aliasproof.user_code.call_arguments import CallArguments, not_comparable
 from aliasproof.user_code.surrounding_variables import COPIED, MOST_LEAVES, Variable, variables_of
 
 _CACHE = functools._lru_cache_wrapper
@@ -46,6 +47,39 @@ class Surroundings:
     def call(self) -> object:
         """Call the function with its arguments."""
         return self.function(*self.arguments.args, **self.arguments.kwargs)
+
+    def for_second_call(
+        self, replacements: Mapping[int, torch.Tensor], memo: Mapping[int, Any]
+    ) -> Surroundings:
+        """The same call once more: with new inputs, and the state that a first call left.
+
+        New are the tensors in the arguments and the containers of these, with `replacements` by
+        identity. What variables, the function or objects among the arguments reach, and tensors
+        that share memory with that, are state: those of the first call, which `memo` has.
+        """
+        state = self._state()
+        storages = {it.untyped_storage()._cdata for it in state.values() if _has_storage(it)}
+
+        def anew(value: object) -> object:
+            if isinstance(value, PLAIN):
+                return value
+            kept = memo.get(id(value), value)
+            shares = _has_storage(value) and value.untyped_storage()._cdata in storages
+            return kept if id(value) in state or shares else replacements.get(id(value), kept)
+
+        args, kwargs = pytree.tree_map(
+            anew,
+            (self.arguments.args, dict(self.arguments.kwargs)),
+            is_leaf=lambda value: id(value) in state,
+        )
+        return replace(self, arguments=replace(self.arguments, args=args, kwargs=kwargs))
+
+    def _state(self) -> dict[int, object]:
+        """What a call leaves to the next one, by identity: all but plain inputs."""
+        inputs = pytree.tree_leaves((self.arguments.args, dict(self.arguments.kwargs)))
+        kept = [it for it in inputs if not isinstance(it, (torch.Tensor, *PLAIN))]
+        reached = [self.function, *(variable.value for variable in self.variables), *kept]
+        return {id(it): it for value in reached for it in objects(value, MOST_LEAVES)}
 
     def compared_leaves(self) -> dict[str, object]:
         """The leaves, by path, that a run must leave as eager does."""
@@ -83,15 +117,17 @@ class Surroundings:
         return tensors
 
     @contextlib.contextmanager
-    def copy_with(self, replacements: Mapping[int, torch.Tensor]) -> Iterator[Surroundings]:
+    def copy_with(
+        self, replacements: Mapping[int, torch.Tensor], memo: dict[int, Any] | None = None
+    ) -> Iterator[Surroundings]:
         """A copy, with other tensors by the identity of those that they replace.
 
-        The variables have their copies within this context alone.
+        The variables have their copies within this context alone. `memo` gets each copy by the
+        identity of what it is of.
         """
+        memo = {} if memo is None else memo
         # Other leaves stay what they are: a lock or an operator has no meaningful copy.
-        memo: dict[int, Any] = {
-            id(leaf): leaf for _, leaf in self.leaves() if not isinstance(leaf, COPIED)
-        }
+        memo |= {id(leaf): leaf for _, leaf in self.leaves() if not isinstance(leaf, COPIED)}
         memo |= replacements
         arguments = CallArguments(
             tuple(_copy(value, memo) for value in self.arguments.args),
@@ -145,6 +181,10 @@ def _share_code(module: torch.nn.Module, copied: torch.nn.Module) -> None:
     for original, made in zip(module.modules(), copied.modules(), strict=True):
         if isinstance(original, fx.GraphModule):
             made.__class__ = type(original)
+
+
+def _has_storage(value: object) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor) and not_comparable(value) is None
 
 
 def _paths(value: object) -> list[str]:

@@ -22,7 +22,7 @@ from aliasproof.trials.rounding_control import widened
 from aliasproof.user_code.call_arguments import CallArguments, not_comparable
 from aliasproof.user_code.surroundings import Surroundings
 
-RETURNED = "output"
+RETURNED, SECOND = "output", "second "  # names of what a call returns, and of a second call
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,16 @@ class UserCall:
     """A function of a user with its arguments, and the variables that they use.
 
     See `Runnable`; if it is `differentiated`, a backward pass follows. The inputs are moved to
-    `device`, if one is given. A `wide` call has float64 in place of dtypes with fewer digits; `run`
-    raises `Rejected` if that cannot be.
+    `device`, if one is given. If it is made `twice`, a second call follows, with the same inputs
+    anew, and with the state that the first one left. A `wide` call has float64 in place of dtypes
+    with fewer digits; `run` raises `Rejected` if that cannot be.
     """
 
     surroundings: Surroundings
     device: str | None = None
     differentiated: bool = False
     wide: bool = False
+    twice: bool = False
 
     @classmethod
     def of(cls, function: Function, given: object, device: str | None = None) -> UserCall:
@@ -46,24 +48,40 @@ class UserCall:
 
     def run(self, transform: Callable[[Any], Any], then: Callable[[Left], None]) -> Left:
         """Call what `transform` makes of the function; all that the caller can reach afterwards."""
-        tensors = self.surroundings.tensors()
-        comparable = [it for _, it in tensors.values() if not_comparable(it) is None]
-        copies = Copies.of(comparable, self.device, wide=self.wide)
-        with self.surroundings.copy_with(copies.made) as copied:
+        given, memo = self.surroundings, dict[int, Any]()
+        copies = self._copies()
+        with given.copy_with(copies.made, memo) as copied:
             function = transform(copied.function)
             returned = replace(copied, function=function).call()
 
-            def left() -> Left:
-                # The gradient of a source is that of what was computed from it.
-                sources = [
-                    (f"what {tensors[key][0] if key in tensors else 'a base'} is made of", source)
-                    for key, source in copies.sources.items()
-                ]
-                return dict(_named([(RETURNED, returned), *copied.compared_roots(), *sources]))
+            def left() -> list[tuple[str, object]]:
+                return [(RETURNED, returned), *copied.compared_roots(), *self._sources(copies)]
 
             if self.differentiated:
-                then(left())
-            return left()
+                then(dict(_named(left())))
+            if not self.twice:
+                return dict(_named(left()))
+            more = self._copies()
+            again = given.for_second_call(more.made, memo)
+            result = replace(again, function=function).call()
+            state = {id(value) for value in memo.values()}
+            inputs = [it for it in again.arguments.by_name() if id(it[1]) not in state]
+            own = [(RETURNED, result), *inputs, *self._sources(more)]
+            second = [(f"{SECOND}{name}", value) for name, value in own]
+            if self.differentiated:
+                then(dict(_named(second)))
+            return dict(_named([*left(), *second]))
+
+    def _copies(self) -> Copies:
+        tensors = self.surroundings.tensors().values()
+        comparable = [tensor for _, tensor in tensors if not_comparable(tensor) is None]
+        return Copies.of(comparable, self.device, wide=self.wide)
+
+    def _sources(self, copies: Copies) -> Iterator[tuple[str, object]]:
+        """The gradient of a source is that of what was computed from it."""
+        tensors = self.surroundings.tensors()
+        for key, source in copies.sources.items():
+            yield f"what {tensors[key][0] if key in tensors else 'a base'} is made of", source
 
 
 def _named(roots: Sequence[tuple[str, object]]) -> Iterator[tuple[str, object]]:

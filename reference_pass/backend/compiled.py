@@ -31,6 +31,7 @@ from aliasproof.reference_pass.backend.differentiation import (
     Trained,
     grad_at_end,
     refuse_flattened,
+    require_saved_unwritten,
     split,
 )
 from aliasproof.reference_pass.backend.dynamo_graphs import may_write, writes_plainly
@@ -255,6 +256,7 @@ class Compiled:
         if anywhere and self._depends_on_location(captured):
             return None
         if self.differentiate is not None:
+            require_saved_unwritten(self.graph_module, new_fakes())
             return self._trained(mode, captured, new_fakes, anywhere=anywhere)
         again = functools.partial(self._built_for, layouts, without_tensors(layouts, values), None)
         once = env is not None or self.by_value  # guards, and numbers of tensors, are read already
@@ -315,8 +317,7 @@ class Compiled:
         try:
             compiled = differentiated(parts.pure, new_fakes(), parts.overwritten)
         except SavesOverwrittenError:  # as eager does for `x.mul_(w)`, the graph keeps a copy of x
-            pure = parts.pure_on_copies()
-            compiled = differentiated(pure, new_fakes(), parts.overwritten)
+            compiled = differentiated(parts.pure_on_copies(), new_fakes(), parts.overwritten)
         return Trained(compiled, parts.epilogue, grad_at_end(self.graph_module))
 
     def _differentiated(
@@ -349,8 +350,7 @@ class Compiled:
                 if not self.floats:
                     raise
                 self.by_value = True
-        graph_module = with_floats(self.graph_module, self.floats, inputs)
-        return self._traced(graph_module, new_fakes())
+        return self._traced(with_floats(self.graph_module, self.floats, inputs), new_fakes())
 
     def _traced(self, graph_module: fx.GraphModule, fakes: Sequence[Any]) -> fx.GraphModule:
         if self.differentiate is None:

@@ -26,6 +26,7 @@ from torch._functorch._aot_autograd.descriptors import (
     PlainAOTInput,
 )
 from torch._ops import OpOverload
+from torch.autograd.graph import get_gradient_edge
 
 from aliasproof.reference_pass.backend.calls_on_copies import opaque_call
 from aliasproof.reference_pass.calls.emission import checkpoint_tags, with_graph
@@ -37,6 +38,7 @@ from aliasproof.reference_pass.calls.operator_forms import (
     on_copies,
 )
 from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.capture.autograd_notes import saves_for_trace_alone
 from aliasproof.reference_pass.eager.history import (
     COMPARISONS,
     HAS_GRADIENT,
@@ -138,6 +140,23 @@ def refuse_flattened(captured: fx.GraphModule, functional: fx.GraphModule) -> No
             destination = destination.args[0]
         if is_flattened and destination in given and given[destination].meta[HAS_GRADIENT]:
             raise LostHistory(f"memory around {destination} is written, which has a gradient")
+
+
+def require_saved_unwritten(graph_module: fx.GraphModule, fakes: Sequence[Any]) -> None:
+    """Raise `LostHistory` if autograd refuses a backward pass, since what it saved is written.
+
+    A graph without mutation has no versions of tensors, so it would give gradients there.
+    """
+    edges = [get_gradient_edge(fake) for fake in tensors_in(fakes) if fake.requires_grad]
+    try:
+        # The graph may switch gradients.
+        with saves_for_trace_alone(), torch.set_grad_enabled(torch.is_grad_enabled()):
+            left = tensors_in([graph_module(*fakes), fakes])
+        ends = list({id(one): one for one in left if one.requires_grad and one.grad_fn}.values())
+        torch.autograd.grad(ends, edges, list(map(torch.ones_like, ends)), allow_unused=True)
+    except Exception as error:  # the trace tells what else torch cannot do
+        if "modified by an inplace operation" in str(error):
+            raise LostHistory(str(error)) from error
 
 
 class _Splitting:

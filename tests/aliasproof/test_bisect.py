@@ -65,7 +65,8 @@ def test_a_pass_of_the_user_is_named_with_the_graph_around_it(call, tmp_path: Pa
 def test_a_finding_of_hunt_is_bisected_by_its_layers(call, tmp_path: Path) -> None:
     bug = next(it for it in python_bugs() if it.identifier == "maximum_is_new")
     finding = PythonFinding(bug.program, "dynamo", "values", "wrong value", "x")
-    done = call("bisect", finding.save(tmp_path), "--json")
+    (tmp_path / "finding.json").write_text(json.dumps(finding.to_json()))
+    done = call("bisect", tmp_path, "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert [layer["state"] for layer in found["layers"]] == ["wrong"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from aliasproof.assertions import assert_equivalent
 from aliasproof.faults import python_call_faults, python_state_faults
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.programs.errors import UserError
+from aliasproof.user_code.user_call import UserCall
 from tests.aliasproof.functions_as_called import PAIRINGS, Pairing, leaf, result
 from tests.aliasproof.training_functions import (
     RIGHT,
@@ -187,6 +189,72 @@ def test_a_wrong_compiler_is_flagged_by_what_it_does(
     monkeypatch.setattr(checking_as_called, "compiled_by", lambda *_: fault)
     first = result_as_called(check(function, inputs, ["dynamo"])).violations[0]
     assert f"{first.oracle}: {first.place}" == violation
+
+
+class Steps:
+    """State that each call reads and writes."""
+
+    number = 0
+    total = torch.zeros(2)
+
+
+def counts_steps(v: Tensor) -> Tensor:
+    Steps.number += 1
+    Steps.total.add_(v.detach())
+    return v * Steps.number + Steps.total
+
+
+def adds_to_both(v: Tensor, w: Tensor) -> Tensor:
+    v.add_(1)
+    return w * 2
+
+
+def shared() -> tuple[Tensor, Tensor]:
+    base = torch.zeros(3)
+    return base, base[1:]
+
+
+@pytest.mark.parametrize(
+    ("fault", "function", "inputs", "violation"),
+    [
+        (python_call_faults.first_result, counts_steps, (torch.ones(2),), "values: number"),
+        (python_call_faults.unshared_later, adds_to_both, shared(), "values: second output"),
+        (
+            python_call_faults.later_without_gradients,
+            product,
+            two(),
+            "structure: second a.grad",
+        ),
+    ],
+)
+def test_what_a_wrong_compiler_does_at_a_second_call_is_flagged(
+    monkeypatch: pytest.MonkeyPatch, fault: Any, function: Any, inputs: Any, violation: str
+) -> None:
+    right = check(function, inputs, ["dynamo"], grad=True)
+    assert right.exit_status() == 0, right.results
+    monkeypatch.setattr(checking_as_called, "compiled_by", lambda *_: fault)
+    first = result_as_called(check(function, inputs, ["dynamo"], grad=True)).violations[0]
+    assert f"{first.oracle}: {first.place}" == violation
+    assert Steps.number == 0
+
+
+def test_a_second_call_has_the_inputs_anew_and_the_state_of_the_first() -> None:
+    box = Box()
+
+    def notes(v: Tensor, others: list[Tensor], of: Box) -> tuple[bool, float]:
+        seen = of.last is None, float(v[0]) + float(others[0][0])
+        of.last = v
+        others.append(v.add_(1))
+        return seen
+
+    base = torch.zeros(3)
+    call = UserCall.of(notes, (base, [base[1:]], box))
+    left = replace(call, twice=True).run(lambda function: function, lambda left: None)
+    assert (left["output"], left["second output"]) == ((True, 0.0), (False, 0.0))
+    assert box.last is None
+    second: Any = left["second others"]
+    assert len(second) == 2
+    assert second[0].untyped_storage().data_ptr() == second[1].untyped_storage().data_ptr()
 
 
 # --- what is judged, and what is said -------------------------------------------------------------

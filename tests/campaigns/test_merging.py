@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from aliasproof.campaigns.publish.confirmation import Confirmation
+from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.statistics import Statistics
@@ -45,7 +46,7 @@ def run(folder: Path, finding: Finding, share: int, *, confirmed: bool) -> Path:
     store.keep_result(f"task {share}", ("aot", share), result, [FAILURE])
     [kept] = store.failures(f"task {share}")
     store.keep_finding(finding, "pass\n", "reduced")
-    store.keep_occurrence(finding.identifier, kept)
+    store.keep_occurrence(finding.identifier, kept.task, kept.number)
     if confirmed:
         store.keep_confirmation(finding.identifier, "reproduced", SHOWN)
     store.close()
@@ -62,6 +63,7 @@ def test_equal_signatures_are_one_finding_with_all_its_failures(
 ) -> None:
     for joined in [runs, runs]:  # again, it changes nothing
         campaign = merge(tmp_path / "joined", joined)
+        assert isinstance(campaign, Campaign)
         assert outcome(campaign).count("50 programs") == 1
         assert campaign.findings == {"aot-values-1": replace(finding, count=2)}
         assert campaign.statistics["aot"].programs == 50
@@ -91,9 +93,9 @@ def test_a_fixed_finding_that_a_run_finds_again_has_regressed(runs: list[Path]) 
     set_state(store, "aot-values-1", "fixed", "https://x", "")
     [task] = {task for (task,) in store.all("SELECT task FROM occurrences")}
     [kept] = store.failures(task)
-    store.keep_occurrence("aot-values-1", kept)
+    store.keep_occurrence("aot-values-1", kept.task, kept.number)
     assert triaged(store)[0].state == "fixed", "the same failure, as a run that goes on sees it"
-    store.keep_occurrence("aot-values-1", kept._replace(task="a new one"))
+    store.keep_occurrence("aot-values-1", "a new one", kept.number)
     assert triaged(store)[0].state == "regressed"
 
 
@@ -139,7 +141,9 @@ def test_a_damaged_run_is_named_and_nothing_of_it_is_joined(
         assert "--run" not in str(told.value)
         assert str(folder) not in str(told.value)
     assert not new.exists(), "nothing is written before all is read"
-    assert merge(tmp_path / "joined", runs[:1]).statistics["aot"].programs == 25
+    campaign = merge(tmp_path / "joined", runs[:1])
+    assert isinstance(campaign, Campaign)
+    assert campaign.statistics["aot"].programs == 25
 
 
 def test_a_damaged_page_is_of_the_run_that_has_it(tmp_path: Path, runs: list[Path]) -> None:

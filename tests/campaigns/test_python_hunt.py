@@ -4,44 +4,34 @@ from __future__ import annotations
 
 import json
 import sys
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from aliasproof.campaigns.failure import straight_line as straight_line_module
 from aliasproof.campaigns.failure.straight_line import straight_line
-from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.python_issue import python_issue
 from aliasproof.campaigns.publish.python_reproducer import confirm, script, title
 from aliasproof.campaigns.publish.replaying import FIXED, STILL, findings_of, replay
-from aliasproof.campaigns.run import python_hunt
-from aliasproof.campaigns.run.python_hunt import (
-    LIMITS,
-    AllowedByDocs,
-    PythonHunt,
-    Reducing,
-    judge_programs,
-    named,
-)
-from aliasproof.campaigns.store.hunt_folder import PythonRunFolder
+from aliasproof.campaigns.run import python_calls
+from aliasproof.campaigns.run.python_calls import judge_programs, named, reduce_program
 from aliasproof.campaigns.store.python_finding import FILE, PythonFinding, is_of_python
+from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
 from aliasproof.corpus.python_bugs import PythonBug
-from aliasproof.processes.outcome import Death
-from aliasproof.processes.pool import Pool, RemoteCall
+from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.errors import InternalError, UserError
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.python_showing import show_python
-from aliasproof.trials.python_trial import Cause
+from aliasproof.trials.python_trial import Cause, PythonExamination
 from tests.wrong_python import WRONG
 
 FINDING = PythonFinding(PythonProgram(WRONG), "aot-eager", "values", "wrong value", "base")
 
 
 def test_a_folder_gives_the_finding_again(tmp_path: Path):
-    folder = FINDING.save(tmp_path)
-    assert folder.name == FINDING.signature
-    assert PythonFinding.load(folder) == FINDING
+    write_finding(tmp_path, FINDING)
+    assert PythonFinding.load(tmp_path) == FINDING
 
 
 @pytest.mark.parametrize(
@@ -60,22 +50,22 @@ def test_a_folder_gives_the_finding_again(tmp_path: Path):
     ],
 )
 def test_a_file_that_is_no_finding_is_refused(tmp_path: Path, change: dict[str, object]):
-    folder = FINDING.save(tmp_path)
-    (folder / FILE).write_text(json.dumps({**FINDING.to_json(), **change}))
+    (tmp_path / FILE).write_text(json.dumps({**FINDING.to_json(), **change}))
     with pytest.raises(UserError):
-        PythonFinding.load(folder)
+        PythonFinding.load(tmp_path)
 
 
 @pytest.mark.parametrize("place", ["x", "out['a'][0].grad", "a.first, out[-1]", "layer.0.weight"])
 def test_a_place_is_a_path(tmp_path: Path, place: str):
     finding = replace(FINDING, place=place)
-    assert PythonFinding.load(finding.save(tmp_path)) == finding
+    write_finding(tmp_path, finding)
+    assert PythonFinding.load(tmp_path) == finding
 
 
 def test_names_and_numbers_do_not_change_a_signature():
     other = PythonProgram(WRONG.replace("base", "whole").replace("8", "6"))
-    assert replace(FINDING, program=other).signature == FINDING.signature
-    assert replace(FINDING, oracle="aliasing").signature != FINDING.signature
+    assert replace(FINDING, program=other).identifier == FINDING.identifier
+    assert replace(FINDING, oracle="aliasing").identifier != FINDING.identifier
 
 
 def known(target: str, oracle: str, kind: str, *needs: str) -> PythonBug:
@@ -162,45 +152,19 @@ def test_an_issue_has_the_sections_of_the_tracker_and_the_first_wrong_layer():
 
 
 def test_what_no_script_confirms_is_apart_and_has_no_issue(tmp_path: Path):
-    folder = PythonRunFolder.create(tmp_path / "run")
-    for confirmed in (True, False):
-        finding = replace(FINDING, confirmed=confirmed)
-        folder.write(finding, {"reproducer.py": "", "issue.md": ""})
-        assert folder.path(finding).parent.name == ("findings" if confirmed else "unconfirmed")
-        assert (folder.path(finding) / "issue.md").exists() == confirmed
-        assert is_of_python(folder.path(finding))
-
-
-def test_only_what_is_confirmed_is_a_finding(monkeypatch):
-    hunt = PythonHunt(1, "aot-eager", programs=1, seconds=1.0)
-    for shown in (True, False):
-        finding = replace(FINDING, place="x" if shown else "base", kind=f"wrong {shown}")
-        asked = Future[Confirmation]()
-        asked.set_result(Confirmation(shown, "", "exits 1"))
-        hunt._confirming[finding.signature] = (finding, asked)
-    assert [finding.confirmed for finding, _ in hunt._confirmed()] == [True, False]
-    assert (len(hunt.findings), len(hunt.unconfirmed), hunt.confirming) == (1, 1, 0)
-
-
-def test_what_ends_a_reduction_is_kept_as_it_was_drawn(monkeypatch):
-    asked: list[RemoteCall] = []
-    monkeypatch.setattr(Pool, "submit", lambda pool, call: asked.append(call))
-    hunt = PythonHunt(1, "aot-eager", programs=1, seconds=1.0)
-    pool, death = Pool(RemoteCall("", ""), LIMITS, 1), Death("hangs", "target")
-    key = Reducing(3, Cause("aot-eager", "values", "wrong value"))
-    hunt._note_death(pool, key, death)
-    (again,) = asked
-    assert again.key == key._replace(most=0)
-    hunt._note_death(pool, again.key, death)
-    assert len(asked) == 1
-    assert hunt.outcomes["dies"] == 1
+    files = RunFolder.create(tmp_path / "run")
+    for confirmed, kind in ((True, "findings"), (False, "unconfirmed")):
+        files.write_python(replace(FINDING, confirmed=confirmed), "", "an issue")
+        folder = tmp_path / "run" / kind / FINDING.identifier
+        assert (folder / "issue.md").exists() == confirmed
+        assert is_of_python(folder)
 
 
 @pytest.mark.thorough
 def test_a_finding_is_shown_and_replayed(tmp_path: Path, capsys):
-    program, folder = PythonProgram(WRONG), PythonRunFolder.create(tmp_path)
-    folder.write(replace(FINDING, program=program, confirmed=True), {})
-    own = tmp_path / "findings" / FINDING.signature
+    files = RunFolder.create(tmp_path)
+    files.write_python(replace(FINDING, confirmed=True), script(FINDING), None)
+    own = tmp_path / "findings" / FINDING.identifier
     show_python(own, as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert (shown["status"], shown["stored as"]) == ("still there", "finding")
@@ -228,25 +192,54 @@ def test_programs_are_judged_by_number():
     assert judged.failing == []
 
 
-@pytest.mark.thorough
-def test_a_hunt_judges_all_programs_in_other_processes():
-    hunt = PythonHunt(4, "dynamo", programs=25, seconds=500.0)
-    findings = [finding for finding, _ in hunt.run()]
-    assert hunt.outcomes.total() == 25
-    assert hunt.notes == []
-    assert [finding for finding in findings if finding.target != "dynamo"] == []
-    assert len(hunt.findings) + len(hunt.unconfirmed) == len(findings)
-    assert (hunt.reducing, hunt.confirming) == (0, 0)
-
-
 def test_a_mistake_of_ours_is_told(monkeypatch):
     def fails(program: PythonProgram, target: str) -> None:
         raise InternalError("the watch failed")
 
-    monkeypatch.setattr(python_hunt, "examine_python", fails)
+    monkeypatch.setattr(python_calls, "examine_python", fails)
     judged = judge_programs(3, range(2), "identity", past_known=False)
     assert judged.outcomes == {"mistakes": 2}
-    assert judged.mistakes == ["program 0: the watch failed", "program 1: the watch failed"]
+    assert judged.notes == ["program 0: the watch failed", "program 1: the watch failed"]
+
+
+def test_what_two_eager_runs_differ_in_is_a_mistake_of_ours(monkeypatch):
+    wrong = PythonExamination("identity", (Violation("values", "wrong value", "x"),))
+    monkeypatch.setattr(python_calls, "examine_python", lambda program, target: wrong)
+    judged = judge_programs(3, range(1), "identity", past_known=False)
+    assert (judged.outcomes, judged.failing) == ({"mistakes": 1}, [])
+    assert "a mistake of aliasproof" in judged.notes[0]
+    with pytest.raises(UserError, match="no backend"):
+        script(replace(FINDING, target="identity"))
+
+
+def test_a_mistake_of_ours_is_no_other_answer_to_what_a_line_is(monkeypatch):
+    def mistaken(*given: object) -> None:
+        raise InternalError("ours")
+
+    monkeypatch.setattr(straight_line_module, "lift_program", mistaken)
+    with pytest.raises(InternalError, match="ours"):
+        straight_line(PythonProgram(WRONG))
+    monkeypatch.undo()
+    monkeypatch.setattr(straight_line_module, "examine", lambda *given: Mistaken())
+    with pytest.raises(InternalError, match="ours"):
+        named(FINDING)
+
+
+class Mistaken:
+    """An examination that ended in a mistake of ours."""
+
+    mistake = InternalError("ours")
+
+
+def test_a_finding_without_a_name_is_kept(monkeypatch):
+    def mistaken(finding: PythonFinding) -> None:
+        raise InternalError("ours")
+
+    monkeypatch.setattr(python_calls, "named", mistaken)
+    monkeypatch.setattr(python_calls, "reduced", lambda *given: FINDING)
+    found = reduce_program(3, 5, Cause("aot-eager", "values", "wrong value"), past_known=False)
+    assert found.finding == replace(FINDING, seed=3, number=5)
+    assert found.mistake == "ours"
 
 
 def program_of(body: str, calls: str) -> PythonProgram:
@@ -280,14 +273,14 @@ def test_what_is_no_line_of_aten_calls_becomes_no_program(body: str, calls: str)
 
 
 def test_one_cause_has_one_name_in_both_languages():
-    finding = named(FINDING)
-    assert isinstance(finding, PythonFinding)
+    finding = named(FINDING).finding
+    assert finding is not None
     assert finding.known == "expand-inverse"
-    assert finding.signature == finding.line == "known-expand-inverse"
+    assert finding.identifier == finding.line == "known-expand-inverse"
 
 
 def test_what_the_documentation_allows_is_no_finding():
     program = program_of("x.zero_()", "program(torch.ones(3).expand(2, 3), torch.ones(2))")
     refused = named(replace(FINDING, program=program, oracle="errors", kind="raises", place="call"))
-    assert isinstance(refused, AllowedByDocs)
-    assert "overlaps itself" in refused.reason
+    assert "overlaps itself" in refused.documented
+    assert refused.finding is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.publish.python_reproducer import confirm
-from aliasproof.campaigns.run.python_hunt import judge_programs
+from aliasproof.campaigns.run.python_calls import judge_programs
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.python_program import PythonProgram

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aliasproof.campaigns.run.python_reduction import reduced
+from aliasproof.campaigns.run.python_calls import reduced
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.python_bugs import PythonBug, python_bugs
 from aliasproof.programs.python_program import PythonProgram

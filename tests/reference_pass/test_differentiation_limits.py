@@ -322,3 +322,33 @@ def test_a_history_of_its_own_through_detach_runs_as_given():
         assert not cache.requires_grad
         assert x.grad is not None
         assert x.grad.item() == 6
+
+
+def writes_what_it_saved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    t = a * b
+    b[1:].mul_(2)
+    return t.sum()
+
+
+def writes_a_saved_leaf(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    t = a.view_as(a) ** 2
+    a.detach().mul_(2)
+    return t.sum()
+
+
+def writes_a_saved_result(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    t = a.exp()
+    u = t.sum()
+    t[1:].mul_(2)
+    return u
+
+
+@pytest.mark.parametrize(
+    "function", [writes_what_it_saved, writes_a_saved_leaf, writes_a_saved_result]
+)
+def test_a_write_to_what_autograd_saved_is_refused_in_backward(function) -> None:
+    total = torch.compile(function, backend="aliasproof")(
+        torch.ones(3).requires_grad_(), torch.ones(3)
+    )
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total.backward()

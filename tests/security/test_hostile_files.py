@@ -80,7 +80,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     kept = store.keep_failure("a task", failure)
     store.keep_finding(FINDING, "raise SystemExit", "reduced")
-    store.keep_occurrence(FINDING.identifier, kept)
+    store.keep_occurrence(FINDING.identifier, kept.task, kept.number)
     shown = {"shown": True, "output": "BUG", "ending": "exits 1"}
     store.keep_confirmation(FINDING.identifier, "reproduced", shown)
     store.close()

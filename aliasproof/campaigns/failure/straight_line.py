@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.signature import signature, symptom_class
-from aliasproof.programs.errors import Rejected, UserError
+from aliasproof.programs.errors import InternalError, Rejected, UserError
 from aliasproof.programs.lifting import lift_program
 from aliasproof.programs.program import Program
 from aliasproof.programs.python_program import CALLS, COMPILED, PythonProgram
@@ -43,7 +43,7 @@ def straight_line(program: PythonProgram) -> Program | None:
     """The ATen calls of `program`, if it is called once, on tensors that require no gradients.
 
     None if it has state of its own, returns something else than tensors, or does what a `Program`
-    cannot say.
+    cannot say. Raises `InternalError` for a mistake of ours.
     """
     tree = ast.parse(program.source)
     calls = [it for it in ast.walk(tree) if isinstance(it, ast.Call)]
@@ -63,6 +63,8 @@ def straight_line(program: PythonProgram) -> Program | None:
         program.run(lift)
     except (_LiftedError, UserError, Rejected):
         return next(iter(lines), None)
+    except InternalError:
+        raise
     except Exception:  # noqa: BLE001 - any error of the program: then it is no line
         return None
     return None
@@ -93,8 +95,13 @@ def _is_plain(value: object) -> bool:
 
 
 def name_of_line(program: Program, target: str, oracle: str) -> LineName | None:
-    """What a campaign calls the violation of this oracle by a target; None if it shows none."""
+    """What a campaign calls the violation of this oracle by a target; None if it shows none.
+
+    Raises `InternalError` for a mistake of ours.
+    """
     examination = examine(Case.of(program), target_named(target))
+    if examination.mistake is not None:
+        raise examination.mistake
     symptom = examination.symptom
     for it in examination.documented if not examination.failed else ():
         if it.difference.oracle == oracle:

@@ -68,7 +68,7 @@ class Confirmations:
         """Count a reduced failure. The first with its signature goes to be confirmed."""
         finding, name = reduced.finding, reduced.finding.identifier
         self._counts[name] += 1
-        self.store.keep_occurrence(name, reduced.failure)
+        self.store.keep_occurrence(name, reduced.failure.task, reduced.failure.number)
         if reduced.number < self._numbers.get(name, reduced.number + 1):
             self._numbers[name] = reduced.number
             self._withdraw(finding)

@@ -20,12 +20,10 @@ from aliasproof.campaigns.run.local_workers import LocalWorkers, memory_of_worke
 from aliasproof.campaigns.run.scheduler import POLL, Scheduler
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
-from aliasproof.campaigns.store.full_disk import explained
+from aliasproof.campaigns.store.opened_run import OpenedRun, opened_run
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
-from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
-from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.processes.interrupts import Interrupts
 from aliasproof.programs.devices import CPU
 from aliasproof.targets.user_names import grant
@@ -34,18 +32,6 @@ from aliasproof.targets.user_names import grant
 # store until the campaign is started again.
 GRACE = 1.0
 WRITTEN_EVERY = 10.0  # seconds between two writes of `run.json`
-
-
-def stored_plan(folder: Path) -> Plan | None:
-    """The plan of a run that can go on; None if the folder has none. Raises `UserError`."""
-    if not (folder / STORE).is_file():
-        return None
-    with explained(folder):
-        store = Store.open(folder)
-        try:
-            return store.plan()
-        finally:
-            store.close()
 
 
 def fuzz(
@@ -67,49 +53,32 @@ def fuzz(
     interrupts = interrupts or Interrupts()
     # The start of the workers counts, too.
     started = time.monotonic() if started is None else started
-    with interrupts.counted(), explained(folder):
+    with interrupts.counted():
         grant(plan.targets)
-        files = RunFolder.create(folder)
-        lock = RunLock.take(folder)
-        try:
-            stale = lock.stale
-            return _run_locked(plan, files, listener, interrupts, stale, started, make_executor)
-        finally:
-            lock.release()
+        with opened_run(plan, folder) as run:
+            return _run(plan, run, listener, interrupts, started, make_executor)
 
 
-def _run_locked(
+def _run(
     plan: Plan,
-    files: RunFolder,
+    run: OpenedRun,
     listener: Listener,
     interrupts: Interrupts,
-    stale: str,
     started: float,
     make_executor: MakeExecutor,
 ) -> Campaign:
-    store = Store.open(files.folder)
-    try:
-        before = store.plan()
-        plan.require_same_programs(before, files.folder)
-        store.keep_plan(plan)
-        files.prepare()
-        campaign = Campaign(plan, files.folder, {name: Statistics() for name in plan.targets})
-        if stale:
-            campaign.notes.append(f"{stale} ended without a word; its lock is taken")
-        if before is not None:
-            campaign.notes.append(f"going on with the run of {files.folder}")
-        store.events.note("started", again=before is not None, stale=stale)
-        executor = make_executor(plan, files, functools.partial(_note, campaign, store))
-        elapsed, spent = store.elapsed()
-        # CUDA does not work in a fork, which an isolated reduction is made of.
-        tasks = Tasks(store, files, executor, isolating=plan.device == CPU)
-        scheduler = Scheduler(campaign, tasks, started, elapsed)
-        seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
-        confirmations = Confirmations(campaign, store, files, seconds)
-        _Loop(campaign, listener, store, files, scheduler, confirmations, interrupts).run()
-        return campaign
-    finally:
-        store.close()
+    files, store, notes = run
+    campaign = Campaign(plan, files.folder, {name: Statistics() for name in plan.targets})
+    campaign.notes += notes
+    executor = make_executor(plan, files, functools.partial(_note, campaign, store))
+    elapsed, spent = store.elapsed()
+    # CUDA does not work in a fork, which an isolated reduction is made of.
+    tasks = Tasks(store, files, executor, isolating=plan.device == CPU)
+    scheduler = Scheduler(campaign, tasks, started, elapsed)
+    seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
+    confirmations = Confirmations(campaign, store, files, seconds)
+    _Loop(campaign, listener, store, files, scheduler, confirmations, interrupts).run()
+    return campaign
 
 
 def _note(campaign: Campaign, store: Store, text: str) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.campaign import Campaign, suspicions_in_order
+from aliasproof.campaigns.run.python_hunt import PythonHunt
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.store.full_disk import explained
-from aliasproof.campaigns.store.plan import DECIDING, Plan, Shard
+from aliasproof.campaigns.store.plan import DECIDING, HUNT, Plan, Shard
+from aliasproof.campaigns.store.python_store import PythonStore
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import KNOWN, Store
@@ -41,11 +43,12 @@ INSERT OR IGNORE INTO replays SELECT * FROM other.replays;
 """
 
 
-def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
+def merge(folder: Path, runs: Sequence[Path]) -> Campaign | PythonHunt:
     """Join runs into a new folder, or into one that was merged before. Returns the outcome.
 
     All runs are read before anything is written: what cannot be read would stay in the joined
-    store. Raises `UserError` if a run is damaged, in use, named twice, or made with another torch.
+    store. Raises `UserError` if a run is damaged, in use, named twice, made with another torch, or
+    by another command than the others.
     """
     _require_distinct(folder, runs)
     with contextlib.ExitStack() as stack:
@@ -57,7 +60,8 @@ def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
         stack.callback(store.close)
         if store.is_a_run():
             raise UserError(f"{folder} is a run itself; name a new folder for what is merged")
-        plan = _joint_plan(plans)
+        before = store.plan(also_merged=True)
+        plan = _joint_plan(plans if before is None else [*plans, before])
         _checked_outcome(store, plan, folder, "name a new folder")
         for run in runs:
             store.copy(run / NAME, _COPY)
@@ -105,16 +109,21 @@ def _readable_plan(run: Path) -> Plan:
     return plan
 
 
-def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Campaign:
+def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Campaign | PythonHunt:
     """The outcome of a store. Raises `UserError` that names the store if it is damaged."""
     try:
-        campaign = _outcome(store, plan, folder)
-        for kept in store.findings():  # the folders that will be written
-            RunFolder(folder).finding_folder(kept.finding.identifier)
+        is_hunt = plan.command == HUNT
+        campaign = _of_hunts(store, plan, folder) if is_hunt else _outcome(store, plan, folder)
+        for (name,) in store.all("SELECT identifier FROM findings"):  # folders that will be written
+            RunFolder(folder).finding_folder(name)
         return campaign
     except (*DAMAGE, sqlite3.Error) as reason:
         error = f"{type(reason).__name__}: {reason}"
         raise UserError(f"{folder / NAME} is damaged: {error}; {advice}") from reason
+
+
+def _of_hunts(store: Store, plan: Plan, folder: Path) -> Campaign | PythonHunt:
+    return PythonHunt.of_store(plan, folder, PythonStore(store))
 
 
 def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
@@ -166,15 +175,26 @@ def _add_reductions(campaign: Campaign, store: Store) -> None:
 
 def _joint_plan(plans: Sequence[Plan]) -> Plan:
     """One plan for the outcome: what all plans say, and the targets of all."""
+    if len({plan.command for plan in plans}) > 1:
+        raise UserError("runs of 'fuzz' and of 'hunt' cannot be joined; join each kind by itself")
     targets = tuple(dict.fromkeys(name for plan in plans for name in plan.targets))
     alike = {"past_known": all(plan.past_known for plan in plans), "share": (1, 1)}
     assert alike.keys() <= {*DECIDING}
     return replace(plans[0], targets=targets, **alike)  # type: ignore[arg-type]
 
 
-def _write(files: RunFolder, store: Store, campaign: Campaign) -> None:
+def _write(files: RunFolder, store: Store, campaign: Campaign | PythonHunt) -> None:
     """Write the folders and `run.json`."""
     files.prepare()
+    if isinstance(campaign, PythonHunt):
+        for stored in PythonStore(store).findings():
+            files.write_python(stored.finding, stored.script, stored.issue)
+    else:
+        _write_findings(files, store, campaign)
+    files.write_outcome(campaign.to_json())
+
+
+def _write_findings(files: RunFolder, store: Store, campaign: Campaign) -> None:
     for kept in store.findings():
         name = kept.finding.identifier
         if name in campaign.findings:
@@ -184,4 +204,3 @@ def _write(files: RunFolder, store: Store, campaign: Campaign) -> None:
         else:
             files.write_unconfirmed(kept.finding, kept.script)
     files.write_suspicions((it.folder.name, it.program) for it in suspicions_in_order(campaign))
-    files.write_outcome(campaign.to_json())

@@ -50,7 +50,7 @@ def require_room(text: str, folder: Path) -> None:
 
 
 def _full(folder: Path, reason: str, advice: str = "") -> DiskFull:
-    otherwise = f"To go on when there is room: aliasproof fuzz --run {folder}"
+    otherwise = f"To go on when there is room, give the same command --run {folder}"
     return DiskFull(
         f"the disk is full ({reason}); all that was found is kept. {advice or otherwise}"
     )

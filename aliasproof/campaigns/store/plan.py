@@ -23,6 +23,7 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.groups import can_glue
 from aliasproof.trials.worker import SEEDS_APART
 
+FUZZ, HUNT = "fuzz", "hunt"  # commands that run a plan
 PROGRAMS_PER_SHARD = 25
 PROGRAM_LIMIT = 120.0  # seconds. A program takes a hundredth of a second, a compile by C++ ten.
 
@@ -87,7 +88,7 @@ class Plan:
     from the `index`-th on, counted from 1. With `finish`, all that was found is reduced and
     confirmed, however long it takes; without, what is under way when the time is up waits in the
     store. A program hangs if it takes longer than `limit` seconds. A worker may allocate `memory`
-    GiB; None for a part of what is free.
+    GiB; None for a part of what is free. `command` runs it: a hunt has one target.
     """
 
     targets: tuple[str, ...]
@@ -102,12 +103,14 @@ class Plan:
     finish: bool = False
     limit: float = PROGRAM_LIMIT
     memory: float | None = None
+    command: str = FUZZ
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
         """The plan of JSON values. Raises `ValueError` for numbers that are out of range."""
+        data = {"command": FUZZ, **data}  # stored runs may lack it
         if data["limit"] is None:
-            data = {**data, "limit": PROGRAM_LIMIT}
+            data["limit"] = PROGRAM_LIMIT
         plan: Plan = decoded(cls, data)
         (index, number), above_0 = plan.share, (plan.workers, plan.limit, len(plan.targets))
         limits = (plan.programs, plan.seconds, plan.group, plan.memory)
@@ -117,10 +120,17 @@ class Plan:
             raise ValueError("the share or the seed of the plan is out of range")
         if not is_device_name(plan.device):
             raise ValueError("the device of the plan is none")
+        if plan.command not in (FUZZ, HUNT) or (plan.command == HUNT and len(plan.targets) != 1):
+            raise ValueError("the command of the plan is none")
         return plan
 
     def require_same_programs(self, stored: Plan | None, folder: Path) -> None:
         """Raises `UserError` if this is no plan to go on with the run of another plan."""
+        if stored is not None and stored.command != self.command:
+            raise UserError(
+                f"{folder} is a run of 'aliasproof {stored.command}'; go on with that, or name"
+                " another folder with --run"
+            )
         for name in DECIDING if stored is not None else ():
             here, there = getattr(self, name), getattr(stored, name)
             if here != there:

@@ -69,7 +69,7 @@ class PythonFinding:
         return self.oracle != "errors"
 
     @property
-    def signature(self) -> str:
+    def identifier(self) -> str:
         """Equal for findings that differ in names and numbers alone; if `fuzz` has a name, that."""
         if self.line:
             return self.line
@@ -109,13 +109,6 @@ class PythonFinding:
         if not _PLACE.fullmatch(values["place"]):
             raise UserError(f"'place' of a finding is no path: {values['place']!r}")
         return cls(PythonProgram(str(given["program"])), **values)
-
-    def save(self, folder: Path) -> Path:
-        """Write it into a folder of its own below this one; returns that folder."""
-        own = folder / self.signature
-        own.mkdir(parents=True, exist_ok=True)
-        (own / FILE).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
-        return own
 
     @classmethod
     def load(cls, folder: Path) -> PythonFinding:

@@ -2,7 +2,8 @@
 
 `findings/<identifier>/` has `program.json` (the reduced program), `finding.json` (all the rest),
 `reproducer.py`, and `issue.md` for PyTorch's tracker. `unconfirmed/<identifier>/` has the first
-three for a failure that its reproducer did not show, or not yet. `suspicions/<name>/` has a
+three for a failure that its reproducer did not show, or not yet. A Python program is in its
+`finding.json`. `suspicions/<name>/` has a
 `program.json`. `run.json` is the outcome. Each file can be read with any editor, and made again
 from the store. Reading them executes and unpickles nothing.
 """
@@ -15,14 +16,17 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from aliasproof.campaigns.store import event_log, run_lock, store_schema
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.programs.errors import UserError, printable_json, shown
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps, loads
 from aliasproof.programs.stored_text import read_text
+
+AnyFinding: TypeAlias = Finding | PythonFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class RunFolder:
         (self.folder / "findings").mkdir(exist_ok=True)
         self.remove_leftovers()
 
-    def write_unconfirmed(self, finding: Finding, script: str) -> Path:
+    def write_unconfirmed(self, finding: AnyFinding, script: str) -> Path:
         """Write a finding that is to be confirmed, and return the path of its reproducer."""
         folder = self.unconfirmed_folder(finding.identifier)
         write_finding(folder, finding)
@@ -92,13 +96,21 @@ class RunFolder:
             before.rename(after)
         return after.exists()
 
-    def write_confirmed(self, finding: Finding, script: str, issue: str | None) -> None:
+    def write_confirmed(self, finding: AnyFinding, script: str, issue: str | None) -> None:
         """Write a confirmed finding with its reproducer, and its issue, if any."""
         folder = self.finding_folder(finding.identifier)
         write_finding(folder, finding)
         _write_text(folder / "reproducer.py", script)
         if issue is not None:
             _write_text(folder / "issue.md", issue)
+
+    def write_python(self, finding: PythonFinding, script: str, issue: str | None) -> None:
+        """Write a finding where it is to be: it is confirmed, or not, or not yet."""
+        if finding.confirmed:
+            self.confirm(finding.identifier)
+            self.write_confirmed(finding, script, issue)
+        else:
+            self.write_unconfirmed(finding, script)
 
     def remove_finding(self, identifier: str) -> None:
         """Remove a finding, confirmed or not."""
@@ -152,10 +164,11 @@ def _below(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def write_finding(folder: Path, finding: Finding) -> None:
-    """Write `program.json` and `finding.json` into a folder, which is made if need be."""
+def write_finding(folder: Path, finding: AnyFinding) -> None:
+    """Write `finding.json`, and `program.json` for a straight line, into a folder; it is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write_text(folder / "program.json", dumps(finding.program) + "\n")
+    if isinstance(finding, Finding):
+        _write_text(folder / "program.json", dumps(finding.program) + "\n")
     _write_text(folder / "finding.json", json.dumps(finding.to_json(), indent=1) + "\n")
 
 

@@ -64,12 +64,13 @@ class FoundSoFar(NamedTuple):
 class RunView:
     """What a run has done and found so far. `holder` runs it, or was killed, or nobody does.
 
-    `seconds` and `limit` are those of its plan: of the whole run, and programs per target.
-    `moments` and `workers` are from the first to the last.
+    `command` goes on with it. `seconds` and `limit` are those of its plan: of the whole run, and
+    programs per target. `moments` and `workers` are from the first to the last.
     """
 
     folder: Path
     holder: Holder
+    command: str
     seconds: float | None
     limit: int | None
     programs: dict[str, int]
@@ -158,16 +159,18 @@ class RunReader:
         deadly = Counter(dict(self._all(DEADLY)))
         plans = self._all(
             "SELECT json_extract(plan, '$.targets'), json_extract(plan, '$.seconds'),"
-            " json_extract(plan, '$.programs') FROM runs ORDER BY id"
+            " json_extract(plan, '$.programs'), json_extract(plan, '$.command') FROM runs"
+            " ORDER BY id"
         )
         if not plans:
             raise UserError(f"{self.folder} has not begun")
-        _, seconds, limit = plans[0]
+        _, seconds, limit, command = plans[0]
         targets = [name for row in plans for name in re.findall(r'"(.*?)"', row[0])]
         names = dict.fromkeys(map(printable, targets))
         return RunView(
             self.folder,
             holder,
+            printable(str(command or "fuzz")),
             seconds,
             limit,
             {name: self._programs[name] + deadly[name] for name in names},

@@ -10,6 +10,7 @@ instead of running the tasks, and comes to the same state (see `campaigns.run.ta
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import sqlite3
@@ -174,8 +175,7 @@ class Store:
 
         `workers` are their number, their memory together and that of the largest, in KiB.
         """
-        with self._connection:
-            self._connection.execute("BEGIN")
+        with self.transaction():
             self.write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, json.dumps(spent))
             self.write("INSERT INTO throughput VALUES (1, ?, ?, ?, ?, ?)", elapsed, *counts, kib)
             self.write("INSERT INTO workers VALUES (?, ?, ?, ?)", elapsed, *workers)
@@ -211,13 +211,12 @@ class Store:
         failures: Sequence[Failure] = (),
     ) -> None:
         """Keep the result of an attempt at a shard (its target and seed) with its failures."""
-        with self._connection:
-            self._connection.execute("BEGIN")
+        with self.transaction():
             self.write("INSERT INTO shards VALUES (?, ?, ?, ?)", task, *shard, json.dumps(result))
             for number, failure in enumerate(failures):
                 self._keep_failure(task, number, failure)
                 if failure.known is not None:
-                    self._keep_occurrence(f"{KNOWN}{failure.known}", task, number)
+                    self.keep_occurrence(f"{KNOWN}{failure.known}", task, number)
         for failure in failures:
             self._note_failure(failure)
 
@@ -291,11 +290,8 @@ class Store:
         """Remove a finding, but not its occurrences: there will be other evidence."""
         self.write("DELETE FROM findings WHERE identifier = ?", identifier)
 
-    def keep_occurrence(self, identifier: str, kept: KeptFailure) -> None:
-        """Keep that a failure is one of a finding."""
-        self._keep_occurrence(identifier, kept.task, kept.number)
-
-    def _keep_occurrence(self, identifier: str, task: str, number: int) -> None:
+    def keep_occurrence(self, identifier: str, task: str, number: int) -> None:
+        """Keep that the failure with this number of a task is one of a finding."""
         new = self._connection.execute(
             "INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", (identifier, task, number)
         )
@@ -373,6 +369,13 @@ class Store:
     def write(self, statement: str, *values: object) -> None:
         """Change rows."""
         self._connection.execute(statement, values)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Write all rows of the context, or none."""
+        with self._connection:
+            self._connection.execute("BEGIN")
+            yield
 
     def json_values(self, text: str) -> Any:
         """The JSON values of a text."""

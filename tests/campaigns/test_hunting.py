@@ -1,0 +1,291 @@
+"""A hunt is a fold over results that the store keeps: ended anywhere, it goes on where it was."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aliasproof.campaigns.publish.confirmation import Confirmation
+from aliasproof.campaigns.run import hunting, python_tasks
+from aliasproof.campaigns.run.fuzz import fuzz
+from aliasproof.campaigns.run.hunting import hunt
+from aliasproof.campaigns.run.merging import merge
+from aliasproof.campaigns.run.python_hunt import PythonHunt
+from aliasproof.campaigns.store.finding_states import triaged
+from aliasproof.campaigns.store.full_disk import DiskFull
+from aliasproof.campaigns.store.plan import Plan
+from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store.python_store import JudgedPrograms, ReducedProgram
+from aliasproof.campaigns.store.run_view import RunReader
+from aliasproof.campaigns.store.store import Store
+from aliasproof.processes.interrupts import Interrupts
+from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
+from aliasproof.processes.pool import RemoteCall
+from aliasproof.programs.errors import InternalError, UserError
+from aliasproof.programs.python_program import PythonProgram
+from aliasproof.trials.python_trial import Cause
+from tests.wrong_python import WRONG
+
+PLAN = Plan(("aot-eager",), seed=3, programs=60, workers=2, command="hunt")
+CRASH = Death("dies of signal 11", "target", status=-11)
+KILLED = Death("dies of signal 9", "target", status=-9)
+
+
+class KilledError(Exception):
+    """The process of the hunt ends here."""
+
+
+@dataclass
+class FakePool:
+    """Answers calls in another order than they came, without processes.
+
+    `asked` counts them. The programs `deadly` end their process; `outside` is how often a signal
+    of somebody else ends one. The hunt is killed after so many answers.
+    """
+
+    most: int = 2
+    outside: int = 0
+    killed_after: int = 10**9
+    deadly: frozenset[int] = frozenset()
+    unreducible: frozenset[int] = frozenset()
+    asked: Counter[str] = field(default_factory=Counter)
+    waiting: list[RemoteCall] = field(default_factory=list)
+
+    def at_work(self) -> FakePool:
+        return self
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def wait(self) -> None: ...
+
+    def submit(self, call: RemoteCall) -> None:
+        self.waiting.append(call)
+
+    def outcomes(self) -> Iterator[tuple[Any, Outcome]]:
+        while len(self.waiting) > 1 or (self.waiting and not next(_turns) % 3):
+            self.killed_after -= 1
+            if self.killed_after < 0:
+                raise KilledError
+            call = self.waiting.pop()  # the newest first
+            yield call.key, self.outcome(call)
+
+    def outcome(self, call: RemoteCall) -> Outcome:
+        name = call.function.rpartition(":")[2]
+        seed, which = call.arguments[:2]
+        self.asked[f"{name} {seed} {which}"] += 1
+        if self.outside:
+            self.outside -= 1
+            return KILLED
+        if name == "judge_programs":
+            assert isinstance(which, range)
+            return CRASH if self.deadly & {*which} else Returned(judged(which))
+        assert isinstance(which, int)
+        if which in self.unreducible:
+            return CRASH
+        if which == 17:
+            return Raised(InternalError("ours"))
+        return Returned(reduced(which))
+
+
+_turns = itertools.count()
+
+
+def judged(numbers: range) -> JudgedPrograms:
+    """Each seventh program fails, of two causes."""
+    failing = [number for number in numbers if number % 7 == 3]
+    counts = Counter(holds=len(numbers) - len(failing), violated=len(failing))
+    kinds = [(number, Cause("aot-eager", "values", f"wrong {number % 2}")) for number in failing]
+    return JudgedPrograms(counts, kinds)
+
+
+def reduced(number: int) -> ReducedProgram:
+    if number == 24:
+        return ReducedProgram(documented="as the docs say")
+    kind = f"wrong {number % 2 if number < 40 else number}"
+    program = PythonProgram(WRONG)
+    return ReducedProgram(
+        PythonFinding(program, "aot-eager", "values", kind, "base", seed=3, number=number)
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch) -> Callable[..., PythonHunt]:
+    """Runs the hunt in a folder with a pool; scripts show all but one kind."""
+
+    def shown(finding: PythonFinding) -> Confirmation:
+        return Confirmation(finding.kind != "wrong 1", f"BUG: {finding.kind}", "exits 1")
+
+    def hunting_in(name: str, pool: FakePool, plan: Plan = PLAN, **more: Any) -> PythonHunt:
+        monkeypatch.setattr(python_tasks, "Pool", lambda *given, **options: pool)
+        return hunt(plan, tmp_path / name, **more)
+
+    monkeypatch.setattr(hunting, "confirm", shown)
+    monkeypatch.setattr(python_tasks, "start_server", lambda preloaded: None)
+    return hunting_in
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """All that a run says, without times and its folder."""
+    said = json.loads((run / "run.json").read_text())
+    said.pop("seconds")
+    files = {str(path.relative_to(run)): path.read_text() for path in sorted(run.glob("*/*/*"))}
+    return dict(json.loads(json.dumps(said | {"files": files}).replace(str(run), "")))
+
+
+def test_all_programs_are_counted_and_each_finding_is_confirmed(run, tmp_path: Path):
+    found = run("run", FakePool())
+    assert found.outcomes.total() == 60
+    assert found.outcomes["documented"] == 1
+    assert [it.kind for it in found.findings.values()] == ["wrong 0"]
+    assert [it.kind for it in found.unconfirmed.values()] == ["wrong 1"]
+    assert found.repeats == 9 - 6
+    assert found.notes == ["program 17, as it is reduced: ours"]
+    folder = tmp_path / "run" / "findings" / next(iter(found.findings))
+    assert {it.name for it in folder.iterdir()} == {"finding.json", "issue.md", "reproducer.py"}
+
+
+def deadly(killed_after: int = 10**9) -> FakePool:
+    return FakePool(2, 0, killed_after, frozenset({21}), frozenset({10}))
+
+
+@pytest.mark.parametrize("often", [1, 4, 9])
+def test_a_hunt_that_is_killed_again_and_again_finds_the_same(run, tmp_path: Path, often: int):
+    run("undisturbed", deadly())
+    asked = Counter[str]()
+    for _ in range(100):
+        pool = deadly(killed_after=often)
+        try:
+            run("killed", pool)
+            break
+        except KilledError:
+            asked += pool.asked
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "undisturbed")
+    [often_asked] = {asked[name] for name in asked if "range(0, 10)" in name}
+    assert often_asked <= 2, "what is stored does not run again"
+
+
+def test_a_deadly_program_is_told_and_the_others_of_its_call_are_judged(run):
+    found = run("run", deadly())
+    assert found.outcomes.total() == 60
+    assert found.outcomes["dies"] == 2
+    for said in ("program 21: target dies", "program 10, as it is reduced: target dies"):
+        assert any(note.startswith(f"{said} of signal 11") for note in found.notes)
+
+
+def test_workers_that_are_ended_from_outside_change_nothing(run, tmp_path: Path):
+    run("undisturbed", FakePool())
+    run("disturbed", FakePool(outside=4))
+    assert outcome(tmp_path / "disturbed") == outcome(tmp_path / "undisturbed")
+
+
+def test_ctrl_c_keeps_what_was_found_and_the_hunt_goes_on(run, tmp_path: Path):
+    run("undisturbed", FakePool())
+    interrupts = Interrupts()
+    first = run(
+        "run", FakePool(killed_after=10**6), interrupts=interrupts, listener=_pressing(interrupts)
+    )
+    assert first.interrupted
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["interrupted"]
+    again = run("run", FakePool())
+    assert again.opening == [f"going on with the run of {tmp_path / 'run'}"]
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "undisturbed")
+
+
+def _pressing(interrupts: Interrupts) -> Callable[[PythonHunt], None]:
+    def press(state: PythonHunt) -> None:
+        interrupts.count += state.outcomes.total() >= 20
+
+    return press
+
+
+def test_a_full_disk_ends_the_hunt_and_it_goes_on(run, tmp_path: Path):
+    class Full(FakePool):
+        def outcome(self, call: RemoteCall) -> Outcome:
+            return Raised(InternalError("OSError: [Errno 28] No space left on device"))
+
+    run("undisturbed", FakePool())
+    with pytest.raises(DiskFull, match="To go on when there is room"):
+        run("run", Full())
+    run("run", FakePool())
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "undisturbed")
+
+
+def test_shares_join_to_the_whole(run, tmp_path: Path):
+    whole = run("whole", FakePool())
+    for index in (1, 2):
+        run(str(index), FakePool(), replace(PLAN, share=(index, 2)))
+    joined = merge(tmp_path / "joined", [tmp_path / "1", tmp_path / "2"])
+    assert isinstance(joined, PythonHunt)
+    assert joined.findings.keys() >= whole.findings.keys()
+    assert joined.outcomes.total() == 60
+    assert outcome(tmp_path / "joined")["findings"]
+    again = merge(tmp_path / "joined", [tmp_path / "2"])
+    assert isinstance(again, PythonHunt)
+    assert again.outcomes == joined.outcomes
+
+
+def test_a_hunt_is_watched_and_triaged(run, tmp_path: Path):
+    found = run("run", deadly())
+    view = RunReader.open(tmp_path / "run").view()
+    assert (view.command, view.programs) == ("hunt", {"aot-eager": 60})
+    assert view.violating["aot-eager"] == 9
+    store = Store.open(tmp_path / "run")
+    assert {it.finding: it.state for it in triaged(store)} == {
+        next(iter(found.findings)): "reproduced",
+        next(iter(found.unconfirmed)): "flaky",
+    }
+
+
+def test_a_run_of_another_command_or_plan_is_refused(run, tmp_path: Path):
+    run("run", FakePool())
+    with pytest.raises(UserError, match="is a run of 'aliasproof hunt'"):
+        fuzz(replace(PLAN, command="fuzz"), tmp_path / "run")
+    with pytest.raises(UserError, match="has a run with seed 3, not 4"):
+        run("run", FakePool(), replace(PLAN, seed=4))
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    store = Store.open(lines)
+    store.keep_plan(Plan(("aot",)))
+    store.close()
+    with pytest.raises(UserError, match="cannot be joined"):
+        merge(tmp_path / "joined", [tmp_path / "run", lines])
+
+
+DAMAGES = {
+    "a result": "UPDATE shards SET result = '{'",
+    "counts": "UPDATE shards SET result = json_set(result, '$.outcomes', 3)",
+    "a reduction": "UPDATE failures SET reduction = '{}'",
+    "a reduced program": "UPDATE failures SET reduction = json_set(reduction, '$.finding', 3)",
+    "deaths": "UPDATE failures SET deaths = 'null'",
+    "a kind": "UPDATE failures SET kind = CAST(x'ff' AS TEXT)",
+    "a finding": "UPDATE findings SET finding = '[]'",
+    "a program": "UPDATE findings SET finding = json_set(finding, '$.finding.program', 'os')",
+    "a confirmation": "UPDATE findings SET confirmation = '{}'",
+    "a script": "UPDATE findings SET script = x'00'",
+    "a name": "UPDATE findings SET identifier = '../x' || rowid",
+    "a plan": "UPDATE runs SET plan = '{}'",
+    "two targets": "UPDATE runs SET plan = json_set(plan, '$.targets', json('[\"a\", \"b\"]'))",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_run_is_refused(run, tmp_path: Path, damage: str):
+    run("run", FakePool())
+    with sqlite3.connect(tmp_path / "run" / "store.sqlite") as store:
+        store.execute(damage)
+    store.close()
+    with pytest.raises(UserError, match=r"damaged|cannot be (used|read)"):
+        merge(tmp_path / "joined", [tmp_path / "run"])
+    if "identifier" not in damage:  # a name that nothing leads to is left alone
+        with pytest.raises(UserError, match=r"damaged|cannot be (used|read)"):
+            run("run", FakePool())
