@@ -131,11 +131,10 @@ class CheckedGraph:
             return self.eager(*args)
         started = time.perf_counter()
         try:
-            call = GraphCall.of(args, self.counts.calls)
-        except (OutOfMemory, torch.OutOfMemoryError):
-            self.counts.leave_out("no memory for copies of its inputs")
+            call, before = GraphCall.of(args, self.counts.calls), _Before.of(args)
+        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
+            self.counts.leave_out(_failure(error))
             return self.eager(*args)
-        before = _Before.of(args)
         middle = time.perf_counter()
         outputs = self.eager(*args)  # an error of eager is the model's
         finish(before.tensors)

@@ -146,6 +146,28 @@ def test_sizes_may_change(checking) -> None:
     assert sum(graph.counts.backward for graph in check.graphs) == 4
 
 
+def test_numbers_may_change(checking) -> None:
+    with checking(AOT) as check:
+        compiled = torch.compile(lambda x, scale: x * scale)
+        for scale in (1.5, 2.5, 3.5, 4.5):
+            assert compiled(torch.ones(2), scale).tolist() == [scale, scale]
+    assert check.differences == []
+    assert sum(graph.counts.forward for graph in check.graphs) == 4
+
+
+def test_a_mistake_of_ours_does_not_end_the_model(checking, monkeypatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    for place in ("checked_graph.GraphCall.of", "checked_graph.judged", "model_check.where"):
+        torch._dynamo.reset()
+        with monkeypatch.context() as patched, checking(AOT) as check:
+            patched.setattr(f"aliasproof.running_model.{place}", fails)
+            compiled = torch.compile(lambda x: x + 1)
+            assert compiled(torch.zeros(2)).tolist() == [1.0, 1.0]
+        assert "please report it: ZeroDivisionError: ours" in "".join(summary(check)), place
+
+
 def test_inputs_that_share_memory_are_copied_as_they_are(checking) -> None:
     def shift(whole, part):
         part.add_(1)
