@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import replace
+from functools import partial
 
 import torch
+from torch import fx
 
 from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.campaigns.failure.recognition import recognised
@@ -20,9 +22,11 @@ from aliasproof.programs.errors import Rejected, UserError, did_you_mean
 from aliasproof.programs.execution import seed_generators
 from aliasproof.programs.lifting import LiftedProgram, lift_program
 from aliasproof.programs.program import Program
+from aliasproof.programs.stored_graph import is_stored_graph
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
+from aliasproof.targets.variants import GRAD
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case, run_eager, run_trial
@@ -53,7 +57,9 @@ def begin(request: MinimizeRequest) -> Subject:
         raise UserError(f"there is no oracle '{request.oracle}'{hint}")
     quiet_torch()
     step("the file")
-    lifted = user_file.apply_to(request.path, FileNames(*request.names), _lift)
+    gradients = GRAD.name in (request.target or "").split(":")
+    lift = partial(_lift, gradients=gradients)
+    lifted = user_file.apply_to(request.path, FileNames(*request.names), lift)
     global _function  # noqa: PLW0603
     if _function is not None and request.device is not None:
         _function = _function.on(request.device)
@@ -62,7 +68,7 @@ def begin(request: MinimizeRequest) -> Subject:
     return Subject(program, lifted.notes, not namespaces <= OUR_NAMESPACES)
 
 
-def _lift(given: UserFunction | Program) -> LiftedProgram:
+def _lift(given: UserFunction | Program, *, gradients: bool = False) -> LiftedProgram:
     if isinstance(given, Program):
         return LiftedProgram(given)
     global _function  # noqa: PLW0603
@@ -73,12 +79,22 @@ def _lift(given: UserFunction | Program) -> LiftedProgram:
     seed_generators()
     try:
         with torch.no_grad():
-            lifted = lift_program(comparable.function, clone_inputs(comparable.inputs))
+            copies = clone_inputs(comparable.inputs)
+            originals = _originals(given, len(copies)) if gradients else ()
+            lifted = lift_program(comparable.function, copies, originals)
             return replace(lifted, notes=(*given.notes, *lifted.notes))
     except UserError:
         raise
     except Exception as error:  # the user's function may raise anything
         raise Rejected(f"eager raises {type(error).__name__}: {error}") from error
+
+
+def _originals(given: UserFunction, count: int) -> list[torch.Tensor]:
+    """The inputs of a stored graph as its model had them; none of another function."""
+    values = given.inputs if isinstance(given.function, fx.GraphModule) else ()
+    assert isinstance(values, tuple)
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return tensors if len(tensors) == count else []
 
 
 def attend(request: MinimizeRequest, subject: Subject) -> None:
@@ -122,7 +138,10 @@ def differing(program: Program, request: MinimizeRequest) -> tuple[Case, Kept]:
             assert case is not None
             return case, difference
         reason = reason or difference
-    raise UserError(f"nothing differs: {reason}")
+    hint = ""
+    if is_stored_graph(request.path):
+        hint = f"; `aliasproof check {request.path}` judges the graph as its model calls it"
+    raise UserError(f"nothing differs: {reason}{hint}")
 
 
 def _difference(case: Case, request: MinimizeRequest) -> Kept | str:

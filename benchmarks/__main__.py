@@ -41,8 +41,8 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "pass_cost": pass_cost.measure,
 }
 # These run only if they are named: a search takes its seconds, the sweep hours, the shared memory
-# of many programs, checked models, the functions of people and reductions minutes, a look at reproducers needs
-# runs, and the models need an extra.
+# of many programs, checked models, the functions of people and reductions minutes, a look at
+# reproducers needs runs, and the models need an extra.
 NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "scenario_yield": lambda options: scenario_yield.measure(options.seconds or SECONDS),
     "ablation": lambda options: ablation.measure(options.seconds or SECONDS),

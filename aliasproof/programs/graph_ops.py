@@ -30,6 +30,7 @@ _MODES: dict[str, Any] = {
     "torch.amp.autocast_mode._enter_autocast": torch.amp.autocast_mode._enter_autocast,
     "torch.amp.autocast_mode._exit_autocast": torch.amp.autocast_mode._exit_autocast,
     "torch._check": torch._check,
+    "torch._C._log_api_usage_once": torch._C._log_api_usage_once,
     "torch.sym_float": torch.sym_float,
     "torch.sym_int": torch.sym_int,
     "torch.sym_max": torch.sym_max,
@@ -74,10 +75,9 @@ def functions() -> dict[str, Callable[..., Any]]:
     for name in dir(torch._C._VariableFunctions):
         if not name.startswith("_") and name not in _NO_FACTORIES and hasattr(torch, name):
             named.setdefault(f"torch.{name}", getattr(torch, name))
-    for name in dir(torch._C._nn):  # what Dynamo's graphs call for torch.nn.functional
-        if not name.startswith("_"):
-            named[f"torch._C._nn.{name}"] = getattr(torch._C._nn, name)
-    for module in (operator, math):
+    bindings: Any = torch._C  # the functions behind `torch.nn.functional` and the like
+    inner = (bindings._nn, bindings._fft, bindings._linalg, bindings._special)
+    for module in (operator, math, *inner):
         for name, value in vars(module).items():
             if inspect.isbuiltin(value) and not name.startswith("_") and name != "call":
                 named[f"{module.__name__}.{name}"] = value

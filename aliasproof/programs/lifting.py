@@ -37,15 +37,21 @@ class LiftedProgram:
     notes: tuple[str, ...] = ()
 
 
-def lift_program(function: Callable[..., object], inputs: Sequence[torch.Tensor]) -> LiftedProgram:
+def lift_program(
+    function: Callable[..., object],
+    inputs: Sequence[torch.Tensor],
+    originals: Sequence[torch.Tensor] = (),
+) -> LiftedProgram:
     """Run a function in eager on tensors, and record its ATen calls as a program.
 
     The inputs keep layout, mutual sharing and values. A tensor that the function captures becomes
-    a further input. The function may mutate its inputs, so give it copies. Raises `UserError` for
-    what a program cannot say; what the function itself raises is passed on.
+    a further input. The function may mutate its inputs, so give it copies. With `originals`, each
+    input is a leaf of autograd, a result, or neither, as its original is, and calls are without
+    gradients where the function switches them off. Raises `UserError` for what a program cannot
+    say; what the function itself raises is passed on.
     """
     # Without inputs, the device is that of the first tensor that the function captures.
-    recorder = _Recorder(device=inputs[0].device if inputs else None)
+    recorder = _Recorder(inputs[0].device if inputs else None, with_modes=bool(originals))
     for tensor in inputs:
         recorder.require_here(tensor)
         recorder.add_input(tensor)
@@ -54,7 +60,7 @@ def lift_program(function: Callable[..., object], inputs: Sequence[torch.Tensor]
     leaves = pytree.tree_leaves(returned)
     outputs = tuple(recorder.name_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
     program = Program(
-        tuple(recorder.storages),
+        tuple(recorder.storages_of(originals) if originals else recorder.storages),
         tuple(recorder.inputs),
         tuple(recorder.instructions),
         outputs,
@@ -113,6 +119,7 @@ class _Recorder(TorchDispatchMode):
     """Records each ATen call as an instruction, and names the tensors that it sees."""
 
     device: torch.device | None = None
+    with_modes: bool = False
     storages: list[Storage] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
@@ -138,6 +145,17 @@ class _Recorder(TorchDispatchMode):
             names = ", ".join(self._unnamed_values)
             notes.append(f"the storages of {names} are too long to keep their values")
         return notes
+
+    def storages_of(self, originals: Sequence[torch.Tensor]) -> list[Storage]:
+        """The storages as autograd sees them: what the originals are, the first inputs are."""
+        kinds: dict[int, str] = {}
+        for view, original in zip(self.inputs, originals, strict=False):
+            if original.requires_grad:
+                kinds[view.storage] = "leaf" if original.is_leaf else "computed"
+        return [
+            replace(storage, gradient=kinds.get(number, "none"))
+            for number, storage in enumerate(self.storages)
+        ]
 
     def __torch_dispatch__(
         self,
@@ -284,7 +302,8 @@ class _Recorder(TorchDispatchMode):
             for name in kwargs
             if said[name] is not None and name not in _LEFT_OUT
         )
-        return Instruction(str(taken), positional, keywords)
+        grad = torch.is_grad_enabled() or not self.with_modes
+        return Instruction(str(taken), positional, keywords, grad=grad)
 
     def _as_tensor(self, value: float) -> torch.Tensor:
         """A tensor without dimensions that promotes other operands as the number does."""

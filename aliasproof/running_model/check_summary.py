@@ -14,6 +14,8 @@ from aliasproof.running_model.model_check import ModelCheck
 def summary(check: ModelCheck) -> Iterator[str]:
     """The lines, without the differences themselves, which have a line each already."""
     graphs = check.graphs
+    for reason in dict.fromkeys(check.unchecked):
+        yield f"a graph is not checked, since aliasproof fails; please report it: {reason}"
     if not graphs:
         yield "no graph was compiled"
         return

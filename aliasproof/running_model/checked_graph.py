@@ -27,7 +27,6 @@ from aliasproof.running_model.closer_look import (
     BACKWARD,
     FORWARD,
     Compared,
-    Look,
     differentiated,
     judged,
     look_closer,
@@ -40,6 +39,7 @@ from aliasproof.running_model.graph_call import (
     Tangents,
 )
 from aliasproof.running_model.known_rounding import KnownRounding, MayDiffer
+from aliasproof.trials.promises import ON_VALUES
 from aliasproof.user_code.call_arguments import not_comparable
 
 LONGEST_REASON = 120  # characters of a message
@@ -84,7 +84,7 @@ class CallCounts:
 
 @dataclass(frozen=True, slots=True)
 class FoundDifference:
-    """The first difference of a graph in one direction."""
+    """A difference of a graph that was not seen before, in one direction."""
 
     graph: CheckedGraph
     direction: str
@@ -98,7 +98,7 @@ class CheckedGraph:
     """A graph as Dynamo captured it, as eager runs it, and as the target compiled it.
 
     The last inputs are the tensors that the graph captured. `report` is told of each difference,
-    once per direction. `most` is how many calls are judged.
+    once. `most` is how many calls are judged.
     """
 
     number: int
@@ -112,7 +112,8 @@ class CheckedGraph:
     names: PlaceNames = field(default_factory=dict)
     most: int | None = None
     counts: CallCounts = field(default_factory=CallCounts)
-    found: dict[str, FoundDifference] = field(default_factory=dict)
+    found: list[FoundDifference] = field(default_factory=list)
+    _seen: set[tuple[str, Violation]] = field(default_factory=set)
     _places: dict[str, Mapping[str, MayDiffer]] = field(default_factory=dict)
     _wide: dict[object, tuple[GraphFunction, GraphFunction]] = field(default_factory=dict)
 
@@ -120,7 +121,9 @@ class CheckedGraph:
         """The outputs of eager, on these very arguments."""
         args = (*given, *self.captured)
         self.counts.calls += 1
-        if FORWARD in self.found or (self.most is not None and self.counts.calls > self.most):
+        if self._has_wrong_values(FORWARD) or (
+            self.most is not None and self.counts.calls > self.most
+        ):
             return self.eager(*args)
         reason = next(filter(None, map(_not_judged, args)), None)
         if reason is not None:
@@ -128,11 +131,10 @@ class CheckedGraph:
             return self.eager(*args)
         started = time.perf_counter()
         try:
-            call = GraphCall.of(args, self.counts.calls)
-        except (OutOfMemory, torch.OutOfMemoryError):
-            self.counts.leave_out("no memory for copies of its inputs")
+            call, before = GraphCall.of(args, self.counts.calls), _Before.of(args)
+        except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
+            self.counts.leave_out(_failure(error))
             return self.eager(*args)
-        before = _Before.of(args)
         middle = time.perf_counter()
         outputs = self.eager(*args)  # an error of eager is the model's
         finish(before.tensors)
@@ -155,9 +157,9 @@ class CheckedGraph:
             trace = KnownRounding.on(eager, self._places.get(FORWARD, {}))
             judgement = judged(self.target.contract, eager, run.observation, trace)
             self.counts.documented += len(judgement.documented)
-            if judgement.violations:
+            if not self._told(FORWARD, judgement.violations):
                 self._look(call, None)
-            if FORWARD not in self.found and BACKWARD not in self.found:
+            if not (self._has_wrong_values(FORWARD) or self._has_wrong_values(BACKWARD)):
                 self._wait_for_gradients(call, eager, before.nodes, run)
         except GraphDiffers:
             raise
@@ -182,7 +184,7 @@ class CheckedGraph:
             arriving.wait_at(eager.tensors(), ends)
 
     def _check_gradients(self, call: GraphCall, run: GraphRun, tangents: Tangents) -> None:
-        if self.found:
+        if self._has_wrong_values(FORWARD) or self._has_wrong_values(BACKWARD):
             return
         started, after = time.perf_counter(), RandomState.now()
         try:
@@ -194,7 +196,8 @@ class CheckedGraph:
             expected = differentiated(again, tangents)
             places = self._places.get(BACKWARD, {})
             trace = KnownRounding.on(expected, places, gradients=True)
-            if judged(self.target.contract, expected, actual, trace).violations:
+            judgement = judged(self.target.contract, expected, actual, trace)
+            if not self._told(BACKWARD, judgement.violations):
                 self._look(call, tangents)
         except GraphDiffers:
             raise
@@ -214,21 +217,23 @@ class CheckedGraph:
         self._places |= look.places
         self.counts.rounding += any(look.rounding.values())
         for direction in (FORWARD, BACKWARD):
-            if direction not in self.found:
-                for violation in look.violations.get(direction, ())[:1]:
-                    self._note(call, tangents, direction, violation, look)
+            violations = look.violations.get(direction, ())
+            if not self._told(direction, violations):
+                self._seen.update((direction, violation) for violation in violations)
+                found = FoundDifference(self, direction, violations[0], call, tangents)
+                self.found.append(found)
+                self.report(found)
 
-    def _note(
-        self,
-        call: GraphCall,
-        tangents: Tangents | None,
-        direction: str,
-        violation: Violation,
-        look: Look,
-    ) -> None:
-        found = FoundDifference(self, direction, violation, call, tangents)
-        self.found[direction] = found
-        self.report(found)
+    def _told(self, direction: str, violations: Sequence[Violation]) -> bool:
+        """Whether all of these differences were told before."""
+        return all((direction, violation) in self._seen for violation in violations)
+
+    def _has_wrong_values(self, direction: str) -> bool:
+        """Whether something is wrong that makes more of it useless."""
+        return any(
+            found.direction == direction and found.violation.oracle in (*ON_VALUES, "errors")
+            for found in self.found
+        )
 
     def _compile_wide(self, given: Sequence[object]) -> tuple[GraphFunction, GraphFunction]:
         """The graph in eager and through the target, for float64 in place of narrower dtypes."""

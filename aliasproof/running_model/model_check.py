@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from torch import fx
+from torch._dynamo.exc import RestartAnalysis, SkipFrame
 
 from aliasproof.oracles.place_names import renamed
 from aliasproof.programs.errors import UserError, printable
@@ -45,17 +46,42 @@ class CheckOptions:
 
 @dataclass(slots=True)
 class ModelCheck:
-    """What is known of a model that runs."""
+    """What is known of a model that runs.
+
+    `folders` have the graphs that differ. `unchecked` says why other graphs are not checked.
+    """
 
     options: CheckOptions = field(default_factory=CheckOptions)
     graphs: list[CheckedGraph] = field(default_factory=list)
     differences: list[FoundDifference] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
 
     def compile(
         self, target: CheckedTarget, module: fx.GraphModule, examples: Sequence[Any]
-    ) -> CheckedGraph:
+    ) -> Callable[..., object]:
         """A graph of the model, compiled by the target. What that raises, each call raises."""
+        try:
+            graph, lifted = self._graph(target, module, examples)
+        except Exception as error:  # noqa: BLE001 - the model goes on, whatever we do
+            self.unchecked.append(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
+            return module
+        started = time.perf_counter()
+        try:
+            # The graph as Dynamo made it, if it is one of its inputs alone.
+            given = snapshot(lifted.module) if lifted.captured else module
+            graph.compiled = target.backend(given, lifted.examples)
+        except (RestartAnalysis, SkipFrame):  # the compiler asks Dynamo for another graph
+            raise
+        except Exception as error:  # noqa: BLE001 - any error of a target is a difference from eager
+            graph.compiled = _Raises(error)
+        graph.counts.first = time.perf_counter() - started
+        self.graphs.append(graph)
+        return graph
+
+    def _graph(
+        self, target: CheckedTarget, module: fx.GraphModule, examples: Sequence[Any]
+    ) -> tuple[CheckedGraph, LiftedGraph]:
         lifted = LiftedGraph.of(module, examples)
         graph = CheckedGraph(
             number=len(self.graphs),
@@ -69,16 +95,7 @@ class ModelCheck:
             names=place_names(lifted.module.graph),
             most=self.options.calls,
         )
-        self.graphs.append(graph)
-        started = time.perf_counter()
-        try:
-            # The graph as Dynamo made it, if it is one of its inputs alone.
-            given = snapshot(lifted.module) if lifted.captured else module
-            graph.compiled = target.backend(given, lifted.examples)
-        except Exception as error:  # noqa: BLE001 - any error of a target is a difference from eager
-            graph.compiled = _Raises(error)
-        graph.counts.first = time.perf_counter() - started
-        return graph
+        return graph, lifted
 
     def _report(self, found: FoundDifference) -> None:
         self.differences.append(found)

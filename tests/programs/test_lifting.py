@@ -139,6 +139,21 @@ def test_a_captured_tensor_is_a_further_input() -> None:
     assert program.inputs[2].sizes == (2, 2)
 
 
+def test_with_originals_a_program_says_what_autograd_sees() -> None:
+    def step(weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            weight.mul_(2)
+        return weight * x + y
+
+    leaf = torch.ones(2, requires_grad=True)
+    originals = [leaf, leaf * 1, torch.ones(2)]
+    copies = [original.detach().clone() for original in originals]
+    program = lift_program(step, copies, originals).program
+    assert [storage.gradient for storage in program.storages] == ["leaf", "computed", "none"]
+    assert [call.grad for call in program.instructions] == [False, True, True]
+    assert all(call.grad for call in lift_program(step, copies).program.instructions)
+
+
 def test_numbers_from_data_are_noted() -> None:
     with torch.no_grad():
         (note,) = lift_program(decided_by_data, two_views()).notes

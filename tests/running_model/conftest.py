@@ -57,14 +57,14 @@ def returns_first_twice(module, example_inputs):
 
 
 def sums_in_parts(module, example_inputs):
-    """Rounds otherwise, in the dtype of the inputs."""
+    """In another order, so that it rounds otherwise."""
     for node in list(module.graph.nodes):
         if node.target == "sum":
             with module.graph.inserting_before(node):
-                doubled = module.graph.call_function(torch.mul, (node.args[0], 3))
-                total = module.graph.call_method("sum", (doubled,))
-                third = module.graph.call_function(torch.div, (total, 3))
-            node.replace_all_uses_with(third)
+                pairs = module.graph.call_method("reshape", (node.args[0], -1, 2))
+                parts = module.graph.call_method("sum", (pairs, 1))
+                total = module.graph.call_method("sum", (parts,))
+            node.replace_all_uses_with(total)
             module.graph.erase_node(node)
     module.recompile()
     return module

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
+from aliasproof.targets import inductor
 from benchmarks.running_models import MODELS
 
 
@@ -25,3 +27,17 @@ def test_a_model_is_judged_in_each_call_and_computes_the_same(checking, name: st
         assert graph.counts.unjudged == {}
     trains = "cache" not in name
     assert any(graph.counts.backward for graph in check.graphs) == trains
+
+
+@pytest.mark.skipif(inductor.unavailable() is not None, reason="needs a C++ compiler")
+def test_inductor_draws_and_rounds_as_it_may(checking) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Dropout(0.5), nn.LayerNorm(64))
+    with checking() as check:
+        compiled = torch.compile(model)
+        for _ in range(3):
+            compiled(100 * torch.randn(32, 64)).pow(2).mean().backward()
+    assert check.differences == []
+    (graph,) = check.graphs
+    assert (graph.target.name, graph.counts.forward, graph.counts.backward) == ("inductor", 3, 3)
+    assert graph.counts.unjudged == {}

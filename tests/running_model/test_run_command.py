@@ -102,6 +102,18 @@ def test_an_error_of_the_script_is_shown_as_by_python(ran, tmp_path: Path) -> No
     assert [line.split(",")[1] for line in lines] == [" line 4", " line 2"]
 
 
+def test_threads_of_the_script_end_as_by_python(ran, tmp_path: Path) -> None:
+    (tmp_path / "threads.py").write_text(
+        "import threading, time\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "pool = ThreadPoolExecutor(1)\n"
+        "print(pool.submit(lambda: 1).result(), flush=True)\n"
+        "threading.Thread(target=lambda: (time.sleep(1), print(2, flush=True))).start()\n"
+    )
+    done = ran(*aliasproof("run", "threads.py"))
+    assert (done.returncode, done.stdout) == (0, "1\n2\n")
+
+
 def test_raise_ends_the_script_at_the_first_difference(ran, planted) -> None:
     options = ("--raise", "--target", planted("loses_neg"), "--out", "kept")
     done = ran(*aliasproof("run", "train.py", *options, "--", 2, 0))
