@@ -1,0 +1,148 @@
+"""The patterns of Inductor: each entry of each `PatternMatcherPass` is a site.
+
+A pass is found where torch keeps it: in a global of a module of `torch._inductor.fx_passes`, or in
+a list or dictionary there. Entries that torch makes lazily exist after one run of the passes, see
+`trivial_run`. In that run, passes are found that a function makes anew for each graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, cast
+from unittest import mock
+
+from torch._inductor import fx_passes
+from torch._inductor.pattern_matcher import (
+    PatternEntry,
+    PatternMatcherPass,
+    ReplacementPatternEntry,
+)
+from torch._ops import HigherOrderOperator
+
+from aliasproof.generators.sites.site import Site, location_of
+from aliasproof.generators.sites.trivial_run import run_passes
+
+KIND = "pattern"
+
+
+def pattern_sites() -> Iterator[tuple[Site, PatternEntry]]:
+    """Each entry of each pass, as a site. An entry that several passes share is one site."""
+    names: Counter[str] = Counter()
+    seen: set[int] = set()
+    for place, matcher in matcher_passes():
+        for entry in entries_of(matcher):
+            if id(entry) in seen:
+                continue
+            seen.add(id(entry))
+            name = f"{place}/{_rule(entry)}({root_of(entry)})"
+            names[name] += 1
+            file, line = location_of(code_of(entry))
+            fires_when = f"calls match the pattern of {root_of(entry)}{_further_condition(entry)}"
+            number = f"#{names[name]}" if names[name] > 1 else ""
+            layer = place.partition(".")[0]
+            yield Site(name + number, KIND, layer, file, line, fires_when), entry
+
+
+@functools.cache
+def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
+    """Each pass with the place at which torch keeps it, such as `joint_graph.patterns`.
+
+    For a pass that is made anew for each graph, it is one that was made, and the module's name.
+    """
+    made: list[tuple[str, PatternMatcherPass]] = []
+    initialize = PatternMatcherPass.__init__
+
+    def noting_the_maker(matcher: PatternMatcherPass, *args: Any, **kwargs: Any) -> None:
+        initialize(matcher, *args, **kwargs)
+        module = sys._getframe(1).f_globals["__name__"].rpartition(".")[2]
+        made.append((module, matcher))
+
+    with mock.patch.object(PatternMatcherPass, "__init__", noting_the_maker):
+        modules = _modules()
+        run_passes()
+    places: dict[int, tuple[str, PatternMatcherPass]] = {}
+    for module in modules:
+        name = module.__name__.rpartition(".")[2]
+        for variable, value in vars(module).items():
+            for place, matcher in _passes_in(f"{name}.{variable}", value):
+                # Several modules may know it. The shortest name is that of the module that runs it.
+                known, _ = places.get(id(matcher), (place, matcher))
+                places[id(matcher)] = min(known, place, key=lambda text: (len(text), text)), matcher
+    for place, matcher in made:
+        places.setdefault(id(matcher), (place, matcher))
+    return tuple(sorted(places.values(), key=lambda kept: kept[0]))
+
+
+def entries_of(matcher: PatternMatcherPass) -> list[PatternEntry]:
+    """The entries of a pass, each once, in the order in which torch asks them by root."""
+    entries = (entry for of_root in matcher.patterns.values() for entry in of_root)
+    return list({id(entry): entry for entry in entries}.values())
+
+
+def code_of(entry: PatternEntry) -> Callable[..., Any]:
+    """The function that rewrites; where torch traced a replacement, the one that says for what."""
+    if isinstance(entry, ReplacementPatternEntry):
+        searched = inspect.getclosurevars(entry.extra_check).nonlocals.get("search_fn")
+        return cast(Callable[..., Any], searched or entry.normalize_args)
+    return cast(Callable[..., Any], getattr(entry, "handler", entry.apply))
+
+
+def check_of(entry: PatternEntry) -> Callable[..., Any]:
+    """The check that an entry makes beside its pattern, as it was given to torch."""
+    check = entry.extra_check
+    if isinstance(entry, ReplacementPatternEntry):
+        check = inspect.getclosurevars(check).nonlocals.get("extra_check", check)
+    return cast(Callable[..., Any], check)
+
+
+def root_of(entry: PatternEntry) -> str:
+    """The operator of the pattern's last call; the first one where there are several."""
+    operators = getattr(entry.pattern, "fns", ("anything",))
+    return _operator_name(operators[0])
+
+
+def _operator_name(operator: Any) -> str:
+    if isinstance(operator, str):
+        return operator
+    if isinstance(operator, HigherOrderOperator):
+        return str(operator.name())
+    written = str(operator)
+    return str(getattr(operator, "__name__", written)) if " " in written else written
+
+
+def _rule(entry: PatternEntry) -> str:
+    given = getattr(entry, "pattern_name", None)
+    return str(given or code_of(entry).__qualname__.replace(".<locals>", ""))
+
+
+def _further_condition(entry: PatternEntry) -> str:
+    check = check_of(entry)
+    if check.__name__ == "_return_true":
+        return ""
+    file, line = location_of(check)
+    return f", and {check.__qualname__} (torch/{file}:{line}) accepts them"
+
+
+def _modules() -> list[ModuleType]:
+    prefix = f"{fx_passes.__name__}."
+    names = sorted(found.name for found in pkgutil.iter_modules(fx_passes.__path__, prefix))
+    return [importlib.import_module(name) for name in names]
+
+
+def _passes_in(place: str, value: object) -> Iterator[tuple[str, PatternMatcherPass]]:
+    if isinstance(value, PatternMatcherPass):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, element in list(value.items()):
+            yield from _passes_in(f"{place}[{key}]", element)
+    elif isinstance(value, list | tuple):
+        for index, element in enumerate(value):
+            if isinstance(element, PatternMatcherPass):
+                yield f"{place}[{index}]", element
