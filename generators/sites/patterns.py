@@ -13,23 +13,23 @@ import inspect
 import pkgutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import CodeType, ModuleType
 from typing import Any, cast
 from unittest import mock
 
 from torch._inductor import fx_passes
 from torch._inductor.pattern_matcher import (
+    GraphPatternEntry,
+    LoweringPatternEntry,
     PatternEntry,
     PatternMatcherPass,
     ReplacementPatternEntry,
 )
-from torch._ops import HigherOrderOperator
 
-from aliasproof.generators.sites.site import Site, location_of
+from aliasproof.generators.sites.site import Note, Site, SiteKind, location_of, operator_name
 from aliasproof.generators.sites.trivial_run import run_passes
-
-KIND = "pattern"
 
 
 def pattern_sites() -> Iterator[tuple[Site, PatternEntry]]:
@@ -47,7 +47,7 @@ def pattern_sites() -> Iterator[tuple[Site, PatternEntry]]:
             fires_when = f"calls match the pattern of {root_of(entry)}{_further_condition(entry)}"
             number = f"#{names[name]}" if names[name] > 1 else ""
             layer = place.partition(".")[0]
-            yield Site(name + number, KIND, layer, file, line, fires_when), entry
+            yield Site(name + number, "pattern", layer, file, line, fires_when), entry
 
 
 @functools.cache
@@ -65,7 +65,7 @@ def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
         made.append((module, matcher))
 
     with mock.patch.object(PatternMatcherPass, "__init__", noting_the_maker):
-        modules = _modules()
+        modules = pass_modules()
         run_passes()
     places: dict[int, tuple[str, PatternMatcherPass]] = {}
     for module in modules:
@@ -78,6 +78,36 @@ def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
     for place, matcher in made:
         places.setdefault(id(matcher), (place, matcher))
     return tuple(sorted(places.values(), key=lambda kept: kept[0]))
+
+
+@contextmanager
+def recorded(note: Note) -> Iterator[None]:
+    """Tell the names of entries whose rewriting torch calls in this block."""
+    sites = list(pattern_sites())
+    by_entry = {id(entry): site.name for site, entry in sites}
+    # A pass that is made anew for each graph has other entries each time, of the same functions.
+    by_code = {code_of(entry).__code__: site.name for site, entry in sites}
+    with ExitStack() as patches:
+        for rule in (LoweringPatternEntry, GraphPatternEntry, ReplacementPatternEntry):
+            patches.enter_context(
+                mock.patch.object(rule, "apply", _noting(rule.apply, note, by_entry, by_code))
+            )
+        yield
+
+
+def _noting(
+    apply: Callable[..., None],
+    note: Note,
+    by_entry: Mapping[int, str],
+    by_code: Mapping[CodeType, str],
+) -> Callable[..., None]:
+    def noted(entry: PatternEntry, *args: Any, **kwargs: Any) -> None:
+        name = by_entry.get(id(entry)) or by_code.get(code_of(entry).__code__)
+        if name is not None:
+            note(name)
+        apply(entry, *args, **kwargs)
+
+    return noted
 
 
 def entries_of(matcher: PatternMatcherPass) -> list[PatternEntry]:
@@ -105,16 +135,7 @@ def check_of(entry: PatternEntry) -> Callable[..., Any]:
 def root_of(entry: PatternEntry) -> str:
     """The operator of the pattern's last call; the first one where there are several."""
     operators = getattr(entry.pattern, "fns", ("anything",))
-    return _operator_name(operators[0])
-
-
-def _operator_name(operator: Any) -> str:
-    if isinstance(operator, str):
-        return operator
-    if isinstance(operator, HigherOrderOperator):
-        return str(operator.name())
-    written = str(operator)
-    return str(getattr(operator, "__name__", written)) if " " in written else written
+    return operator_name(operators[0])
 
 
 def _rule(entry: PatternEntry) -> str:
@@ -130,10 +151,12 @@ def _further_condition(entry: PatternEntry) -> str:
     return f", and {check.__qualname__} (torch/{file}:{line}) accepts them"
 
 
-def _modules() -> list[ModuleType]:
+@functools.cache
+def pass_modules() -> tuple[ModuleType, ...]:
+    """The modules in which Inductor keeps its passes."""
     prefix = f"{fx_passes.__name__}."
-    names = sorted(found.name for found in pkgutil.iter_modules(fx_passes.__path__, prefix))
-    return [importlib.import_module(name) for name in names]
+    found = sorted(module.name for module in pkgutil.walk_packages(fx_passes.__path__, prefix))
+    return tuple(importlib.import_module(name) for name in found)
 
 
 def _passes_in(place: str, value: object) -> Iterator[tuple[str, PatternMatcherPass]]:
@@ -146,3 +169,6 @@ def _passes_in(place: str, value: object) -> Iterator[tuple[str, PatternMatcherP
         for index, element in enumerate(value):
             if isinstance(element, PatternMatcherPass):
                 yield f"{place}[{index}]", element
+
+
+KINDS = (SiteKind("pattern", lambda: [site for site, _ in pattern_sites()], recorded),)
