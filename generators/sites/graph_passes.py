@@ -22,7 +22,7 @@ from torch import fx
 from torch._inductor.pattern_matcher import Match, PatternMatcherPass
 
 from aliasproof.generators.sites.patterns import pass_modules
-from aliasproof.generators.sites.site import Note, Site, SiteKind, location_of
+from aliasproof.generators.sites.site import Site, SiteKind, SiteRecorder, location_of
 
 KIND = "graph pass"
 # The modules with passes over a graph between capture and lowering, beside those of `fx_passes`.
@@ -120,11 +120,11 @@ def _changes_graphs(code: CodeType) -> bool:
 
 
 @contextmanager
-def recorded(note: Note) -> Iterator[None]:
+def recorded(recorder: SiteRecorder) -> Iterator[None]:
     """Tell the names of passes that change a graph in this block."""
     watched = _Watched()
     ours = {
-        function: _noting(function, functools.partial(note, _name(function)), watched)
+        function: _noting(function, functools.partial(recorder.fired.add, _name(function)), watched)
         for function in graph_passes()
     }
     with ExitStack() as patches:

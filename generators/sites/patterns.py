@@ -15,39 +15,50 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, cast
 from unittest import mock
 
+import torch
 from torch._inductor import fx_passes
 from torch._inductor.pattern_matcher import (
     GraphPatternEntry,
     LoweringPatternEntry,
+    Match,
     PatternEntry,
     PatternMatcherPass,
     ReplacementPatternEntry,
+    _return_true,
 )
 
-from aliasproof.generators.sites.site import Note, Site, SiteKind, location_of, operator_name
+from aliasproof.generators.sites.site import (
+    Site,
+    SiteKind,
+    SiteRecorder,
+    location_of,
+    operator_name,
+)
 from aliasproof.generators.sites.trivial_run import run_passes
 
 
-def pattern_sites() -> Iterator[tuple[Site, PatternEntry]]:
+@functools.cache
+def pattern_sites() -> tuple[tuple[Site, PatternEntry], ...]:
     """Each entry of each pass, as a site. An entry that several passes share is one site."""
     names: Counter[str] = Counter()
-    seen: set[int] = set()
+    sites: dict[int, tuple[Site, PatternEntry]] = {}
     for place, matcher in matcher_passes():
         for entry in entries_of(matcher):
-            if id(entry) in seen:
+            if id(entry) in sites:
                 continue
-            seen.add(id(entry))
             name = f"{place}/{_rule(entry)}({root_of(entry)})"
             names[name] += 1
             file, line = location_of(code_of(entry))
             fires_when = f"calls match the pattern of {root_of(entry)}{_further_condition(entry)}"
             number = f"#{names[name]}" if names[name] > 1 else ""
             layer = place.partition(".")[0]
-            yield Site(name + number, "pattern", layer, file, line, fires_when), entry
+            site = Site(name + number, "pattern", layer, file, line, fires_when)
+            sites[id(entry)] = site, entry
+    return tuple(sites.values())
 
 
 @functools.cache
@@ -81,33 +92,54 @@ def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
 
 
 @contextmanager
-def recorded(note: Note) -> Iterator[None]:
-    """Tell the names of entries whose rewriting torch calls in this block."""
-    sites = list(pattern_sites())
-    by_entry = {id(entry): site.name for site, entry in sites}
+def recorded(recorder: SiteRecorder) -> Iterator[None]:
+    """Tell the names of entries whose rewriting torch calls, and of those that refuse a match.
+
+    An entry that was registered after the sites were read fires as `unlisted/...`.
+    """
+    by_entry = {id(entry): site.name for site, entry in pattern_sites()}
     # A pass that is made anew for each graph has other entries each time, of the same functions.
-    by_code = {code_of(entry).__code__: site.name for site, entry in sites}
+    by_code = {_bytecode(entry): site.name for site, entry in pattern_sites()}
+
+    def note(entry: PatternEntry) -> None:
+        name = by_entry.get(id(entry)) or by_code.get(_bytecode(entry))
+        recorder.fired.add(name or f"unlisted/{_rule(entry)}({root_of(entry)})")
+
     with ExitStack() as patches:
         for rule in (LoweringPatternEntry, GraphPatternEntry, ReplacementPatternEntry):
-            patches.enter_context(
-                mock.patch.object(rule, "apply", _noting(rule.apply, note, by_entry, by_code))
-            )
+            patches.enter_context(mock.patch.object(rule, "apply", _noting(rule.apply, note)))
+        for site, entry in pattern_sites():
+            if check_of(entry) is not _return_true:
+                refused = functools.partial(recorder.refused.add, site.name)
+                check = _noting_refusal(entry.extra_check, refused)
+                patches.enter_context(mock.patch.object(entry, "extra_check", check))
         yield
 
 
 def _noting(
-    apply: Callable[..., None],
-    note: Note,
-    by_entry: Mapping[int, str],
-    by_code: Mapping[CodeType, str],
+    apply: Callable[..., None], note: Callable[[PatternEntry], None]
 ) -> Callable[..., None]:
     def noted(entry: PatternEntry, *args: Any, **kwargs: Any) -> None:
-        name = by_entry.get(id(entry)) or by_code.get(code_of(entry).__code__)
-        if name is not None:
-            note(name)
+        note(entry)
         apply(entry, *args, **kwargs)
 
     return noted
+
+
+def _noting_refusal(check: Callable[..., Any], refused: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(check)
+    def asked(match: Match) -> Any:
+        accepted = check(match)
+        # One that depends on a size is decided by torch: to ask would add a guard.
+        if not isinstance(accepted, torch.SymBool) and not accepted:
+            refused()
+        return accepted
+
+    return asked
+
+
+def _bytecode(entry: PatternEntry) -> object:
+    return getattr(code_of(entry), "__code__", None)
 
 
 def entries_of(matcher: PatternMatcherPass) -> list[PatternEntry]:
@@ -119,17 +151,22 @@ def entries_of(matcher: PatternMatcherPass) -> list[PatternEntry]:
 def code_of(entry: PatternEntry) -> Callable[..., Any]:
     """The function that rewrites; where torch traced a replacement, the one that says for what."""
     if isinstance(entry, ReplacementPatternEntry):
-        searched = inspect.getclosurevars(entry.extra_check).nonlocals.get("search_fn")
+        searched = _variables(entry.extra_check).get("search_fn")
         return cast(Callable[..., Any], searched or entry.normalize_args)
     return cast(Callable[..., Any], getattr(entry, "handler", entry.apply))
 
 
 def check_of(entry: PatternEntry) -> Callable[..., Any]:
     """The check that an entry makes beside its pattern, as it was given to torch."""
-    check = entry.extra_check
+    check = inspect.unwrap(entry.extra_check)
     if isinstance(entry, ReplacementPatternEntry):
-        check = inspect.getclosurevars(check).nonlocals.get("extra_check", check)
+        check = _variables(check).get("extra_check", check)
     return cast(Callable[..., Any], check)
+
+
+def _variables(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The variables of an enclosing function that a function uses."""
+    return inspect.getclosurevars(inspect.unwrap(function)).nonlocals
 
 
 def root_of(entry: PatternEntry) -> str:
@@ -145,7 +182,7 @@ def _rule(entry: PatternEntry) -> str:
 
 def _further_condition(entry: PatternEntry) -> str:
     check = check_of(entry)
-    if check.__name__ == "_return_true":
+    if check is _return_true:
         return ""
     file, line = location_of(check)
     return f", and {check.__qualname__} (torch/{file}:{line}) accepts them"

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import torch
 from torch._ops import HigherOrderOperator
 
 _TORCH = Path(torch.__file__).parent
-Note = Callable[[str], None]  # is told the name of a site that fires
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +38,31 @@ class Site:
         return f"torch/{self.file}:{self.line}"
 
 
+@dataclass(slots=True)
+class SiteRecorder:
+    """Collects the names of the sites that fire, and of those that refuse what they match.
+
+    Programs run one after another: `take` after each gives those of this one.
+    """
+
+    fired: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+
+    def take(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The sites that fired since the last call, and those that refused."""
+        taken = frozenset(self.fired), frozenset(self.refused)
+        self.fired.clear()
+        self.refused.clear()
+        return taken
+
+
 @dataclass(frozen=True, slots=True)
 class SiteKind:
     """A kind of site: how to list them, and how to record those that fire in a block."""
 
     name: str
     sites: Callable[[], list[Site]]
-    recorded: Callable[[Note], AbstractContextManager[None]]
+    recorded: Callable[[SiteRecorder], AbstractContextManager[None]]
 
 
 def operator_name(operator: Any) -> str:

@@ -17,7 +17,7 @@ from torch._C import _functionalization
 from torch._ops import OpOverload
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 
-from aliasproof.generators.sites.site import Note, Site, SiteKind, location_of
+from aliasproof.generators.sites.site import Site, SiteKind, SiteRecorder, location_of
 
 KIND = "write through a view"
 _ENDING = "_ViewMeta"
@@ -41,7 +41,7 @@ def sites() -> list[Site]:
 
 
 @contextmanager
-def recorded(note: Note) -> Iterator[None]:
+def recorded(recorder: SiteRecorder) -> Iterator[None]:
     """Tell the kinds of view that writes in this block go through."""
     dispatch = FunctionalTensorMode.__torch_dispatch__
 
@@ -54,7 +54,7 @@ def recorded(note: Note) -> Iterator[None]:
     ) -> Any:
         if func._schema.is_mutable:
             for kind in _views_written(func, args, kwargs or {}):
-                note(f"{KIND}/{kind}")
+                recorder.fired.add(f"{KIND}/{kind}")
         return dispatch(mode, func, types, args, kwargs)
 
     with mock.patch.object(FunctionalTensorMode, "__torch_dispatch__", noting):

@@ -26,7 +26,7 @@ from torch._functorch._aot_autograd.schemas import (
     ViewAndMutationMeta,
 )
 
-from aliasproof.generators.sites.site import Note, Site, SiteKind, location_of
+from aliasproof.generators.sites.site import Site, SiteKind, SiteRecorder, location_of
 
 _FILE = location_of(ViewAndMutationMeta.__post_init__)[0]
 _LAYER = "AOTAutograd"
@@ -76,13 +76,13 @@ def _line(kind: type) -> int:
 
 
 @contextmanager
-def _cases_recorded(note: Note) -> Iterator[None]:
+def _cases_recorded(recorder: SiteRecorder) -> Iterator[None]:
     finish = ViewAndMutationMeta.__post_init__
 
     def finish_and_note(metadata: ViewAndMutationMeta) -> None:
         finish(metadata)
         for case in _cases_of(metadata):
-            note(f"case/{case}")
+            recorder.fired.add(f"case/{case}")
 
     with mock.patch.object(ViewAndMutationMeta, "__post_init__", finish_and_note):
         yield
@@ -136,11 +136,11 @@ def _wrapper_sites() -> list[Site]:
 
 
 @contextmanager
-def _wrappers_recorded(note: Note) -> Iterator[None]:
+def _wrappers_recorded(recorder: SiteRecorder) -> Iterator[None]:
     with ExitStack() as patches:
         for wrapper in _wrappers():
             for step, method in _steps(wrapper):
-                acted = functools.partial(note, f"wrapper/{wrapper.__name__}.{step}")
+                acted = functools.partial(recorder.fired.add, f"wrapper/{wrapper.__name__}.{step}")
                 patches.enter_context(mock.patch.object(wrapper, step, _noting(method, acted)))
         yield
 

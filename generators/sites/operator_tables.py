@@ -14,13 +14,19 @@ from typing import Any
 from torch._inductor import config, decomposition, lowering
 from torch._inductor.fx_passes import post_grad, reinplace
 
-from aliasproof.generators.sites.site import Note, Site, SiteKind, location_of, operator_name
+from aliasproof.generators.sites.site import (
+    Site,
+    SiteKind,
+    SiteRecorder,
+    location_of,
+    operator_name,
+)
 
 Entries = dict[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class OperatorTable:
     """A table by operator.
 
     `code` gives the function of an entry, and `noting` an entry that does the same and calls a
@@ -49,13 +55,15 @@ class Table:
         ]
 
     @contextmanager
-    def recorded(self, note: Note) -> Iterator[None]:
+    def recorded(self, recorder: SiteRecorder) -> Iterator[None]:
         """Tell the names of entries that are used in this block."""
         tables = self.dictionaries()
         before = [dict(table) for table in tables]
         for table in tables:
             for key, entry in table.items():
-                table[key] = self.noting(entry, functools.partial(note, self._name(key)))
+                table[key] = self.noting(
+                    entry, functools.partial(recorder.fired.add, self._name(key))
+                )
         replaced = [dict(table) for table in tables]
         try:
             yield
@@ -121,7 +129,7 @@ def _rewritten(entry: reinplace.InplaceableOp, used: Callable[[], None]) -> rein
 
 
 _TABLES = (
-    Table(
+    OperatorTable(
         "no-op",
         "joint graph and post-grad",
         "the call's result has the metadata of its operand, and the condition holds",
@@ -129,7 +137,7 @@ _TABLES = (
         lambda entry: entry[0],
         _accepted,
     ),
-    Table(
+    OperatorTable(
         "put in place",
         "post-grad",
         "nothing reads the operand's old data afterwards",
@@ -137,7 +145,7 @@ _TABLES = (
         lambda entry: entry.extra_check,
         _rewritten,
     ),
-    Table(
+    OperatorTable(
         "decomposition",
         "capture",
         "a graph that is captured calls the operator",
@@ -145,7 +153,7 @@ _TABLES = (
         _itself,
         _called,
     ),
-    Table(
+    OperatorTable(
         "lowering",
         "code generation",
         "a graph that is lowered calls the operator",
