@@ -42,16 +42,12 @@ class OperatorTable:
 
     def sites(self) -> list[Site]:
         """Each entry, by the name of its operator."""
-        entries = {key: entry for table in self.dictionaries() for key, entry in table.items()}
+        tables = self.dictionaries()
+        # Tables have no order of their own: one is filled as torch needs it.
+        entries = {self._name(key): entry for table in tables for key, entry in table.items()}
         return [
-            Site(
-                self._name(key),
-                self.kind,
-                self.layer,
-                *location_of(self.code(entry)),
-                self.fires_when,
-            )
-            for key, entry in entries.items()
+            Site(name, self.kind, self.layer, *location_of(self.code(entry)), self.fires_when)
+            for name, entry in sorted(entries.items())
         ]
 
     @contextmanager
