@@ -22,7 +22,7 @@ def run_passes() -> None:
 
     The joint graph's get the device that compilation gives, so that its patterns are made once.
     """
-    for passes in _PASSES.values():
+    for passes in PASSES.values():
         run_on_empty_graph(passes)
 
 
@@ -42,7 +42,7 @@ def _examples(graph: fx.GraphModule) -> list[object]:
 
 
 # By the name of the layer.
-_PASSES: dict[str, Callable[[fx.GraphModule], object]] = {
+PASSES: dict[str, Callable[[fx.GraphModule], object]] = {
     "pre-grad": lambda graph: pre_grad.pre_grad_passes(graph, _examples(graph)),
     "joint graph": lambda graph: joint_graph.joint_graph_passes(graph, CPU),
     "post-grad": lambda graph: post_grad.post_grad_passes(graph, is_inference=True),
