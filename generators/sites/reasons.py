@@ -39,8 +39,9 @@ from aliasproof.programs.schemas import Kind, facts, resolve
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How the programs ran: the settings of Inductor, and what the target does with a graph."""
+    """How the programs ran: whether Inductor did, its settings, and what else changes a graph."""
 
+    inductor: bool = True
     settings: Mapping[str, object] = field(default_factory=dict)
     gradients: bool = False
     freezing: bool = False
@@ -52,6 +53,8 @@ def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False
 
     `refused` says that its check refused a match.
     """
+    if site.file.startswith("_inductor/") and not conditions.inductor:
+        return "is Inductor's: the target does without"
     if site.kind == "pattern":
         place = site.name.partition("/")[0]
         entry = _entries()[site.name]
@@ -188,14 +191,8 @@ def _names_in(code: CodeType) -> Iterator[str]:
 
 
 def _of_collectives(function: FunctionType) -> str | None:
-    """Passes for several machines, told by the operators that their module names."""
-    module = sys.modules[function.__module__]
-    named = any(
-        "_c10d_functional" in name
-        for value in vars(module).values()
-        if isinstance(value, FunctionType) and value.__module__ == module.__name__
-        for name in _names_in(value.__code__)
-    )
+    """Passes for several machines, told by the operators that they name."""
+    named = any("_c10d_functional" in name for name in _names_in(function.__code__))
     return "is for collectives of torch.distributed" if named else None
 
 
@@ -203,17 +200,18 @@ def _of_collectives(function: FunctionType) -> str | None:
 
 
 def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None:
-    for part in _parts_of(entry.pattern):
-        name = getattr(part, "name", "")
-        if str(name).startswith("tangents_") and not conditions.gradients:
-            return "matches the backward pass: needs gradients"
-        for operator in getattr(part, "fns", ())[:1]:
-            if isinstance(operator, OpOverload | OpOverloadPacket):
-                namespace = str(operator).partition(".")[0]
-                if namespace not in ("aten", "prims"):
-                    return f"waits for calls of {namespace}, which no program makes"
-            elif not isinstance(operator, HigherOrderOperator):
-                return "matches functions of Python or modules: a straight line calls ATen"
+    parts = list(_parts_of(entry.pattern))
+    names = [str(getattr(part, "name", "")) for part in parts]
+    operators = [operator for part in parts for operator in getattr(part, "fns", ())[:1]]
+    of_aten = [it for it in operators if isinstance(it, OpOverload | OpOverloadPacket)]
+    for operator in of_aten:
+        namespace = str(operator).partition(".")[0]
+        if namespace not in ("aten", "prims"):
+            return f"waits for calls of {namespace}, which no program makes"
+    if len(of_aten) < sum(not isinstance(it, HigherOrderOperator) for it in operators):
+        return "matches functions of Python or modules: a straight line calls ATen"
+    if any(name.startswith("tangents_") for name in names) and not conditions.gradients:
+        return "matches the backward pass: needs gradients"
     return None
 
 
