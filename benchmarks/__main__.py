@@ -120,6 +120,14 @@ def _parser() -> argparse.ArgumentParser:
         " for sharing: these programs; for people: these functions; by their names in the output."
         " For python_reductions: these numbers of programs. For reproducers: folders of runs",
     )
+    _add_programs(parser)
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="also write the figures to this file"
+    )
+    return parser
+
+
+def _add_programs(parser: argparse.ArgumentParser) -> None:
     for name, kind, what in (
         ("programs", int, f"run so many programs; default: {site_coverage.PROGRAMS}"),
         ("seed", int, f"those of a campaign with this seed; default: {site_coverage.SEED}"),
@@ -127,10 +135,6 @@ def _parser() -> argparse.ArgumentParser:
     ):
         text = f"for site_coverage: {what}"
         parser.add_argument(f"--{name}", metavar=name.upper(), type=kind, help=text)
-    parser.add_argument(
-        "--json", metavar="FILE", type=Path, help="also write the figures to this file"
-    )
-    return parser
 
 
 @contextmanager

@@ -41,7 +41,7 @@ MODULES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedCode:
     """Of how many there are, how many ran."""
 
     lines: int
@@ -61,7 +61,7 @@ class SiteCoverage:
     lost: int
     kinds: Mapping[str, tuple[int, int]]
     without_reason: Mapping[str, int]
-    modules: Mapping[str, Reached]
+    modules: Mapping[str, ReachedCode]
     fired: Mapping[str, int]
 
     def tables(self) -> list[Table]:
@@ -156,7 +156,7 @@ def _files() -> dict[str, str]:
     return {spec.origin: name for name, spec in specs.items() if spec is not None and spec.origin}
 
 
-def _modules(folder: Path) -> dict[str, Reached]:
+def _modules(folder: Path) -> dict[str, ReachedCode]:
     """The lines and branches in functions, of all files of data in a folder."""
     tracer, report = _tracer(folder / ".coverage"), folder / "report.json"
     tracer.combine([str(folder)])
@@ -168,8 +168,8 @@ def _modules(folder: Path) -> dict[str, Reached]:
     }
 
 
-def _reached(figures: Mapping[str, Any]) -> Reached:
+def _reached(figures: Mapping[str, Any]) -> ReachedCode:
     # The function without a name is the module itself.
     summaries = [it["summary"] for name, it in figures["functions"].items() if name]
     keys = ("num_statements", "covered_lines", "num_branches", "covered_branches")
-    return Reached(*(sum(summary[key] for summary in summaries) for key in keys))
+    return ReachedCode(*(sum(summary[key] for summary in summaries) for key in keys))

@@ -100,6 +100,8 @@ def _not_started(started: object, conditions: Conditions) -> str | None:
         return None
     if started in _started_by(settings, "freezing"):
         return None if conditions.freezing else "runs only with the passes of freezing"
+    if started in _started_by_gradients():
+        return None if conditions.gradients else "runs only with gradients"
     for change, others in _started_by_changes(settings):
         if started in others:
             return f"runs only with torch._inductor.config.{change}"
@@ -108,28 +110,38 @@ def _not_started(started: object, conditions: Conditions) -> str | None:
 
 @functools.cache
 def _started_by(settings: tuple[tuple[str, object], ...], *layers: str) -> frozenset[object]:
-    """What runs on a graph without calls: the codes of functions, and the identities of matchers.
-
-    Those of freezing run only if they are named.
-    """
+    """What runs on a graph without calls. The passes of freezing run only if they are named."""
     started: set[object] = set()
+    for layer in layers or [name for name in trivial_run.PASSES if name != "freezing"]:
+        run = functools.partial(trivial_run.run_on_empty_graph, trivial_run.PASSES[layer])
+        with config.patch(dict(settings)):
+            started |= _called_in(run)
+    return frozenset(started)
+
+
+@functools.cache
+def _started_by_gradients() -> frozenset[object]:
+    """What runs around a graph that is differentiated."""
+    return frozenset(_called_in(trivial_run.differentiate))
+
+
+def _called_in(run: Callable[[], object]) -> set[object]:
+    """The codes of the functions that are called in a run, and the identities of matchers."""
+    called: set[object] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
-            started.add(frame.f_code)
+            called.add(frame.f_code)
             if frame.f_code is PatternMatcherPass.apply.__code__:
-                started.add(id(frame.f_locals["self"]))
+                called.add(id(frame.f_locals["self"]))
 
     before = sys.getprofile()
-    for layer in layers or [name for name in trivial_run.PASSES if name != "freezing"]:
-        # Settings that torch does not expect together may raise. What ran until then has run.
-        with suppress(Exception), config.patch(dict(settings)):
-            sys.setprofile(note)
-            try:
-                trivial_run.run_on_empty_graph(trivial_run.PASSES[layer])
-            finally:
-                sys.setprofile(before)
-    return frozenset(started)
+    sys.setprofile(note)
+    # Settings that torch does not expect together may raise. What ran until then has run.
+    with suppress(Exception):
+        run()
+    sys.setprofile(before)
+    return called
 
 
 @functools.cache

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import torch
 from torch import fx
+from torch._functorch.aot_autograd import aot_function
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.fx_passes import freezing_patterns, joint_graph, post_grad, pre_grad
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -35,6 +37,15 @@ def run_on_empty_graph(passes: Callable[[fx.GraphModule], object]) -> None:
     graph.output((given,))
     with V.set_fake_mode(mode), torch.no_grad():
         passes(fx.GraphModule(torch.nn.Module(), graph))
+
+
+def differentiate() -> None:
+    """Compile the smallest function with a gradient that saves something for its backward pass."""
+    aot_function(
+        torch.sin,
+        fw_compiler=lambda graph, inputs: graph,
+        partition_fn=min_cut_rematerialization_partition,
+    )(torch.ones(2, requires_grad=True))
 
 
 def _examples(graph: fx.GraphModule) -> list[object]:
