@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from aliasproof.campaigns.run.fired_sites import (
 )
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.generators.sites.site import SiteRecorder
+from aliasproof.targets.user_names import grant
 
 
 def test_a_shard_counts_programs_by_site():
@@ -52,6 +54,7 @@ def test_programs_that_are_compiled_as_one_count_as_one():
         ("inductor-fx", {"fallback_random": True}, False, False, False),
         ("inductor-fx:half-grad", {"fallback_random": True}, True, False, False),
         ("inductor:freezing", {"fallback_random": True}, False, True, True),
+        ("my_inductor.py:grad", {}, False, False, False),
     ],
 )
 def test_a_name_says_what_a_target_can_fire(name, settings, gradients, freezing, generates_code):
@@ -61,7 +64,23 @@ def test_a_name_says_what_a_target_can_fire(name, settings, gradients, freezing,
     assert conditions.generates_code is generates_code
 
 
-def test_a_campaign_counts_all_its_shards():
+DEADLY = """
+import os
+
+def deadly(gm):
+    if len(gm.graph.nodes) > 9:
+        os._exit(3)
+"""
+
+
+def test_a_campaign_counts_all_its_shards_and_the_programs_that_end_their_process(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
     told: list[int] = []
-    counted = fired_sites("identity", 3, 30, told.append)
-    assert (counted.programs, counted.lost, sum(told)) == (30, 0, 30)
+    name = f"{tmp_path / 'deadly.py'}:deadly"
+    grant([name])
+    counted = fired_sites(name, 3, 30, told.append)
+    assert counted.programs == sum(told) == 30
+    assert 0 < counted.lost < 30
+    assert "wrapper/RuntimeWrapper.post_compile" in counted.fired

@@ -24,6 +24,7 @@ from aliasproof.programs.gluing import glue
 from aliasproof.programs.program import Program
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.registry import user_code
 from aliasproof.targets.target import Target
 from aliasproof.trials.groups import can_glue
 from aliasproof.trials.trial import Case, Spent, run_eager, run_target
@@ -82,6 +83,8 @@ class FiredSites:
 
 def conditions_of(name: str) -> Conditions:
     """What decides which sites a target can fire, as its name says."""
+    if user_code(name) is not None:
+        return Conditions(inductor=False)
     plain, *variants = name.split(":")
     return Conditions(
         inductor="inductor" in plain,
@@ -102,7 +105,8 @@ def fired_sites(
     """
     total = FiredSites()
     with tempfile.TemporaryDirectory() as folder:
-        pool = start_pool(1, Path(folder), [name])
+        # Sites are read from Inductor, so each process needs it, whatever the target.
+        pool = start_pool(1, Path(folder), [name, "inductor-fx"])
         with pool.at_work():
             for shard in Plan((name,), seed=seed, programs=programs).shards():
                 total.add(_of_shard(shard, pool))
