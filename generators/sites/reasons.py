@@ -65,7 +65,7 @@ def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False
         )
     if site.kind == graph_passes.KIND:
         function = _functions()[site.name]
-        return _not_started(function.__code__, conditions) or _of_collectives(function)
+        return _not_started(function.__code__, conditions) or _of_collectives(function, conditions)
     if site.kind == "lowering" and not conditions.generates_code:
         return "needs generated code: target inductor"
     if site.kind == view_writes.KIND:
@@ -95,7 +95,7 @@ def _functions() -> dict[str, FunctionType]:
 
 def _not_started(started: object, conditions: Conditions) -> str | None:
     """Why a pass did not run. `started` is the code of a function, or the identity of a matcher."""
-    settings = tuple(sorted(conditions.settings.items()))
+    settings = _sorted(conditions)
     if started is None or started in _started_by(settings):
         return None
     if started in _started_by(settings, "freezing"):
@@ -202,10 +202,23 @@ def _names_in(code: CodeType) -> Iterator[str]:
             yield constant
 
 
-def _of_collectives(function: FunctionType) -> str | None:
-    """Passes for several machines, told by the operators that they name."""
-    named = any("_c10d_functional" in name for name in _names_in(function.__code__))
+def _of_collectives(function: FunctionType, conditions: Conditions) -> str | None:
+    """Passes for several machines: their module names collectives, and nothing else starts it."""
+    functions = [
+        value
+        for value in vars(sys.modules[function.__module__]).values()
+        if isinstance(value, FunctionType) and value.__module__ == function.__module__
+    ]
+    started = _started_by(_sorted(conditions)) | _started_by_gradients()
+    passes = [inspect.unwrap(one) for one in graph_passes.graph_passes()]
+    if any(one in passes and one.__code__ in started for one in functions):
+        return None
+    named = any("_c10d_functional" in name for one in functions for name in _names_in(one.__code__))
     return "is for collectives of torch.distributed" if named else None
+
+
+def _sorted(conditions: Conditions) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted(conditions.settings.items()))
 
 
 # --- patterns that no program can match -----------------------------------------------------------

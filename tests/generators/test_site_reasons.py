@@ -77,6 +77,12 @@ def test_where_the_programs_have_what_it_needs_it_is_a_gap(name, conditions):
     assert reason(name, conditions) is None
 
 
+def test_a_pass_for_several_machines_is_told_from_one_that_mentions_them():
+    assert "collectives" in (reason(f"{PASSES}.ddp_fusion._fuse_allreduce") or "")
+    assert reason(f"{PASSES}.post_grad.reorder_for_locality") is None
+    assert reason("graph pass/_functorch.partitioners.default_partition") is None
+
+
 def test_what_programs_could_reach_is_a_gap():
     assert reason("post_grad.pass_patterns[1]/mm_plus_mm(aten.add)") is None
     assert reason("decomposition/aten.rad2deg.default") is None
