@@ -162,6 +162,7 @@ def _modules(folder: Path) -> dict[str, ReachedCode]:
     """The lines and branches in functions, of all files of data in a folder."""
     tracer, report = _tracer(folder / ".coverage"), folder / "report.json"
     tracer.combine([str(folder)])
+    tracer.get_data().touch_files(list(_files()))  # the report has also those that nothing reached
     tracer.json_report(outfile=str(report))
     names = _files()
     return {
