@@ -310,9 +310,16 @@ def _operator_reason(name: str) -> str | None:
         operator = resolve(name)
     except UserError:
         return None
+    if operator.name() not in _dispatched():
+        return "is TorchScript's: the dispatcher does not have it"
     if facts(operator).kind is Kind.OUT:
         return "is an out= form: functionalization calls the functional form"
     return why_not_applicable(operator)
+
+
+@functools.cache
+def _dispatched() -> frozenset[str]:
+    return frozenset(torch._C._dispatch_get_all_op_names())
 
 
 def _view_reason(name: str) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from aliasproof.campaigns.run.fired_sites import (
     conditions_of,
@@ -14,7 +16,12 @@ from aliasproof.campaigns.run.fired_sites import (
     fired_sites,
 )
 from aliasproof.campaigns.store.plan import Plan, Shard
+from aliasproof.generators.features import swarm
 from aliasproof.generators.sites.site import SiteRecorder
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.targets.registry import TARGETS, target
+from aliasproof.targets.target import Build
 from aliasproof.targets.user_names import grant
 
 
@@ -45,6 +52,22 @@ def test_programs_that_are_compiled_as_one_count_as_one():
     assert counted.programs == 3
     assert set(counted.fired.values()) == {1}
     assert any(name.startswith("lowering/") for name in counted.fired)
+
+
+def test_a_program_that_raises_hides_nothing_of_those_compiled_with_it(monkeypatch) -> None:
+    def build(function: ProgramFunction, inputs: Sequence[torch.Tensor]) -> Build:
+        if len(function.program) > longest:
+            raise NotImplementedError("as long as two of them")
+        return target("aot").build(function, inputs)
+
+    longest = sorted(len(program) for program in sample(swarm(1), 1, 8))[-2]
+    shard = Shard(1, "short-alone", 8)
+    together = replace(target("aot"), name="short-alone", build=build, group=8)
+    monkeypatch.setitem(TARGETS, "short-alone", together)
+    counted = fired_by_shard(shard)
+    alone = fired_by_shard(replace(shard, target="aot"))
+    assert 0 < counted.fired["wrapper/RuntimeWrapper.post_compile"] < 8
+    assert set(counted.fired) <= set(alone.fired)
 
 
 @pytest.mark.parametrize(

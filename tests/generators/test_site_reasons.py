@@ -48,6 +48,7 @@ def reason(name: str, conditions: Conditions | None = None, *, refused: bool = F
         ),
         ("lowering/aten.mul.Tensor", "generated code"),
         ("decomposition/aten.rad2deg.out", "out="),
+        ("no-op/aten.slice_scatter.out", "out="),
         ("write through a view/crow_indices", "sparse"),
     ],
 )
@@ -95,6 +96,15 @@ def test_a_check_that_refuses_needs_a_gpu_where_it_asks_for_one():
     # It names a GPU, too, and accepts on the CPU.
     attention = "joint_graph.patterns/_sfdp_pattern_1_inference(aten.view.default)"
     assert reason(attention, refused=True) is None
+
+
+@pytest.mark.parametrize(
+    "conditions", [Conditions(), Conditions(gradients=True, freezing=True, generates_code=True)]
+)
+def test_each_site_has_a_reason_or_is_a_gap(conditions):
+    for site in all_sites():
+        for refused in (False, True):
+            assert why_never_fired(site, conditions, refused=refused) != ""
 
 
 def test_a_target_without_inductor_has_none_of_its_sites():
