@@ -5,7 +5,7 @@ A reason is found out, not looked up:
 - which setting of Inductor starts a pass: each one that passes read is turned over, and the passes
   run on a graph without calls;
 - a pattern may wait for calls that no program can make, or for a gradient;
-- its check may have refused every match, and then what the check asks for is read from its code.
+- its check may have refused every match: one that names a GPU, and refuses on the CPU, needs one.
 
 A site without a reason is a gap: the programs do not reach what they could.
 """
@@ -31,7 +31,13 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.generators.coverage import why_not_applicable
-from aliasproof.generators.sites import graph_passes, patterns, trivial_run, view_writes
+from aliasproof.generators.sites import (
+    graph_passes,
+    operator_tables,
+    patterns,
+    trivial_run,
+    view_writes,
+)
 from aliasproof.generators.sites.site import Site, location_of
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.schemas import Kind, facts, resolve
@@ -70,7 +76,9 @@ def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False
         return "needs generated code: target inductor"
     if site.kind == view_writes.KIND:
         return _view_reason(site.name.partition("/")[2])
-    return _operator_reason(site.name.partition("/")[2])
+    if site.kind in {table.name for table in operator_tables.KINDS}:
+        return _operator_reason(site.name.partition("/")[2])
+    return None
 
 
 @functools.cache
