@@ -4,7 +4,7 @@ A reason is found out, not looked up:
 
 - which setting of Inductor starts a pass: each one that passes read is turned over, and the passes
   run on a graph without calls;
-- a pattern may wait for calls that no program can make, or for a gradient;
+- a pattern may wait for calls that no program can make;
 - its check may have refused every match: one that names a GPU, and refuses on the CPU, needs one.
 
 A site without a reason is a gap: the programs do not reach what they could.
@@ -66,7 +66,7 @@ def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False
         entry = _entries()[site.name]
         return (
             _not_started(_passes().get(place), conditions)
-            or _waits_for_others(entry, conditions)
+            or _waits_for_others(entry)
             or (_refusal(entry) if refused else None)
         )
     if site.kind == graph_passes.KIND:
@@ -232,9 +232,9 @@ def _sorted(conditions: Conditions) -> tuple[tuple[str, object], ...]:
 # --- patterns that no program can match -----------------------------------------------------------
 
 
-def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None:
-    parts = list(_parts_of(entry.pattern))
-    names = [str(getattr(part, "name", "")) for part in parts]
+def _waits_for_others(entry: PatternEntry) -> str | None:
+    """Calls in a pattern that no straight line makes. One may spell out a backward pass."""
+    parts = _parts_of(entry.pattern)
     operators = [operator for part in parts for operator in getattr(part, "fns", ())[:1]]
     of_aten = [it for it in operators if isinstance(it, OpOverload | OpOverloadPacket)]
     for operator in of_aten:
@@ -243,8 +243,6 @@ def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None
             return f"waits for calls of {namespace}, which no program makes"
     if len(of_aten) < sum(not isinstance(it, HigherOrderOperator) for it in operators):
         return "matches functions of Python or modules: a straight line calls ATen"
-    if any(name.startswith("tangents_") for name in names) and not conditions.gradients:
-        return "matches the backward pass: needs gradients"
     return None
 
 
