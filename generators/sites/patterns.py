@@ -1,0 +1,217 @@
+"""The patterns of Inductor: each entry of each `PatternMatcherPass` is a site.
+
+A pass is found where torch keeps it: in a global of a module of `torch._inductor.fx_passes`, or in
+a list or dictionary there. Entries that torch makes lazily exist after one run of the passes, see
+`trivial_run`. In that run, passes are found that a function makes anew for each graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any, cast
+from unittest import mock
+
+import torch
+from torch._inductor import fx_passes
+from torch._inductor.pattern_matcher import (
+    GraphPatternEntry,
+    LoweringPatternEntry,
+    Match,
+    PatternEntry,
+    PatternMatcherPass,
+    ReplacementPatternEntry,
+    _return_true,
+)
+
+from aliasproof.generators.sites.site import (
+    Site,
+    SiteKind,
+    SiteRecorder,
+    location_of,
+    operator_name,
+)
+from aliasproof.generators.sites.trivial_run import run_passes
+
+
+@functools.cache
+def pattern_sites() -> tuple[tuple[Site, PatternEntry], ...]:
+    """Each entry of each pass, as a site. An entry that several passes share is one site."""
+    names: Counter[str] = Counter()
+    sites: dict[int, tuple[Site, PatternEntry]] = {}
+    for place, matcher in matcher_passes():
+        for entry in entries_of(matcher):
+            if id(entry) in sites:
+                continue
+            name = f"{place}/{_rule(entry)}({root_of(entry)})"
+            names[name] += 1
+            file, line = location_of(code_of(entry))
+            fires_when = f"calls match the pattern of {root_of(entry)}{_further_condition(entry)}"
+            number = f"#{names[name]}" if names[name] > 1 else ""
+            layer = place.partition(".")[0]
+            site = Site(name + number, "pattern", layer, file, line, fires_when)
+            sites[id(entry)] = site, entry
+    return tuple(sites.values())
+
+
+@functools.cache
+def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
+    """Each pass with the place at which torch keeps it, such as `joint_graph.patterns`.
+
+    For a pass that is made anew for each graph, it is one that was made, and the module's name.
+    """
+    made: list[tuple[str, PatternMatcherPass]] = []
+    initialize = PatternMatcherPass.__init__
+
+    def noting_the_maker(matcher: PatternMatcherPass, *args: Any, **kwargs: Any) -> None:
+        initialize(matcher, *args, **kwargs)
+        module = sys._getframe(1).f_globals["__name__"].rpartition(".")[2]
+        made.append((module, matcher))
+
+    with mock.patch.object(PatternMatcherPass, "__init__", noting_the_maker):
+        modules = pass_modules()
+        run_passes()
+    places: dict[int, tuple[str, PatternMatcherPass]] = {}
+    for module in modules:
+        name = module.__name__.rpartition(".")[2]
+        for variable, value in vars(module).items():
+            for place, matcher in _passes_in(f"{name}.{variable}", value):
+                # Several modules may know it. The shortest name is that of the module that runs it.
+                known, _ = places.get(id(matcher), (place, matcher))
+                places[id(matcher)] = min(known, place, key=lambda text: (len(text), text)), matcher
+    for place, matcher in made:
+        places.setdefault(id(matcher), (place, matcher))
+    return tuple(sorted(places.values(), key=lambda kept: kept[0]))
+
+
+@contextmanager
+def recorded(recorder: SiteRecorder) -> Iterator[None]:
+    """Tell the names of entries whose rewriting torch calls, and of those that refuse a match.
+
+    An entry that was registered after the sites were read fires as `unlisted/...`.
+    """
+    by_entry = {id(entry): site.name for site, entry in pattern_sites()}
+    # A pass that is made anew for each graph has other entries each time, of the same functions.
+    by_code = {_bytecode(entry): site.name for site, entry in pattern_sites()}
+
+    def note(entry: PatternEntry) -> None:
+        name = by_entry.get(id(entry)) or by_code.get(_bytecode(entry))
+        recorder.fired.add(name or f"unlisted/{_rule(entry)}({root_of(entry)})")
+
+    checks = [(entry, entry.extra_check) for _, entry in pattern_sites()]
+    with ExitStack() as patches:
+        for rule in (LoweringPatternEntry, GraphPatternEntry, ReplacementPatternEntry):
+            patches.enter_context(mock.patch.object(rule, "apply", _noting(rule.apply, note)))
+        try:
+            for site, entry in pattern_sites():
+                if entry.extra_check is not _return_true:
+                    entry.extra_check = _noting_refusal(entry.extra_check, recorder, site.name)
+            yield
+        finally:
+            for entry, check in checks:
+                entry.extra_check = check
+
+
+def _noting(
+    apply: Callable[..., None], note: Callable[[PatternEntry], None]
+) -> Callable[..., None]:
+    def noted(entry: PatternEntry, *args: Any, **kwargs: Any) -> None:
+        note(entry)
+        apply(entry, *args, **kwargs)
+
+    return noted
+
+
+@functools.cache
+def _noting_refusal(
+    check: Callable[..., Any], recorder: SiteRecorder, name: str
+) -> Callable[..., Any]:
+    @functools.wraps(check)
+    def asked(match: Match) -> Any:
+        accepted = check(match)
+        # One that depends on a size is decided by torch: to ask would add a guard.
+        if not isinstance(accepted, torch.SymBool) and not accepted:
+            recorder.refused.add(name)
+        return accepted
+
+    return asked
+
+
+def _bytecode(entry: PatternEntry) -> object:
+    return getattr(code_of(entry), "__code__", None)
+
+
+def entries_of(matcher: PatternMatcherPass) -> list[PatternEntry]:
+    """The entries of a pass, each once, in the order in which torch asks them by root."""
+    entries = (entry for of_root in matcher.patterns.values() for entry in of_root)
+    return list({id(entry): entry for entry in entries}.values())
+
+
+def code_of(entry: PatternEntry) -> Callable[..., Any]:
+    """The function that rewrites; where torch traced a replacement, the one that says for what."""
+    if isinstance(entry, ReplacementPatternEntry):
+        searched = _variables(entry.extra_check).get("search_fn")
+        return cast(Callable[..., Any], searched or entry.normalize_args)
+    return cast(Callable[..., Any], getattr(entry, "handler", entry.apply))
+
+
+def check_of(entry: PatternEntry) -> Callable[..., Any]:
+    """The check that an entry makes beside its pattern, as it was given to torch."""
+    check = inspect.unwrap(entry.extra_check)
+    if isinstance(entry, ReplacementPatternEntry):
+        check = _variables(check).get("extra_check", check)
+    return cast(Callable[..., Any], check)
+
+
+def _variables(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The variables of an enclosing function that a function uses."""
+    return inspect.getclosurevars(inspect.unwrap(function)).nonlocals
+
+
+def root_of(entry: PatternEntry) -> str:
+    """The operator of the pattern's last call; the first one where there are several."""
+    operators = getattr(entry.pattern, "fns", ("anything",))
+    return operator_name(operators[0])
+
+
+def _rule(entry: PatternEntry) -> str:
+    given = getattr(entry, "pattern_name", None)
+    return str(given or code_of(entry).__qualname__.replace(".<locals>", ""))
+
+
+def _further_condition(entry: PatternEntry) -> str:
+    check = check_of(entry)
+    if check is _return_true:
+        return ""
+    file, line = location_of(check)
+    return f", and {check.__qualname__} (torch/{file}:{line}) accepts them"
+
+
+@functools.cache
+def pass_modules() -> tuple[ModuleType, ...]:
+    """The modules in which Inductor keeps its passes."""
+    prefix = f"{fx_passes.__name__}."
+    found = sorted(module.name for module in pkgutil.walk_packages(fx_passes.__path__, prefix))
+    return tuple(importlib.import_module(name) for name in found)
+
+
+def _passes_in(place: str, value: object) -> Iterator[tuple[str, PatternMatcherPass]]:
+    if isinstance(value, PatternMatcherPass):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, element in list(value.items()):
+            yield from _passes_in(f"{place}[{key}]", element)
+    elif isinstance(value, list | tuple):
+        for index, element in enumerate(value):
+            if isinstance(element, PatternMatcherPass):
+                yield f"{place}[{index}]", element
+
+
+KINDS = (SiteKind("pattern", lambda: [site for site, _ in pattern_sites()], recorded),)

@@ -1,0 +1,109 @@
+"""The sites that the programs of a shard fire are counted, whatever becomes of the programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from aliasproof.campaigns.run.fired_sites import (
+    conditions_of,
+    fired_by,
+    fired_by_shard,
+    fired_sites,
+)
+from aliasproof.campaigns.store.plan import Plan, Shard
+from aliasproof.generators.features import swarm
+from aliasproof.generators.sites.site import SiteRecorder
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.targets.registry import TARGETS, target
+from aliasproof.targets.target import Build
+from aliasproof.targets.user_names import grant
+
+
+def test_a_shard_counts_programs_by_site():
+    shard = Shard(1, "aot", 6)
+    counted = fired_by_shard(shard)
+    assert counted.programs == 6
+    assert 0 < max(counted.fired.values()) <= 6
+    assert counted.fired == fired_by_shard(shard).fired
+
+
+def test_programs_that_are_skipped_change_no_other():
+    whole = fired_by_shard(Shard(1, "aot", 6))
+    without = fired_by_shard(Shard(1, "aot", 6, skip=frozenset({2})))
+    alone = [fired_by_shard(Shard(1, "aot", 3, skip=frozenset({0, 1})))]
+    assert whole.fired - without.fired == alone[0].fired
+    assert without.lost == 1
+
+
+def test_a_recorder_that_forgets_is_noticed():
+    """Without hooks nothing fires: the counts above are the recorder's."""
+    assert not fired_by(Shard(1, "aot", 6), SiteRecorder()).fired
+
+
+def test_programs_that_are_compiled_as_one_count_as_one():
+    shard = replace(next(Plan(("inductor",), programs=3).shards()), target="inductor")
+    counted = fired_by_shard(shard)
+    assert counted.programs == 3
+    assert set(counted.fired.values()) == {1}
+    assert any(name.startswith("lowering/") for name in counted.fired)
+
+
+def test_a_program_that_raises_hides_nothing_of_those_compiled_with_it(monkeypatch) -> None:
+    def build(function: ProgramFunction, inputs: Sequence[torch.Tensor]) -> Build:
+        if len(function.program) > longest:
+            raise NotImplementedError("as long as two of them")
+        return target("aot").build(function, inputs)
+
+    longest = sorted(len(program) for program in sample(swarm(1), 1, 8))[-2]
+    shard = Shard(1, "short-alone", 8)
+    together = replace(target("aot"), name="short-alone", build=build, group=8)
+    monkeypatch.setitem(TARGETS, "short-alone", together)
+    counted = fired_by_shard(shard)
+    alone = fired_by_shard(replace(shard, target="aot"))
+    assert 0 < counted.fired["wrapper/RuntimeWrapper.post_compile"] < 8
+    assert set(counted.fired) <= set(alone.fired)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "gradients", "freezing", "generates_code"),
+    [
+        ("aot", {}, False, False, False),
+        ("inductor-fx", {"fallback_random": True}, False, False, False),
+        ("inductor-fx:half-grad", {"fallback_random": True}, True, False, False),
+        ("inductor:freezing", {"fallback_random": True}, False, True, True),
+        ("my_inductor.py:grad", {}, False, False, False),
+    ],
+)
+def test_a_name_says_what_a_target_can_fire(name, settings, gradients, freezing, generates_code):
+    conditions = conditions_of(name)
+    assert dict(conditions.settings) == settings
+    assert (conditions.gradients, conditions.freezing) == (gradients, freezing)
+    assert conditions.generates_code is generates_code
+
+
+DEADLY = """
+import os
+
+def deadly(gm):
+    if len(gm.graph.nodes) > 9:
+        os._exit(3)
+"""
+
+
+def test_a_campaign_counts_all_its_shards_and_the_programs_that_end_their_process(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    told: list[int] = []
+    name = f"{tmp_path / 'deadly.py'}:deadly"
+    grant([name])
+    counted = fired_sites(name, 3, 30, told.append)
+    assert counted.programs == sum(told) == 30
+    assert 0 < counted.lost < 30
+    assert "wrapper/RuntimeWrapper.post_compile" in counted.fired
