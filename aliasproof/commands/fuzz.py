@@ -103,6 +103,15 @@ Group = Annotated[
         "Compile this many programs as one. Default: the fastest number for each target.", 1, WHOLE
     ),
 ]
+Rules = Annotated[
+    int | None,
+    whole_number(
+        "Of a hundred programs, how many are derived from the rules of Inductor, such as its"
+        " patterns. Default: 50 in each fourth shard.",
+        0,
+        WHOLE,
+    ),
+]
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -130,6 +139,7 @@ def fuzz(
     past_known: PastKnown = False,
     device: DeviceName = None,
     group: Group = None,
+    rules: Rules = None,
     cluster: Cluster = None,
     json: Json = False,
     fail_on_findings: FailOnFindings = False,
@@ -144,6 +154,7 @@ def fuzz(
     """
     started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
     given: dict[str, Any] = {"seed": seed, "programs": programs, "group": group, "device": device}
+    given |= {"rules": None if rules is None else min(rules, 100)}
     given |= {"limit": limit, "memory": memory, "workers": _worker_count(workers, cluster)}
     given |= {"past_known": past_known or profile == "ci" or None, "share": _share(shard)}
     given |= {"seconds": _duration(seconds, programs, until, profile)}
