@@ -83,7 +83,8 @@ def derived_scene(pick: Pick, turn: int, counts: Counts) -> Scene | None:
 
 def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Derived:
     """A scene with a match of the rule in that situation. Raises `NoChoice` with the reason."""
-    number = pick.integer(0, VARIANTS - 1)
+    # A trace takes as long as many walks, and its variants differ in sizes alone.
+    number = 0 if SearchFunction.of(rules()[rule]) is not None else pick.integer(0, VARIANTS - 1)
     usual = plain_match(rule, USUAL, 0)
     if isinstance(usual, str):
         raise NoChoice(usual)

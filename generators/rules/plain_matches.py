@@ -97,13 +97,13 @@ def plain_match(rule: str, kind: str, number: int) -> Program | str:
                 dtype = pick.one(OTHER_DTYPES) if kind == OTHER_DTYPE else None
                 program = program_of(search, pick, kind, dtype)
         except NoChoice as error:
-            refused[str(error.__cause__ or "nothing fits").partition("\n")[0]] += 1
+            refused[(str(error) or str(error.__cause__ or "nothing fits")).partition("\n")[0]] += 1
             continue
         if not _has(program, kind, usual):
             refused[f"no tensor of the match is {_WORDS[kind]}"] += 1
             continue
         # The first match of a search function says that it can be met; a trace takes time.
-        if (search is not None and number) or matches(entry, program):
+        if (search is not None and usual is not None) or matches(entry, program):
             return program
         checks += 1
         if checks == MOST_CHECKS:

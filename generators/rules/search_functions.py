@@ -95,9 +95,8 @@ def _tensors(
     if kind == "empty" and known:
         sizes[pick.one(known)] = 0
     shapes = [tuple(sizes[size] for size in shape) for shape in shapes]
-    if kind == "0-d":
-        chosen = pick.integer(0, len(shapes) - 1)
-        shapes[chosen], orders[chosen] = (), ()
+    if kind == "0-d" and () not in shapes:
+        raise NoChoice("the search function takes no tensor without dimensions")
     if dtype is not None:
         dtypes = [dtype if own.is_floating_point else own for own in dtypes]
     # Some rules want a number where the example has a tensor with one.
