@@ -19,8 +19,8 @@ from aliasproof.generators.rules.plain_matches import (
     out_of_reach,
     plain_match,
     rules,
+    search_function,
 )
-from aliasproof.generators.rules.search_functions import SearchFunction
 from aliasproof.generators.rules.situations import BY_NAME, NAMES, Situation, as_they_are
 from aliasproof.generators.rules.weaving import Matched, Weaving
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
@@ -46,7 +46,7 @@ def drawn_rules() -> tuple[tuple[str, ...], tuple[str, ...]]:
     They take turns. Traced ones are many, and most differ in a dtype alone.
     """
     within = [name for name in rules() if out_of_reach(name) is None]
-    traced = [name for name in within if SearchFunction.of(rules()[name]) is not None]
+    traced = [name for name in within if search_function(name) is not None]
     return tuple(name for name in within if name not in traced), tuple(traced)
 
 
@@ -84,7 +84,7 @@ def derived_scene(pick: Pick, turn: int, counts: Counts) -> Scene | None:
 def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Derived:
     """A scene with a match of the rule in that situation. Raises `NoChoice` with the reason."""
     # A trace takes as long as many walks, and its variants differ in sizes alone.
-    number = 0 if SearchFunction.of(rules()[rule]) is not None else pick.integer(0, VARIANTS - 1)
+    number = 0 if search_function(rule) is not None else pick.integer(0, VARIANTS - 1)
     usual = plain_match(rule, USUAL, 0)
     if isinstance(usual, str):
         raise NoChoice(usual)

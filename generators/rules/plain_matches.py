@@ -40,6 +40,12 @@ def rules() -> dict[str, PatternEntry]:
     return {site.name: entry for site, entry in pattern_sites()}
 
 
+@functools.cache
+def search_function(rule: str) -> SearchFunction | None:
+    """What torch traced the rule's pattern from; None where it was written by hand."""
+    return SearchFunction.of(rules()[rule])
+
+
 def out_of_reach(rule: str) -> str | None:
     """Why no program of ATen calls can have what the rule matches; None if one may."""
     entry = rules()[rule]
@@ -86,7 +92,7 @@ def plain_match(rule: str, kind: str, number: int) -> Program | str:
         return usual
     source = random.Random(f"{rule} {kind} {number}")
     pick = Pick(source.randint)
-    search = SearchFunction.of(entry)
+    search = search_function(rule)
     refused: Counter[str] = Counter()
     checks = 0
     for _ in range(MOST_WALKS if search is None else _MOST_TRACES[usual is None]):
