@@ -30,6 +30,7 @@ from aliasproof.commands import (
     prove,
     replay,
     show,
+    sites,
     stats,
     targets,
     triage,
@@ -82,6 +83,7 @@ for command, summary in (
     (known.known, "List the known bugs of torch, and the versions that have them."),
     (targets.targets, "List the targets."),
     (ops.ops, "List the ops that programs are drawn from, and those that are not."),
+    (sites.sites, "List where torch may rewrite a program, and what programs fire there."),
     (stats.stats, "Show what campaigns draw: ops, dtypes, layouts, scenarios."),
     (faults.faults, "Plant wrong passes and show which oracle kills each."),
 ):

@@ -28,6 +28,7 @@ from benchmarks import (
     reproducers,
     scenario_yield,
     sharing,
+    site_coverage,
     sweep,
     throughput,
 )
@@ -54,6 +55,9 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "planning": lambda options: planning.measure(options.only),
     "python_reductions": lambda options: python_reductions.measure(options.only),
     "reproducers": lambda options: reproducers.measure(options.only),
+    "site_coverage": lambda options: site_coverage.measure(
+        options.programs, options.seed, options.target
+    ),
 }
 NAMES = (*BENCHMARKS, *NAMED_ALONE)
 
@@ -116,10 +120,21 @@ def _parser() -> argparse.ArgumentParser:
         " for sharing: these programs; for people: these functions; by their names in the output."
         " For python_reductions: these numbers of programs. For reproducers: folders of runs",
     )
+    _add_programs(parser)
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"
     )
     return parser
+
+
+def _add_programs(parser: argparse.ArgumentParser) -> None:
+    for name, kind, what in (
+        ("programs", int, f"run so many programs; default: {site_coverage.PROGRAMS}"),
+        ("seed", int, f"those of a campaign with this seed; default: {site_coverage.SEED}"),
+        ("target", str, f"on this target; default: {site_coverage.TARGET}"),
+    ):
+        text = f"for site_coverage: {what}"
+        parser.add_argument(f"--{name}", metavar=name.upper(), type=kind, help=text)
 
 
 @contextmanager

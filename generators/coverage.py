@@ -64,14 +64,19 @@ def _coverage_of(op: OpOverload, groups: dict[str, str]) -> CoveredOp:
     known = facts(op)
     if str(op) in groups:
         return CoveredOp(op, known, OpStatus.DRAWN, groups[str(op)])
-    for rule in _NOT_APPLICABLE:
-        reason = rule(op)
-        if reason is not None:
-            return CoveredOp(op, known, OpStatus.NOT_APPLICABLE, reason)
+    reason = why_not_applicable(op)
+    if reason is not None:
+        return CoveredOp(op, known, OpStatus.NOT_APPLICABLE, reason)
     other = _reached_through(op, groups)
     if other is not None:
         return CoveredOp(op, known, OpStatus.REACHABLE, other)
     return CoveredOp(op, known, OpStatus.UNDRAWN, "")
+
+
+def why_not_applicable(op: OpOverload) -> str | None:
+    """Why programs on strided CPU tensors cannot call an op, or None."""
+    reasons = (rule(op) for rule in _NOT_APPLICABLE)
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def _reached_through(op: OpOverload, groups: dict[str, str]) -> str | None:

@@ -13,41 +13,52 @@ import inspect
 import pkgutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, cast
 from unittest import mock
 
+import torch
 from torch._inductor import fx_passes
 from torch._inductor.pattern_matcher import (
+    GraphPatternEntry,
+    LoweringPatternEntry,
+    Match,
     PatternEntry,
     PatternMatcherPass,
     ReplacementPatternEntry,
+    _return_true,
 )
-from torch._ops import HigherOrderOperator
 
-from aliasproof.generators.sites.site import Site, location_of
+from aliasproof.generators.sites.site import (
+    Site,
+    SiteKind,
+    SiteRecorder,
+    location_of,
+    operator_name,
+)
 from aliasproof.generators.sites.trivial_run import run_passes
 
-KIND = "pattern"
 
-
-def pattern_sites() -> Iterator[tuple[Site, PatternEntry]]:
+@functools.cache
+def pattern_sites() -> tuple[tuple[Site, PatternEntry], ...]:
     """Each entry of each pass, as a site. An entry that several passes share is one site."""
     names: Counter[str] = Counter()
-    seen: set[int] = set()
+    sites: dict[int, tuple[Site, PatternEntry]] = {}
     for place, matcher in matcher_passes():
         for entry in entries_of(matcher):
-            if id(entry) in seen:
+            if id(entry) in sites:
                 continue
-            seen.add(id(entry))
             name = f"{place}/{_rule(entry)}({root_of(entry)})"
             names[name] += 1
             file, line = location_of(code_of(entry))
             fires_when = f"calls match the pattern of {root_of(entry)}{_further_condition(entry)}"
             number = f"#{names[name]}" if names[name] > 1 else ""
             layer = place.partition(".")[0]
-            yield Site(name + number, KIND, layer, file, line, fires_when), entry
+            site = Site(name + number, "pattern", layer, file, line, fires_when)
+            sites[id(entry)] = site, entry
+    return tuple(sites.values())
 
 
 @functools.cache
@@ -65,7 +76,7 @@ def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
         made.append((module, matcher))
 
     with mock.patch.object(PatternMatcherPass, "__init__", noting_the_maker):
-        modules = _modules()
+        modules = pass_modules()
         run_passes()
     places: dict[int, tuple[str, PatternMatcherPass]] = {}
     for module in modules:
@@ -80,6 +91,57 @@ def matcher_passes() -> tuple[tuple[str, PatternMatcherPass], ...]:
     return tuple(sorted(places.values(), key=lambda kept: kept[0]))
 
 
+@contextmanager
+def recorded(recorder: SiteRecorder) -> Iterator[None]:
+    """Tell the names of entries whose rewriting torch calls, and of those that refuse a match.
+
+    An entry that was registered after the sites were read fires as `unlisted/...`.
+    """
+    by_entry = {id(entry): site.name for site, entry in pattern_sites()}
+    # A pass that is made anew for each graph has other entries each time, of the same functions.
+    by_code = {_bytecode(entry): site.name for site, entry in pattern_sites()}
+
+    def note(entry: PatternEntry) -> None:
+        name = by_entry.get(id(entry)) or by_code.get(_bytecode(entry))
+        recorder.fired.add(name or f"unlisted/{_rule(entry)}({root_of(entry)})")
+
+    with ExitStack() as patches:
+        for rule in (LoweringPatternEntry, GraphPatternEntry, ReplacementPatternEntry):
+            patches.enter_context(mock.patch.object(rule, "apply", _noting(rule.apply, note)))
+        for site, entry in pattern_sites():
+            if check_of(entry) is not _return_true:
+                refused = functools.partial(recorder.refused.add, site.name)
+                check = _noting_refusal(entry.extra_check, refused)
+                patches.enter_context(mock.patch.object(entry, "extra_check", check))
+        yield
+
+
+def _noting(
+    apply: Callable[..., None], note: Callable[[PatternEntry], None]
+) -> Callable[..., None]:
+    def noted(entry: PatternEntry, *args: Any, **kwargs: Any) -> None:
+        note(entry)
+        apply(entry, *args, **kwargs)
+
+    return noted
+
+
+def _noting_refusal(check: Callable[..., Any], refused: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(check)
+    def asked(match: Match) -> Any:
+        accepted = check(match)
+        # One that depends on a size is decided by torch: to ask would add a guard.
+        if not isinstance(accepted, torch.SymBool) and not accepted:
+            refused()
+        return accepted
+
+    return asked
+
+
+def _bytecode(entry: PatternEntry) -> object:
+    return getattr(code_of(entry), "__code__", None)
+
+
 def entries_of(matcher: PatternMatcherPass) -> list[PatternEntry]:
     """The entries of a pass, each once, in the order in which torch asks them by root."""
     entries = (entry for of_root in matcher.patterns.values() for entry in of_root)
@@ -89,32 +151,28 @@ def entries_of(matcher: PatternMatcherPass) -> list[PatternEntry]:
 def code_of(entry: PatternEntry) -> Callable[..., Any]:
     """The function that rewrites; where torch traced a replacement, the one that says for what."""
     if isinstance(entry, ReplacementPatternEntry):
-        searched = inspect.getclosurevars(entry.extra_check).nonlocals.get("search_fn")
+        searched = _variables(entry.extra_check).get("search_fn")
         return cast(Callable[..., Any], searched or entry.normalize_args)
     return cast(Callable[..., Any], getattr(entry, "handler", entry.apply))
 
 
 def check_of(entry: PatternEntry) -> Callable[..., Any]:
     """The check that an entry makes beside its pattern, as it was given to torch."""
-    check = entry.extra_check
+    check = inspect.unwrap(entry.extra_check)
     if isinstance(entry, ReplacementPatternEntry):
-        check = inspect.getclosurevars(check).nonlocals.get("extra_check", check)
+        check = _variables(check).get("extra_check", check)
     return cast(Callable[..., Any], check)
+
+
+def _variables(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The variables of an enclosing function that a function uses."""
+    return inspect.getclosurevars(inspect.unwrap(function)).nonlocals
 
 
 def root_of(entry: PatternEntry) -> str:
     """The operator of the pattern's last call; the first one where there are several."""
     operators = getattr(entry.pattern, "fns", ("anything",))
-    return _operator_name(operators[0])
-
-
-def _operator_name(operator: Any) -> str:
-    if isinstance(operator, str):
-        return operator
-    if isinstance(operator, HigherOrderOperator):
-        return str(operator.name())
-    written = str(operator)
-    return str(getattr(operator, "__name__", written)) if " " in written else written
+    return operator_name(operators[0])
 
 
 def _rule(entry: PatternEntry) -> str:
@@ -124,16 +182,18 @@ def _rule(entry: PatternEntry) -> str:
 
 def _further_condition(entry: PatternEntry) -> str:
     check = check_of(entry)
-    if check.__name__ == "_return_true":
+    if check is _return_true:
         return ""
     file, line = location_of(check)
     return f", and {check.__qualname__} (torch/{file}:{line}) accepts them"
 
 
-def _modules() -> list[ModuleType]:
+@functools.cache
+def pass_modules() -> tuple[ModuleType, ...]:
+    """The modules in which Inductor keeps its passes."""
     prefix = f"{fx_passes.__name__}."
-    names = sorted(found.name for found in pkgutil.iter_modules(fx_passes.__path__, prefix))
-    return [importlib.import_module(name) for name in names]
+    found = sorted(module.name for module in pkgutil.walk_packages(fx_passes.__path__, prefix))
+    return tuple(importlib.import_module(name) for name in found)
 
 
 def _passes_in(place: str, value: object) -> Iterator[tuple[str, PatternMatcherPass]]:
@@ -146,3 +206,6 @@ def _passes_in(place: str, value: object) -> Iterator[tuple[str, PatternMatcherP
         for index, element in enumerate(value):
             if isinstance(element, PatternMatcherPass):
                 yield f"{place}[{index}]", element
+
+
+KINDS = (SiteKind("pattern", lambda: [site for site, _ in pattern_sites()], recorded),)

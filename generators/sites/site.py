@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 
 _TORCH = Path(torch.__file__).parent
 
@@ -36,9 +38,46 @@ class Site:
         return f"torch/{self.file}:{self.line}"
 
 
+@dataclass(slots=True)
+class SiteRecorder:
+    """Collects the names of the sites that fire, and of those that refuse what they match.
+
+    Programs run one after another: `take` after each gives those of this one.
+    """
+
+    fired: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+
+    def take(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The sites that fired since the last call, and those that refused."""
+        taken = frozenset(self.fired), frozenset(self.refused)
+        self.fired.clear()
+        self.refused.clear()
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class SiteKind:
+    """A kind of site: how to list them, and how to record those that fire in a block."""
+
+    name: str
+    sites: Callable[[], list[Site]]
+    recorded: Callable[[SiteRecorder], AbstractContextManager[None]]
+
+
+def operator_name(operator: Any) -> str:
+    """The name of what a call in a graph has as its target, the same in each process."""
+    if isinstance(operator, str):
+        return operator
+    if isinstance(operator, HigherOrderOperator):
+        return str(operator.name())
+    written = str(operator)
+    return str(getattr(operator, "__name__", written)) if " " in written else written
+
+
 def location_of(function: Callable[..., Any]) -> tuple[str, int]:
     """The file of a function, relative to torch, and its first line; ("", 0) for one in C++."""
-    code = getattr(_innermost(function), "__code__", None)
+    code = getattr(_innermost(function), "__code__", getattr(function, "__code__", None))
     if code is None:
         return "", 0
     path = Path(code.co_filename)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import torch
 from torch import fx
+from torch._functorch.aot_autograd import aot_function
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.fx_passes import freezing_patterns, joint_graph, post_grad, pre_grad
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -22,7 +24,7 @@ def run_passes() -> None:
 
     The joint graph's get the device that compilation gives, so that its patterns are made once.
     """
-    for passes in _PASSES.values():
+    for passes in PASSES.values():
         run_on_empty_graph(passes)
 
 
@@ -37,12 +39,21 @@ def run_on_empty_graph(passes: Callable[[fx.GraphModule], object]) -> None:
         passes(fx.GraphModule(torch.nn.Module(), graph))
 
 
+def differentiate() -> None:
+    """Compile the smallest function with a gradient that saves something for its backward pass."""
+    aot_function(
+        torch.sin,
+        fw_compiler=lambda graph, inputs: graph,
+        partition_fn=min_cut_rematerialization_partition,
+    )(torch.ones(2, requires_grad=True))
+
+
 def _examples(graph: fx.GraphModule) -> list[object]:
     return [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
 
 
 # By the name of the layer.
-_PASSES: dict[str, Callable[[fx.GraphModule], object]] = {
+PASSES: dict[str, Callable[[fx.GraphModule], object]] = {
     "pre-grad": lambda graph: pre_grad.pre_grad_passes(graph, _examples(graph)),
     "joint graph": lambda graph: joint_graph.joint_graph_passes(graph, CPU),
     "post-grad": lambda graph: post_grad.post_grad_passes(graph, is_inference=True),

@@ -1,0 +1,166 @@
+"""Which sites of the compiler the programs of a campaign fire (`aliasproof.generators.sites`)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from aliasproof.campaigns.run.local_workers import start_pool
+from aliasproof.campaigns.run.worker_calls import cleaned_worker
+from aliasproof.campaigns.store.plan import Plan, Shard
+from aliasproof.generators.features import swarm
+from aliasproof.generators.sites.all_sites import all_sites, recording
+from aliasproof.generators.sites.reasons import Conditions, why_never_fired
+from aliasproof.generators.sites.site import Site, SiteRecorder
+from aliasproof.generators.strategies import sample
+from aliasproof.processes import isolation
+from aliasproof.processes.outcome import Death, Raised
+from aliasproof.processes.pool import Pool, RemoteCall
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.gluing import glue
+from aliasproof.programs.program import Program
+from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Target
+from aliasproof.trials.groups import can_glue
+from aliasproof.trials.trial import Case, Spent, run_eager, run_target
+
+
+@dataclass(slots=True)
+class FiredSites:
+    """By site: how many programs fired it, and in how many its check refused a match.
+
+    Programs that are compiled as one count as one. `discarded` are undefined in eager, or the
+    target rejects them. `lost` programs ended their process.
+    """
+
+    programs: int = 0
+    discarded: int = 0
+    lost: int = 0
+    fired: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: FiredSites) -> None:
+        """Add what other programs fired."""
+        self.programs += other.programs
+        self.discarded += other.discarded
+        self.lost += other.lost
+        self.fired += other.fired
+        self.refused += other.refused
+
+    def to_json(self, target: str, seed: int) -> dict[str, object]:
+        """All sites, as JSON values: those that fired, and why others did not."""
+        conditions = conditions_of(target)
+        known = {site.name for site in all_sites()}
+        return {
+            "target": target,
+            "seed": seed,
+            "programs": self.programs,
+            "discarded": self.discarded,
+            "lost": self.lost,
+            "unlisted": {name: count for name, count in self.fired.items() if name not in known},
+            "sites": [self._site(site, conditions) for site in all_sites()],
+        }
+
+    def _site(self, site: Site, conditions: Conditions) -> dict[str, object]:
+        fired, refused = self.fired[site.name], self.refused[site.name]
+        reason = None if fired else why_never_fired(site, conditions, refused=refused > 0)
+        return {
+            "name": site.name,
+            "kind": site.kind,
+            "layer": site.layer,
+            "location": site.location,
+            "fires_when": site.fires_when,
+            "fired": fired,
+            "refused": refused,
+            "reason": reason,
+        }
+
+
+def conditions_of(name: str) -> Conditions:
+    """What decides which sites a target can fire, as its name says."""
+    plain, *variants = name.split(":")
+    return Conditions(
+        inductor="inductor" in plain,
+        settings=DRAWS_AS_EAGER if "inductor" in plain else {},
+        gradients=any("grad" in variant for variant in variants),
+        freezing="freezing" in variants,
+        generates_code=plain == "inductor",
+    )
+
+
+def fired_sites(
+    name: str, seed: int, programs: int, progress: Callable[[int], None] = lambda programs: None
+) -> FiredSites:
+    """Run the programs of a campaign on a target, in a process of their own, and count.
+
+    `progress` is told how many programs have run, after each shard. Raises an error of aliasproof
+    itself.
+    """
+    total = FiredSites()
+    with tempfile.TemporaryDirectory() as folder:
+        pool = start_pool(1, Path(folder), [name])
+        with pool.at_work():
+            for shard in Plan((name,), seed=seed, programs=programs).shards():
+                total.add(_of_shard(shard, pool))
+                progress(shard.count)
+    return total
+
+
+def _of_shard(shard: Shard, pool: Pool) -> FiredSites:
+    """What the programs of a shard fire. Those that end the process are left out."""
+    while True:
+        pool.submit(RemoteCall("", f"{__name__}:fired_by_shard", (shard,)))
+        _, outcome = pool.take()
+        if isinstance(outcome, Raised):
+            raise outcome.error
+        if not isinstance(outcome, Death):
+            counted: FiredSites = outcome.value
+            return counted
+        # If it died between two programs, there is nothing to leave out.
+        skip = shard.skip.union(outcome.programs)
+        if skip == shard.skip:
+            return FiredSites(programs=shard.count, lost=shard.count)
+        shard = replace(shard, skip=skip)
+
+
+def fired_by_shard(shard: Shard) -> FiredSites:
+    """What the programs of a shard fire, in this process, which is a worker's."""
+    with cleaned_worker(), recording() as recorder:
+        return fired_by(shard, recorder)
+
+
+def fired_by(shard: Shard, recorder: SiteRecorder) -> FiredSites:
+    """What the programs of a shard fire while a recorder is at work."""
+    result, target = FiredSites(shard.count, lost=len(shard.skip)), target_named(shard.target)
+    drawn = list(enumerate(sample(swarm(shard.seed), shard.seed, shard.count)))
+    for indices, program in _together(drawn, shard, target, result):
+        isolation.begin_programs(indices)
+        recorder.take()
+        run_target(Case.of(program).under(target), target, Spent())
+        fired, refused = recorder.take()
+        result.fired.update(fired)
+        result.refused.update(refused)
+    return result
+
+
+def _together(
+    drawn: Sequence[tuple[int, Program]], shard: Shard, target: Target, result: FiredSites
+) -> Iterator[tuple[list[int], Program]]:
+    """The programs that the target takes, as it would compile them. Counts the others."""
+    taken = []
+    for index, program in drawn:
+        try:
+            run_eager(Case.of(program).under(target))
+        except Rejected:
+            result.discarded += 1
+        else:
+            taken.append((index, program))
+    taken = [member for member in taken if member[0] not in shard.skip]
+    size = target.group if can_glue(target) else 1
+    for start in range(0, len(taken), size):
+        indices, programs = zip(*taken[start : start + size], strict=True)
+        yield list(indices), programs[0] if len(programs) == 1 else glue(programs).program

@@ -1,0 +1,100 @@
+"""The command `sites`: where the compiler may rewrite a program, and what programs fire there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from aliasproof.options import Json, known_target, whole_number
+from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.reports.console import notes, results, write_json
+from aliasproof.reports.sites_table import print_sites
+
+DEFAULT = "inductor-fx"
+
+Of = Annotated[
+    Path | None,
+    typer.Option("--run", metavar="RUN", help="Run the programs of this run: its seed and target."),
+]
+TargetName = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="TARGET",
+        callback=known_target,
+        help=f"The target that runs them. Default: {DEFAULT}, or the run's first target.",
+    ),
+]
+Programs = Annotated[int, whole_number("Run this many programs.", 0)]
+Seed = Annotated[
+    int | None,
+    typer.Option(metavar="NUMBER", help="Draw what a campaign with this seed draws. Default: 0."),
+]
+Kind = Annotated[
+    str | None, typer.Option(metavar="KIND", help="Only sites of this kind, such as pattern.")
+]
+Every = Annotated[
+    bool, typer.Option("--all", help="Name each site that never fired, not only the first ones.")
+]
+
+
+def sites(
+    run: Of = None,
+    target: TargetName = None,
+    programs: Programs = 300,
+    seed: Seed = None,
+    kind: Kind = None,
+    every: Every = False,
+    json: Json = False,
+) -> None:
+    """List the places at which the installed torch may rewrite a program, and what fired there.
+
+    A site that never fired has a reason, such as a setting that is off, or it is a gap in what is
+    drawn.
+    """
+    from aliasproof.campaigns.run.fired_sites import FiredSites, fired_sites
+    from aliasproof.trials.worker import quiet_torch
+
+    quiet_torch()
+    target, seed = _of_run(run, target, seed)
+    console = notes()
+    fired = FiredSites()
+    if programs:
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+            task = bar.add_task("running", total=programs)
+            fired = fired_sites(target, seed, programs, lambda done: bar.advance(task, done))
+    figures = fired.to_json(target, seed)
+    figures["sites"] = _only(figures["sites"], kind)
+    if json:
+        write_json(figures)
+    else:
+        print_sites(results(), figures, every=every)
+
+
+def _of_run(run: Path | None, target: str | None, seed: int | None) -> tuple[str, int]:
+    """The target and the seed: as they are given, or as the plan of a run says."""
+    if run is None:
+        return target or DEFAULT, seed or 0
+    from aliasproof.commands.triage import open_store
+
+    with open_store(run) as store:
+        plan = store.plan()
+    if plan is None:
+        raise UserError(f"{run} has not begun")
+    return target or plan.targets[0], plan.seed if seed is None else seed
+
+
+def _only(listed: object, kind: str | None) -> list[dict[str, object]]:
+    """The sites of a kind. Raises `UserError` for one that does not exist."""
+    assert isinstance(listed, list)
+    kinds = list(dict.fromkeys(site["kind"] for site in listed))
+    if kind is not None and kind not in kinds:
+        raise UserError(
+            f"no site is of the kind '{kind}'{did_you_mean(kind, kinds)}; there are"
+            f" {', '.join(kinds)}"
+        )
+    return [site for site in listed if kind in (None, site["kind"])]

@@ -1,0 +1,40 @@
+"""All sites of the installed torch, and a recorder of those that a program fires."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from aliasproof.generators.sites import (
+    graph_passes,
+    operator_tables,
+    patterns,
+    view_writes,
+    wrappers,
+)
+from aliasproof.generators.sites.site import Site, SiteKind, SiteRecorder
+
+KINDS: tuple[SiteKind, ...] = (
+    *patterns.KINDS,
+    *graph_passes.KINDS,
+    *operator_tables.KINDS,
+    *view_writes.KINDS,
+    *wrappers.KINDS,
+)
+
+
+@functools.cache
+def all_sites() -> tuple[Site, ...]:
+    """Each site, by kind. No two have one name."""
+    return tuple(site for kind in KINDS for site in kind.sites())
+
+
+@contextmanager
+def recording() -> Iterator[SiteRecorder]:
+    """Record the sites that fire in this block, in this process. Torch is as before afterwards."""
+    recorder = SiteRecorder()
+    with ExitStack() as hooks:
+        for kind in KINDS:
+            hooks.enter_context(kind.recorded(recorder))
+        yield recorder

@@ -1,0 +1,161 @@
+"""The tables of Inductor: each entry is a site, and fires when it is used.
+
+To record, entries are replaced in the table itself, since torch asks the table.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch._inductor import config, decomposition, lowering
+from torch._inductor.fx_passes import post_grad, reinplace
+
+from aliasproof.generators.sites.site import (
+    Site,
+    SiteKind,
+    SiteRecorder,
+    location_of,
+    operator_name,
+)
+
+Entries = dict[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTable:
+    """A table by operator.
+
+    `code` gives the function of an entry, and `noting` an entry that does the same and calls a
+    function when it is used. `dictionaries` are those that torch may ask, with equal entries.
+    """
+
+    kind: str
+    layer: str
+    fires_when: str
+    dictionaries: Callable[[], list[Entries]]
+    code: Callable[[Any], Callable[..., Any]]
+    noting: Callable[[Any, Callable[[], None]], Any]
+
+    def sites(self) -> list[Site]:
+        """Each entry, by the name of its operator."""
+        tables = self.dictionaries()
+        # Tables have no order of their own: one is filled as torch needs it.
+        entries = {self._name(key): entry for table in tables for key, entry in table.items()}
+        return [
+            Site(name, self.kind, self.layer, *location_of(self.code(entry)), self.fires_when)
+            for name, entry in sorted(entries.items())
+        ]
+
+    @contextmanager
+    def recorded(self, recorder: SiteRecorder) -> Iterator[None]:
+        """Tell the names of entries that are used in this block."""
+        tables = self.dictionaries()
+        before = [dict(table) for table in tables]
+        for table in tables:
+            for key, entry in table.items():
+                table[key] = self.noting(
+                    entry, functools.partial(recorder.fired.add, self._name(key))
+                )
+        replaced = [dict(table) for table in tables]
+        try:
+            yield
+        finally:
+            for table, entries, ours in zip(tables, before, replaced, strict=True):
+                for key, entry in entries.items():
+                    # What torch put into the table meanwhile stays.
+                    if table.get(key) is ours[key]:
+                        table[key] = entry
+
+    def _name(self, key: object) -> str:
+        return f"{self.kind}/{operator_name(key)}"
+
+
+def _decompositions() -> list[Entries]:
+    """What torch selects from, with and without random operators of its own."""
+    tables = []
+    for fallback_random in (False, True):
+        with config.patch(fallback_random=fallback_random):
+            tables.append(decomposition.select_decomp_table())
+    return tables
+
+
+def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+def _called(function: Callable[..., Any], used: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        used()
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _accepted(entry: tuple[Callable[..., bool], Any], used: Callable[[], None]) -> Any:
+    condition, operand = entry
+
+    @functools.wraps(condition)
+    def asked(*args: Any, **kwargs: Any) -> bool:
+        accepted = condition(*args, **kwargs)
+        if accepted:
+            used()
+        return accepted
+
+    return asked, operand
+
+
+class _NotingRewrite(reinplace.InplaceableOp):
+    """An entry whose in-place operator is read only to put it into the graph."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "inplace_op":
+            object.__getattribute__(self, "used")()
+        return object.__getattribute__(self, name)
+
+
+def _rewritten(entry: reinplace.InplaceableOp, used: Callable[[], None]) -> reinplace.InplaceableOp:
+    noting = _NotingRewrite(entry.inplace_op, entry.mutated_arg, entry.extra_check)
+    object.__setattr__(noting, "used", used)
+    return noting
+
+
+_TABLES = (
+    OperatorTable(
+        "no-op",
+        "joint graph and post-grad",
+        "the call's result has the metadata of its operand, and the condition holds",
+        lambda: [post_grad.noop_registry],
+        lambda entry: entry[0],
+        _accepted,
+    ),
+    OperatorTable(
+        "put in place",
+        "post-grad",
+        "nothing reads the operand's old data afterwards",
+        lambda: [reinplace.inplaceable_ops, reinplace.inplaceable_foreach_ops],
+        lambda entry: entry.extra_check,
+        _rewritten,
+    ),
+    OperatorTable(
+        "decomposition",
+        "capture",
+        "a graph that is captured calls the operator",
+        _decompositions,
+        _itself,
+        _called,
+    ),
+    OperatorTable(
+        "lowering",
+        "code generation",
+        "a graph that is lowered calls the operator",
+        lambda: [lowering.lowerings],
+        _itself,
+        _called,
+    ),
+)
+KINDS = tuple(SiteKind(table.kind, table.sites, table.recorded) for table in _TABLES)

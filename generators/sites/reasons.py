@@ -1,0 +1,311 @@
+"""Why a site never fired: what it needs that the programs or the settings do not give it.
+
+A reason is found out, not looked up:
+
+- which setting of Inductor starts a pass: each one that passes read is turned over, and the passes
+  run on a graph without calls;
+- a pattern may wait for calls that no program can make, or for a gradient;
+- its check may have refused every match, and then what the check asks for is read from its code.
+
+A site without a reason is a gap: the programs do not reach what they could.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import fx
+from torch._inductor import config
+from torch._inductor.pattern_matcher import PatternEntry, PatternExpr, PatternMatcherPass
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from aliasproof.generators.coverage import why_not_applicable
+from aliasproof.generators.sites import graph_passes, patterns, trivial_run, view_writes
+from aliasproof.generators.sites.site import Site, location_of
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.schemas import Kind, facts, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How the programs ran: whether Inductor did, its settings, and what else changes a graph."""
+
+    inductor: bool = True
+    settings: Mapping[str, object] = field(default_factory=dict)
+    gradients: bool = False
+    freezing: bool = False
+    generates_code: bool = False
+
+
+def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False) -> str | None:
+    """The reason why a site did not fire, or None for a gap.
+
+    `refused` says that its check refused a match.
+    """
+    if site.file.startswith("_inductor/") and not conditions.inductor:
+        return "is Inductor's: the target does without"
+    if site.kind == "pattern":
+        place = site.name.partition("/")[0]
+        entry = _entries()[site.name]
+        return (
+            _not_started(_passes().get(place), conditions)
+            or _waits_for_others(entry, conditions)
+            or (_refusal(entry) if refused else None)
+        )
+    if site.kind == graph_passes.KIND:
+        function = _functions()[site.name]
+        return _not_started(function.__code__, conditions) or _of_collectives(function)
+    if site.kind == "lowering" and not conditions.generates_code:
+        return "needs generated code: target inductor"
+    if site.kind == view_writes.KIND:
+        return _view_reason(site.name.partition("/")[2])
+    return _operator_reason(site.name.partition("/")[2])
+
+
+@functools.cache
+def _entries() -> dict[str, PatternEntry]:
+    return {site.name: entry for site, entry in patterns.pattern_sites()}
+
+
+@functools.cache
+def _passes() -> dict[str, int]:
+    # A pass that is made anew for each graph has a place without a dot, and runs on each.
+    return {place: id(matcher) for place, matcher in patterns.matcher_passes() if "." in place}
+
+
+@functools.cache
+def _functions() -> dict[str, FunctionType]:
+    functions = [inspect.unwrap(function) for function in graph_passes.graph_passes()]
+    return dict(zip((site.name for site in graph_passes.sites()), functions, strict=True))
+
+
+# --- passes that a setting starts -----------------------------------------------------------------
+
+
+def _not_started(started: object, conditions: Conditions) -> str | None:
+    """Why a pass did not run. `started` is the code of a function, or the identity of a matcher."""
+    settings = tuple(sorted(conditions.settings.items()))
+    if started is None or started in _started_by(settings):
+        return None
+    if started in _started_by(settings, "freezing"):
+        return None if conditions.freezing else "runs only with the passes of freezing"
+    if started in _started_by_gradients():
+        return None if conditions.gradients else "runs only with gradients"
+    for change, others in _started_by_changes(settings):
+        if started in others:
+            return f"runs only with torch._inductor.config.{change}"
+    return None
+
+
+@functools.cache
+def _started_by(settings: tuple[tuple[str, object], ...], *layers: str) -> frozenset[object]:
+    """What runs on a graph without calls. The passes of freezing run only if they are named."""
+    started: set[object] = set()
+    for layer in layers or [name for name in trivial_run.PASSES if name != "freezing"]:
+        run = functools.partial(trivial_run.run_on_empty_graph, trivial_run.PASSES[layer])
+        with config.patch(dict(settings)):
+            started |= _called_in(run)
+    return frozenset(started)
+
+
+@functools.cache
+def _started_by_gradients() -> frozenset[object]:
+    """What runs around a graph that is differentiated."""
+    return frozenset(_called_in(trivial_run.differentiate))
+
+
+def _called_in(run: Callable[[], object]) -> set[object]:
+    """The codes of the functions that are called in a run, and the identities of matchers."""
+    called: set[object] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.add(frame.f_code)
+            if frame.f_code is PatternMatcherPass.apply.__code__:
+                called.add(id(frame.f_locals["self"]))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    # Settings that torch does not expect together may raise. What ran until then has run.
+    with suppress(Exception):
+        run()
+    sys.setprofile(before)
+    return called
+
+
+@functools.cache
+def _started_by_changes(
+    settings: tuple[tuple[str, object], ...],
+) -> list[tuple[str, frozenset[object]]]:
+    """What runs with one more setting, and the setting as a person writes it."""
+    return [
+        # Not through the cache: a dictionary among the values has no hash.
+        (written, _started_by.__wrapped__((*settings, (name, value))))
+        for name, value, written in _changes(dict(settings))
+    ]
+
+
+def _changes(settings: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
+    """Each setting that passes read: turned over, or a dictionary with the names of passes."""
+    read, by_dictionary = _names_in_passes(), _names_by_dictionary()
+    for name in config.get_config_copy():
+        if name.rpartition(".")[2] not in read:
+            continue
+        value = settings.get(name, functools.reduce(getattr, name.split("."), config))
+        if isinstance(value, bool):
+            yield name, not value, f"{name} = {not value}"
+        elif isinstance(value, dict):
+            for names in by_dictionary.values():
+                chosen = {**value, **{key: {} for key in names}}
+                yield name, chosen, f"{name} that has the name of the pass"
+
+
+def _names_by_dictionary() -> dict[str, list[str]]:
+    """The names of passes that are kept in one dictionary, by its place."""
+    names: dict[str, list[str]] = {}
+    for place in _passes():
+        dictionary, bracket, key = place.rstrip("]").partition("[")
+        if bracket and not key.isdigit():
+            names.setdefault(dictionary, []).append(key)
+    return names
+
+
+@functools.cache
+def _names_in_passes() -> frozenset[str]:
+    """Every name that the functions of the modules with passes read."""
+    return frozenset(
+        name
+        for module in patterns.pass_modules()
+        for value in vars(module).values()
+        if isinstance(value, FunctionType) and value.__module__ == module.__name__
+        for name in _names_in(value.__code__)
+    )
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+        elif isinstance(constant, str):
+            yield constant
+
+
+def _of_collectives(function: FunctionType) -> str | None:
+    """Passes for several machines, told by the operators that they name."""
+    named = any("_c10d_functional" in name for name in _names_in(function.__code__))
+    return "is for collectives of torch.distributed" if named else None
+
+
+# --- patterns that no program can match -----------------------------------------------------------
+
+
+def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None:
+    parts = list(_parts_of(entry.pattern))
+    names = [str(getattr(part, "name", "")) for part in parts]
+    operators = [operator for part in parts for operator in getattr(part, "fns", ())[:1]]
+    of_aten = [it for it in operators if isinstance(it, OpOverload | OpOverloadPacket)]
+    for operator in of_aten:
+        namespace = str(operator).partition(".")[0]
+        if namespace not in ("aten", "prims"):
+            return f"waits for calls of {namespace}, which no program makes"
+    if len(of_aten) < sum(not isinstance(it, HigherOrderOperator) for it in operators):
+        return "matches functions of Python or modules: a straight line calls ATen"
+    if any(name.startswith("tangents_") for name in names) and not conditions.gradients:
+        return "matches the backward pass: needs gradients"
+    return None
+
+
+def _parts_of(pattern: object) -> Iterator[PatternExpr]:
+    """A pattern and all patterns in it."""
+    if isinstance(pattern, PatternExpr):
+        yield pattern
+        inner = vars(pattern)
+        names = ("args", "kwargs", "pattern", "outputs", "inner_pattern")
+        for name in names:
+            yield from _parts_of(inner.get(name))
+    elif isinstance(pattern, list | tuple):
+        for element in pattern:
+            yield from _parts_of(element)
+    elif isinstance(pattern, dict):
+        yield from _parts_of(list(pattern.values()))
+
+
+def _refusal(entry: PatternEntry) -> str | None:
+    """Whether a check needs a GPU: it names one, and refuses a plain match on the CPU."""
+    check = patterns.check_of(entry)
+    for function in _reached_from(check):
+        if set(_names_in(function.__code__)) & _OF_GPUS and _refuses_on_cpu(check):
+            file, line = location_of(function)
+            return f"needs a GPU, as {function.__name__} (torch/{file}:{line}) asks"
+    return None
+
+
+def _refuses_on_cpu(check: Callable[..., Any]) -> bool:
+    """Whether a check says no to products of two square matrices, whatever it calls them."""
+    mode, graph = FakeTensorMode(), fx.Graph()
+    given = graph.placeholder("given")
+    product = graph.call_function(torch.ops.aten.mm.default, (given, given))
+    graph.output((product,))
+    for node in (given, product):
+        node.meta["val"] = mode.from_tensor(torch.ones(4, 4))
+    anything: defaultdict[str, fx.Node] = defaultdict(lambda: given)
+    match = mock.Mock(args=[given] * 9, kwargs=anything, nodes=[product], graph=graph)
+    match.output_node.return_value = product
+    match.output_nodes.return_value = [product]
+    with suppress(Exception), mode:  # a check that reads more of a match says nothing here
+        return not check(match)
+    return False
+
+
+_OF_GPUS = {"is_cuda", "is_gpu", "cuda", "GPU_TYPES"}
+
+
+def _reached_from(check: Callable[..., Any], depth: int = 3) -> Iterator[FunctionType]:
+    """A check and the functions of its own module that it names, some calls deep."""
+    function = inspect.unwrap(check)
+    if not isinstance(function, FunctionType):
+        return
+    yield function
+    if depth:
+        for name in _names_in(function.__code__):
+            called = function.__globals__.get(name)
+            if isinstance(called, FunctionType) and called.__module__ == function.__module__:
+                yield from _reached_from(called, depth - 1)
+
+
+# --- operators ------------------------------------------------------------------------------------
+
+
+def _operator_reason(name: str) -> str | None:
+    """Why no graph of a program has a call of an operator, as its site names it."""
+    namespace, _, plain = name.partition(".")
+    if isinstance(getattr(getattr(torch.ops, namespace, None), plain, None), OpOverloadPacket):
+        return "is for a name without an overload: a graph calls overloads"
+    try:
+        operator = resolve(name)
+    except UserError:
+        return None
+    if facts(operator).kind is Kind.OUT:
+        return "is an out= form: functionalization calls the functional form"
+    return why_not_applicable(operator)
+
+
+def _view_reason(name: str) -> str | None:
+    """As above, by the name of a view: `slice_Tensor` is `aten.slice.Tensor`."""
+    plain, _, overload = name.rpartition("_")
+    for operator in (f"aten.{name}.default", f"aten.{plain}.{overload}"):
+        with suppress(UserError):
+            return why_not_applicable(resolve(operator))
+    return None

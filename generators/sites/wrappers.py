@@ -1,0 +1,173 @@
+"""What AOTAutograd does around a graph: the cases of its metadata, and its wrappers.
+
+Cases are read from the types of `ViewAndMutationMeta`: each member of an enumeration, and each flag
+of an input. A wrapper fires when it gives another function or other inputs than it was given.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields
+from typing import Any
+from unittest import mock
+
+from torch._functorch._aot_autograd import runtime_wrappers
+from torch._functorch._aot_autograd.schemas import (
+    CompilerWrapper,
+    InductorWrapper,
+    InputAliasInfo,
+    MutationType,
+    OutputAliasInfo,
+    OutputType,
+    ViewAndMutationMeta,
+)
+
+from aliasproof.generators.sites.site import Site, SiteKind, SiteRecorder, location_of
+
+_FILE = location_of(ViewAndMutationMeta.__post_init__)[0]
+_LAYER = "AOTAutograd"
+
+
+# --- cases ----------------------------------------------------------------------------------------
+
+
+def _cases() -> list[Site]:
+    enumerations = [
+        (member, f"{OutputType.__name__}.{member.name}", "an output is of this kind")
+        for member in OutputType
+    ] + [
+        (member, f"{MutationType.__name__}.{member.name}", "an input is mutated like this")
+        for member in MutationType
+    ]
+    flags = [
+        Site(
+            f"case/{kind.__name__}.{name}",
+            "case",
+            _LAYER,
+            _FILE,
+            _line(kind),
+            f"it is true of an {noun}",
+        )
+        for kind, noun in _FLAGGED.items()
+        for name in _FLAGS[kind]
+    ]
+    return [
+        Site(f"case/{name}", "case", _LAYER, _FILE, _line(type(member)), fires_when)
+        for member, name, fires_when in enumerations
+    ] + flags
+
+
+_FLAGGED: dict[type, str] = {InputAliasInfo: "input", OutputAliasInfo: "output"}
+_FLAGS: dict[type, tuple[str, ...]] = {
+    kind: tuple(field.name for field in fields(kind) if field.type in (bool, "bool"))
+    for kind in (InputAliasInfo, OutputAliasInfo)
+}
+
+
+def _line(kind: type) -> int:
+    """Where a type is defined, also one that is made by a call such as `Enum(...)`."""
+    lines = inspect.getsource(sys.modules[kind.__module__]).splitlines()
+    definitions = (f"class {kind.__name__}", f"{kind.__name__} = ")
+    return next((number for number, line in enumerate(lines, 1) if line.startswith(definitions)), 0)
+
+
+@contextmanager
+def _cases_recorded(recorder: SiteRecorder) -> Iterator[None]:
+    finish = ViewAndMutationMeta.__post_init__
+
+    def finish_and_note(metadata: ViewAndMutationMeta) -> None:
+        finish(metadata)
+        for case in _cases_of(metadata):
+            recorder.fired.add(f"case/{case}")
+
+    with mock.patch.object(ViewAndMutationMeta, "__post_init__", finish_and_note):
+        yield
+
+
+def _cases_of(metadata: ViewAndMutationMeta) -> Iterator[str]:
+    for output in metadata.output_info:
+        yield f"{OutputType.__name__}.{output.output_type.name}"
+    for given in metadata.input_info:
+        yield f"{MutationType.__name__}.{given.mutation_type.name}"
+    for info in (*metadata.input_info, *metadata.output_info):
+        for flag in _FLAGS[type(info)]:
+            if getattr(info, flag):
+                yield f"{type(info).__name__}.{flag}"
+
+
+# --- wrappers -------------------------------------------------------------------------------------
+
+
+def _wrappers() -> list[type]:
+    """The classes that wrap a compiled function, in the order of their definition."""
+    classes = [
+        value
+        for value in vars(runtime_wrappers).values()
+        if isinstance(value, type)
+        and issubclass(value, CompilerWrapper | InductorWrapper)
+        and value.__module__ == runtime_wrappers.__name__
+    ]
+    return sorted(classes, key=_line)
+
+
+def _steps(wrapper: type) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The methods by which a wrapper acts, where it has its own."""
+    for step in ("pre_compile", "post_compile"):
+        if step in vars(wrapper):
+            yield step, vars(wrapper)[step]
+
+
+def _wrapper_sites() -> list[Site]:
+    return [
+        Site(
+            f"wrapper/{wrapper.__name__}.{step}",
+            "wrapper",
+            _LAYER,
+            *location_of(method),
+            "it gives another function, or other inputs, than it was given",
+        )
+        for wrapper in _wrappers()
+        for step, method in _steps(wrapper)
+    ]
+
+
+@contextmanager
+def _wrappers_recorded(recorder: SiteRecorder) -> Iterator[None]:
+    with ExitStack() as patches:
+        for wrapper in _wrappers():
+            for step, method in _steps(wrapper):
+                acted = functools.partial(recorder.fired.add, f"wrapper/{wrapper.__name__}.{step}")
+                patches.enter_context(mock.patch.object(wrapper, step, _noting(method, acted)))
+        yield
+
+
+def _noting(method: Callable[..., Any], acted: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def run(wrapper: object, function: object, *args: Any, **kwargs: Any) -> Any:
+        inputs = list(args[0]) if args and isinstance(args[0], list) else None
+        result = method(wrapper, function, *args, **kwargs)
+        returned = result[0] if isinstance(result, tuple) else result
+        another = returned is not None and returned is not function
+        others = inputs is not None and (
+            (isinstance(result, tuple) and not _same(inputs, result[1]))
+            or not _same(inputs, args[0])
+        )
+        if another or others:
+            acted()
+        return result
+
+    return run
+
+
+def _same(before: list[object], after: list[object]) -> bool:
+    return len(before) == len(after) and all(a is b for a, b in zip(before, after, strict=True))
+
+
+KINDS = (
+    SiteKind("case", _cases, _cases_recorded),
+    SiteKind("wrapper", _wrapper_sites, _wrappers_recorded),
+)

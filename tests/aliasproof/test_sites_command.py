@@ -1,0 +1,62 @@
+"""`aliasproof sites`: where torch may rewrite a program, what fired, and why others did not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import pytest
+
+from aliasproof.campaigns.run.fired_sites import FiredSites
+from aliasproof.generators.sites.all_sites import all_sites
+from aliasproof.reports.console import results
+from aliasproof.reports.sites_table import print_sites
+
+
+def test_sites_of_a_few_programs(call):
+    outcome = call("sites", "--programs", "8", "--target", "aot", "--json")
+    assert outcome.code == 0
+    found = json.loads(outcome.out)
+    assert found["programs"] == 8
+    assert len(found["sites"]) == len(all_sites())
+    fired = {site["name"]: site["fired"] for site in found["sites"] if site["fired"]}
+    assert fired["wrapper/RuntimeWrapper.post_compile"] <= 8
+    assert all(site["reason"] is None for site in found["sites"] if site["fired"])
+    patterns = [site for site in found["sites"] if site["kind"] == "pattern"]
+    assert {site["reason"] for site in patterns} == {"is Inductor's: the target does without"}
+    assert found == json.loads(call("sites", "--programs", "8", "--target", "aot", "--json").out)
+
+
+def test_sites_alone_are_listed_with_their_reasons_and_gaps(call):
+    outcome = call("sites", "--programs", "0", "--kind", "pattern")
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert any(
+        line.startswith("206 never, runs only with the passes of freezing") for line in lines
+    )
+    assert any("no reason: a gap" in line for line in lines)
+    assert f"0 of {sum(site.kind == 'pattern' for site in all_sites())} sites fired" in lines[-1]
+    assert all(line == line.rstrip() for line in lines)
+    every = call("sites", "--programs", "0", "--kind", "pattern", "--all").out
+    assert len(every.splitlines()) > len(lines)
+
+
+def test_a_kind_that_does_not_exist_is_refused(call):
+    outcome = call("sites", "--programs", "0", "--kind", "patern")
+    assert outcome.code == 2
+    assert "'patern'; did you mean 'pattern'?" in outcome.err
+
+
+def test_a_run_gives_seed_and_target(call):
+    ran = call("fuzz", "--target", "identity", "--programs", "3", "--seed", "4", "--run", "mine")
+    assert ran.code == 0, ran.err
+    found = json.loads(call("sites", "--run", "mine", "--programs", "3", "--json").out)
+    assert (found["target"], found["seed"], found["programs"]) == ("identity", 4, 3)
+    assert call("sites", "--run", "elsewhere").code == 2
+
+
+def test_a_site_that_torch_no_longer_has_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    counted = FiredSites(programs=2, fired=Counter({"joint_graph.patterns/gone(aten.mm)": 2}))
+    print_sites(results(), counted.to_json("inductor-fx", 1))
+    assert "2 joint_graph.patterns/gone(aten.mm)" in capsys.readouterr().out
