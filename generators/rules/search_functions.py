@@ -42,7 +42,8 @@ class SearchFunction:
         """That of an entry; None where the pattern was written by hand."""
         if not isinstance(entry, ReplacementPatternEntry):
             return None
-        kept = inspect.getclosurevars(entry.extra_check).nonlocals
+        # A recorder of refusals may be around the check.
+        kept = inspect.getclosurevars(inspect.unwrap(entry.extra_check)).nonlocals
         function, trace = kept["search_fn"], kept["trace_fn"]
         numbers = kept.get("scalar_workaround") or {}
         for known in pattern_matcher._known_precompiled_patterns:
