@@ -145,7 +145,7 @@ class Walk:
         op = self.pick.one(ops[:1] if self.pick.chance(80) else ops)
         args, kwargs = self._arguments(pattern, op)
         names = call_as(self.scene, op, args, kwargs)
-        single = len(op._schema.returns) == 1 and "Tensor" == str(op._schema.returns[0].type)
+        single = len(op._schema.returns) == 1 and str(op._schema.returns[0].type) == "Tensor"
         return Ref(names[0]) if single else Results(names)
 
     def _picked(self, pattern: Any) -> Argument:

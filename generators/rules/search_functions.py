@@ -69,7 +69,7 @@ def program_of(search: SearchFunction, pick: Pick, kind: str, dtype: torch.dtype
     try:
         with functorch_config.patch(functionalize_rng_ops=False):
             graph = search.trace(search.function, args)
-    except Exception as error:  # noqa: BLE001 - whatever torch raises for sizes that do not fit
+    except Exception as error:
         raise NoChoice from error
     return as_program(graph)
 
