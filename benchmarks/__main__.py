@@ -26,6 +26,7 @@ from benchmarks import (
     planning,
     python_reductions,
     reproducers,
+    rule_pairs,
     scenario_yield,
     sharing,
     site_coverage,
@@ -54,6 +55,7 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "people": lambda options: people.measure(options.only),
     "planning": lambda options: planning.measure(options.only),
     "python_reductions": lambda options: python_reductions.measure(options.only),
+    "rule_pairs": lambda options: rule_pairs.measure(options.only),
     "reproducers": lambda options: reproducers.measure(options.only),
     "site_coverage": lambda options: site_coverage.measure(
         options.programs, options.seed, options.target
@@ -118,7 +120,8 @@ def _parser() -> argparse.ArgumentParser:
         default=(),
         help="for sweep: these operators and modules; for models: these models and optimizers;"
         " for sharing: these programs; for people: these functions; by their names in the output."
-        " For python_reductions: these numbers of programs. For reproducers: folders of runs",
+        " For python_reductions: these numbers of programs. For reproducers: folders of runs."
+        " For rule_pairs: parts of names of rules",
     )
     _add_programs(parser)
     parser.add_argument(

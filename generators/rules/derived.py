@@ -123,7 +123,8 @@ def _woven(
     return Derived(scene, matched)
 
 
-def holds(derived: Derived, situation: str, outputs: tuple[str, ...]) -> bool:
-    """True if the finished program has the situation."""
-    program = derived.scene.program(outputs)
+def holds(derived: Derived, situation: str) -> bool:
+    """True if a run of the program shows the situation. It returns what the situation wants."""
+    wanted = dict.fromkeys(derived.scene.wanted)
+    program = derived.scene.program(tuple(wanted))
     return BY_NAME[situation].holds(Evidence(program, derived.matched))
