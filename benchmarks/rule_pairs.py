@@ -22,8 +22,8 @@ from benchmarks.tables import Table
 TRIES = 6  # programs per pair
 MET = ""  # the reason of a pair that is met
 NOT_MEASURED = "drawn, but not there"
-# These say that the rule's check refuses what was drawn; another draw might do. Where eager refuses
-# all draws, or the calls leave no room, the pair is not possible.
+# These say that the rule's check refuses what was drawn; another draw might do. Where eager
+# refuses all draws, or the calls leave no room, the pair is not possible.
 _REFUSED = ("accepts none of", NOT_MEASURED)
 
 
@@ -59,7 +59,7 @@ def _is_refused(reason: str) -> bool:
 
 
 def measure(only: Sequence[str] = (), situations: Sequence[str] = NAMES) -> PairFigures:
-    """Draw programs for each pair of a rule and a situation; `only` is in the names of the rules."""
+    """Draw programs for each pair; `only` are parts of the names of rules."""
     chosen = [name for name in rules() if not only or any(part in name for part in only)]
     within = {name for names in drawn_rules() for name in names}
     left_out: Counter[str] = Counter()

@@ -154,18 +154,21 @@ def fuzz(
     """
     started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
     given: dict[str, Any] = {"seed": seed, "programs": programs, "group": group, "device": device}
-    given |= {"rules": None if rules is None else min(rules, 100)}
-    given |= {"limit": limit, "memory": memory, "workers": _worker_count(workers, cluster)}
-    given |= {"past_known": past_known or profile == "ci" or None, "share": _share(shard)}
+    given |= {"limit": limit, "memory": memory, "past_known": past_known or profile == "ci" or None}
+    given |= {"workers": _worker_count(workers, cluster), "share": _share(shard), "rules": rules}
     given |= {"seconds": _duration(seconds, programs, until, profile)}
     given |= {"finish": (seconds, programs, until) == (None, None, None)}
     with quitting_at_ctrl_c():
-        if "torch" not in sys.modules:
-            print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
+        _say_that_it_starts()
         plan = _runnable(plan_of(run, target or (), given))
         campaign = run_campaign(plan, run, (cluster, workers), started, as_json=json)
     fails = bool(campaign.findings) and (fail_on_findings or profile == "ci")
     return INTERRUPTED if campaign.interrupted else int(fails)
+
+
+def _say_that_it_starts() -> None:
+    if "torch" not in sys.modules:
+        print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
 
 
 def _worker_count(workers: int | None, cluster: str | None) -> int | None:

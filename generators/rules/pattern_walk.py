@@ -141,7 +141,8 @@ class Walk:
     def _call(self, pattern: patterns._TargetExpr) -> Drawn:
         if self._picks(pattern):
             return self._picked(pattern)
-        ops = [target for target in pattern.fns if _may_be_called(target)]
+        ops = [target for target in pattern.fns if isinstance(target, OpOverload)]
+        ops = [op for op in ops if _may_be_called(op)]
         op = self.pick.one(ops[:1] if self.pick.chance(80) else ops)
         args, kwargs = self._arguments(pattern, op)
         names = call_as(self.scene, op, args, kwargs)
@@ -155,8 +156,7 @@ class Walk:
             raise NoChoice
         index = pattern.args[1]
         if isinstance(index, patterns.PatternExpr):
-            here = self.position if self.pick.chance(80) else self.pick.integer(0, 2)
-            index = here
+            index = self.position if self.pick.chance(80) else self.pick.integer(0, 2)
         if index >= len(results.names):
             raise NoChoice
         return Ref(results.names[index])
@@ -236,12 +236,10 @@ def _is_open(pattern: patterns.PatternExpr) -> bool:
     return isinstance(pattern, kinds)
 
 
-def _may_be_called(target: object) -> bool:
+def _may_be_called(op: OpOverload) -> bool:
     """True for an op that writes nothing, or writes in place, and returns tensors."""
-    if not isinstance(target, OpOverload):
-        return False
-    returns = [str(result.type) for result in target._schema.returns]
-    out = any(argument.is_out for argument in target._schema.arguments)
+    returns = [str(result.type) for result in op._schema.returns]
+    out = any(argument.is_out for argument in op._schema.arguments)
     return bool(returns) and all("Tensor" in kind for kind in returns) and not out
 
 

@@ -7,6 +7,7 @@ gives depends on the rule, the kind and the number alone, so a program is the sa
 from __future__ import annotations
 
 import functools
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -181,10 +182,6 @@ def _pool(pick: Pick, kind: str) -> tuple[tuple[Storage, ...], tuple[Input, ...]
         kinds.append(torch.int64)
     storages, inputs = [], []
     for index, (sizes, own) in enumerate(zip(shapes, kinds, strict=True)):
-        strides = dense_strides(sizes)
-        length = 1
-        for each in sizes:
-            length *= each
-        storages.append(Storage(own, length))
-        inputs.append(Input(f"x{index}", index, own, sizes, strides))
+        storages.append(Storage(own, math.prod(sizes)))
+        inputs.append(Input(f"x{index}", index, own, sizes, dense_strides(sizes)))
     return tuple(storages), tuple(inputs)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -67,7 +67,7 @@ def program_of(search: SearchFunction, pick: Pick, kind: str, dtype: torch.dtype
         for name in inspect.signature(search.function).parameters
     ]
     try:
-        with functorch_config.patch(functionalize_rng_ops=False):
+        with functorch_config.patch(functionalize_rng_ops=False), torch.enable_grad():
             graph = search.trace(search.function, args)
     except Exception as error:
         raise NoChoice from error
@@ -111,7 +111,8 @@ def _tensors(
 
 
 def _order(example: torch.Tensor) -> tuple[int, ...]:
-    return tuple(sorted(range(example.dim()), key=lambda dim: -example.stride(dim)))
+    strides = example.stride()
+    return tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
 
 
 def _zeros(
@@ -152,8 +153,8 @@ def as_program(graph: fx.GraphModule) -> Program:
 
 def _result(scene: Scene, node: fx.Node, made: dict[fx.Node, Any]) -> Any:
     if node.target is operator.getitem:
-        names: Sequence[str] = made[node.args[0]]
-        return Ref(names[node.args[1]])
+        results, index = cast(tuple[fx.Node, int], node.args)
+        return Ref(made[results][index])
     if not isinstance(node.target, OpOverload):
         raise NoChoice
     args = tuple(_argument(value, made) for value in node.args)
@@ -165,9 +166,9 @@ def _result(scene: Scene, node: fx.Node, made: dict[fx.Node, Any]) -> Any:
 
 def _argument(value: Any, made: dict[fx.Node, Any]) -> Argument:
     if isinstance(value, fx.Node):
-        return made[value]
+        return cast(Argument, made[value])
     if isinstance(value, list | tuple):
         return tuple(_argument(element, made) for element in value)
     if isinstance(value, torch.device | torch.layout | torch.memory_format):
         return None
-    return value
+    return cast(Argument, value)

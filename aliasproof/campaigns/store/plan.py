@@ -124,7 +124,7 @@ class Plan:
             raise ValueError("a number of the plan is out of range")
         if not (1 <= index <= number and plan.seed >= 0):
             raise ValueError("the share or the seed of the plan is out of range")
-        if plan.rules is not None and not 0 <= plan.rules <= 100:
+        if plan.rules is not None and plan.rules < 0:
             raise ValueError("the share of rule-derived programs is out of range")
         if not is_device_name(plan.device):
             raise ValueError("the device of the plan is none")
