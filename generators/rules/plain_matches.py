@@ -91,8 +91,9 @@ def plain_match(rule: str, kind: str, number: int) -> Program | str:
     if reason is not None:
         return reason
     usual = None if (kind, number) == (USUAL, 0) else plain_match(rule, USUAL, 0)
-    if isinstance(usual, str):
-        return usual
+    first = plain_match(rule, kind, 0) if number else usual
+    if isinstance(usual, str) or isinstance(first, str):  # the search was long, and in vain
+        return usual if isinstance(usual, str) else str(first)
     source = random.Random(f"{rule} {kind} {number}")
     pick = Pick(source.randint)
     search = search_function(rule)
