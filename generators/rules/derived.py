@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -24,9 +24,10 @@ from aliasproof.generators.rules.plain_matches import (
 from aliasproof.generators.rules.situations import BY_NAME, NAMES, Situation, as_they_are
 from aliasproof.generators.rules.weaving import Matched, Weaving
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
-from aliasproof.programs.program import Program
+from aliasproof.programs.program import Program, Storage
 
 TRIES = 4  # for a pair: other operands, other writes
+FRACTIONS = (("0.5", "-0.25", "1.0", "0.0", "2.0"), ("0.0", "1.0"), ("-1.0", "0.5", "-2.0"))
 PAIRS_TRIED = 8  # for a program
 LATER = 1_000_000  # a number of a program that no run of pairs reaches
 
@@ -108,7 +109,8 @@ def _woven(
     dtypes: frozenset[torch.dtype],
     counts: Counts,
 ) -> Derived:
-    scene = Scene(plain.storages, plain.inputs, pick.integer(0, 99), counts)
+    storages = tuple(_filled(pick, storage) for storage in plain.storages)
+    scene = Scene(storages, plain.inputs, pick.integer(0, 99), counts)
     weaving = Weaving(pick, scene, plain)
     if situation.inputs is as_they_are and situation.kind == USUAL and pick.chance(60):
         weaving.compute_operands()
@@ -121,6 +123,21 @@ def _woven(
         tuple(weaving.calls[size:]),
     )
     return Derived(scene, matched)
+
+
+def _filled(pick: Pick, storage: Storage) -> Storage:
+    """The storage with other values than those that all programs have, in some cases.
+
+    A softmax of integers picks one element, a mask hides a part of each row, and no factor is
+    negative: a rule that is wrong for other values would not show.
+    """
+    if not pick.chance(30):
+        return storage
+    if storage.dtype == torch.bool:
+        return replace(storage, values=pick.one((("False",), ("True",), ("False", "True"))))
+    if storage.dtype.is_floating_point:
+        return replace(storage, values=pick.one(FRACTIONS))
+    return storage
 
 
 def holds(derived: Derived, situation: str) -> bool:
