@@ -27,7 +27,9 @@ from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
 from aliasproof.programs.program import Program, Storage
 
 TRIES = 4  # for a pair: other operands, other writes
-FRACTIONS = (("0.5", "-0.25", "1.0", "0.0", "2.0"), ("0.0", "1.0"), ("-1.0", "0.5", "-2.0"))
+# Values of storages, as text: all alike, or some of each sign.
+BOOLS = (("0",), ("1",), ("0", "1"))
+FRACTIONS = (("0.5", "-0.25", "1", "0.0", "2"), ("0.0", "1"), ("-1", "0.5", "-2"))
 PAIRS_TRIED = 8  # for a program
 LATER = 1_000_000  # a number of a program that no run of pairs reaches
 
@@ -131,13 +133,11 @@ def _filled(pick: Pick, storage: Storage) -> Storage:
     A softmax of integers picks one element, a mask hides a part of each row, and no factor is
     negative: a rule that is wrong for other values would not show.
     """
-    if not pick.chance(30):
+    choices = BOOLS if storage.dtype == torch.bool else FRACTIONS
+    fits = storage.dtype == torch.bool or storage.dtype.is_floating_point
+    if not fits or not storage.length or not pick.chance(30):
         return storage
-    if storage.dtype == torch.bool:
-        return replace(storage, values=pick.one((("False",), ("True",), ("False", "True"))))
-    if storage.dtype.is_floating_point:
-        return replace(storage, values=pick.one(FRACTIONS))
-    return storage
+    return replace(storage, values=pick.one(choices)[: storage.length])
 
 
 def holds(derived: Derived, situation: str) -> bool:
