@@ -213,17 +213,19 @@ class Walk:
         kind = "Tensor" if parameter is None else str(parameter.real_type)
         if kind.startswith("List[") and "Tensor" in kind:
             count = self.pick.integer(1, MOST_REPETITIONS)
-            return tuple(self._tensor() for _ in range(count))
+            return tuple(self._tensor(parameter) for _ in range(count))
         if "Tensor" in kind:
             absent = kind.startswith("Optional[") and self.pick.chance(50)
-            return None if absent else self._tensor()
+            return None if absent else self._tensor(parameter)
         assert parameter is not None
         return literal(self.pick, parameter, ())
 
-    def _tensor(self) -> Argument:
+    def _tensor(self, parameter: torch.Argument | None) -> Argument:
         """An input, mostly one that the match does not take yet."""
         names = [view.name for view in self.scene.inputs]
-        if self.pick.chance(65):
+        if parameter is not None and parameter.name in ("index", "indices"):
+            names = [view.name for view in self.scene.inputs if view.dtype == torch.int64]
+        elif self.pick.chance(65):
             names = names[:ALIKE]
         new = [name for name in names if name not in self.taken]
         name = self.pick.one(new if new and self.pick.chance(85) else names)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from aliasproof.generators.rules import operand_layouts as layouts
 from aliasproof.generators.rules.evidence import Evidence
 from aliasproof.generators.rules.plain_matches import EMPTY, NUMBER, OTHER_DTYPE, USUAL
@@ -119,26 +121,30 @@ def beside_operand(weaving: Weaving) -> None:
 def by_epilogue(weaving: Weaving) -> None:
     """The result is copied into an operand."""
     weaving.play()
-    result = weaving.result()
-    own = weaving.value(result)
-    # A product may be smaller than each operand: then it fills a part.
-    for operand in weaving.operands():
-        target = weaving.value(operand)
-        if own.dim() <= target.dim() and own.is_complex() <= target.is_complex():
-            break
-    else:
-        raise NoChoice("no operand has the rank of the result")
-    part = operand
-    for back in range(1, own.dim() + 1):
-        have, need = target.shape[-back], own.shape[-back]
-        if need not in (1, have):
-            if need > have:
-                raise NoChoice("the result is larger than the operand")
-            part = weaving.scene.call("aten.slice.Tensor", Ref(part), target.dim() - back, 0, need)[
-                0
-            ]
+    pairs = [
+        (result, operand)
+        for result in weaving.results()
+        for operand in weaving.operands()
+        if _takes(weaving.value(operand), weaving.value(result))
+    ]
+    if not pairs:
+        raise NoChoice("each result is larger than each operand")
+    result, part = weaving.pick.one(pairs)
+    shape, own = weaving.value(part).shape, weaving.value(result).shape
+    # A result may be smaller than an operand: then it fills a part.
+    for dim, size in enumerate(own, len(shape) - len(own)):
+        if size not in (1, shape[dim]):
+            part = weaving.scene.call("aten.slice.Tensor", Ref(part), dim, 0, size)[0]
     weaving.scene.call("aten.copy_.default", Ref(part), Ref(result))
     weaving.scene.wants(result)
+
+
+def _takes(operand: torch.Tensor, result: torch.Tensor) -> bool:
+    """True if a part of the operand has the sizes of the result."""
+    if result.dim() > operand.dim() or result.is_complex() > operand.is_complex():
+        return False
+    last = operand.shape[operand.dim() - result.dim() :]
+    return all(need <= have for need, have in zip(result.shape, last, strict=True))
 
 
 SITUATIONS: tuple[Situation, ...] = (
