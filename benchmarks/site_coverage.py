@@ -38,6 +38,7 @@ MODULES = (
     "torch._higher_order_ops.auto_functionalize",
     "torch._functorch._aot_autograd.runtime_wrappers",
 )
+COULD = "What could fire has fired, or is a gap: aliasproof sites says which."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,11 @@ class SiteCoverage:
             f"{self.programs} programs of seed {self.seed} on {self.target}, {self.discarded}"
             f" discarded, {self.lost} ended their process"
         )
-        kinds = [
-            (kind, str(number), str(fired), percent(fired / number), str(self.without_reason[kind]))
-            for kind, (number, fired) in self.kinds.items()
-        ]
+        kinds = []
+        for kind, (number, fired) in self.kinds.items():
+            could = fired + self.without_reason[kind]
+            cells = (number, could, fired)
+            kinds.append((kind, *map(str, cells), percent(fired / could) if could else "-"))
         lines = [
             (
                 name.removeprefix("torch."),
@@ -87,7 +89,7 @@ class SiteCoverage:
         counts = sorted(self.fired.items(), key=lambda item: -item[1])
         patterns = [f"{count} {name}" for name, count in counts if "/" in name and "(" in name]
         return [
-            Table("sites", ("kind", "sites", "fired", "", "gaps"), kinds, [ran]),
+            Table("sites", ("kind", "sites", "could fire", "fired", ""), kinds, [ran, COULD]),
             Table("code in functions", ("module", "lines", "", "branches", ""), lines, [ran]),
             Table("patterns by programs that fired them", ("pattern",), [(it,) for it in patterns]),
         ]
@@ -160,6 +162,7 @@ def _modules(folder: Path) -> dict[str, ReachedCode]:
     """The lines and branches in functions, of all files of data in a folder."""
     tracer, report = _tracer(folder / ".coverage"), folder / "report.json"
     tracer.combine([str(folder)])
+    tracer.get_data().touch_files(list(_files()))  # the report has also those that nothing reached
     tracer.json_report(outfile=str(report))
     names = _files()
     return {

@@ -30,11 +30,20 @@ def all_sites() -> tuple[Site, ...]:
     return tuple(site for kind in KINDS for site in kind.sites())
 
 
+# One per process: hooks are made for it once. To make thousands of them for each shard would cost
+# more than to call them, since Python then collects garbage among all objects of torch.
+_RECORDER = SiteRecorder()
+
+
 @contextmanager
 def recording() -> Iterator[SiteRecorder]:
-    """Record the sites that fire in this block, in this process. Torch is as before afterwards."""
-    recorder = SiteRecorder()
+    """Record the sites that fire in this block, in this process. Torch is as before afterwards.
+
+    Such blocks must not be nested.
+    """
+    all_sites()  # as they are before anything is replaced
+    _RECORDER.take()
     with ExitStack() as hooks:
         for kind in KINDS:
-            hooks.enter_context(kind.recorded(recorder))
-        yield recorder
+            hooks.enter_context(kind.recorded(_RECORDER))
+        yield _RECORDER

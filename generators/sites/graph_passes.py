@@ -122,20 +122,28 @@ def _changes_graphs(code: CodeType) -> bool:
 @contextmanager
 def recorded(recorder: SiteRecorder) -> Iterator[None]:
     """Tell the names of passes that change a graph in this block."""
-    watched = _Watched()
-    ours = {
-        function: _noting(function, functools.partial(recorder.fired.add, _name(function)), watched)
-        for function in graph_passes()
-    }
+    ours, apply = _watched_passes(recorder)
     with ExitStack() as patches:
         for module in [sys.modules[name] for name in sys.modules if name.startswith(_COMPILERS)]:
             for variable, value in list(vars(module).items()):
                 if isinstance(value, FunctionType) and value in ours:
                     patches.enter_context(mock.patch.object(module, variable, ours[value]))
         # What a pattern changes is not the fault of the pass that applies it.
-        apply = _noting(PatternMatcherPass.apply, lambda: None, watched)
         patches.enter_context(mock.patch.object(PatternMatcherPass, "apply", apply))
         yield
+
+
+@functools.cache
+def _watched_passes(
+    recorder: SiteRecorder,
+) -> tuple[dict[FunctionType, Callable[..., Any]], Callable[..., Any]]:
+    """The passes with their names told, and a matcher's `apply` of which nothing is told."""
+    watched = _Watched()
+    ours = {
+        function: _noting(function, functools.partial(recorder.fired.add, _name(function)), watched)
+        for function in graph_passes()
+    }
+    return ours, _noting(PatternMatcherPass.apply, lambda: None, watched)
 
 
 def _noting(

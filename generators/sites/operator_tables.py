@@ -44,7 +44,7 @@ class OperatorTable:
         """Each entry, by the name of its operator."""
         tables = self.dictionaries()
         # Tables have no order of their own: one is filled as torch needs it.
-        entries = {self._name(key): entry for table in tables for key, entry in table.items()}
+        entries = {self.name_of(key): entry for table in tables for key, entry in table.items()}
         return [
             Site(name, self.kind, self.layer, *location_of(self.code(entry)), self.fires_when)
             for name, entry in sorted(entries.items())
@@ -55,12 +55,12 @@ class OperatorTable:
         """Tell the names of entries that are used in this block."""
         tables = self.dictionaries()
         before = [dict(table) for table in tables]
-        for table in tables:
-            for key, entry in table.items():
-                table[key] = self.noting(
-                    entry, functools.partial(recorder.fired.add, self._name(key))
-                )
-        replaced = [dict(table) for table in tables]
+        replaced = [
+            {key: _noting(self, recorder, key, entry) for key, entry in table.items()}
+            for table in tables
+        ]
+        for table, ours in zip(tables, replaced, strict=True):
+            table.update(ours)
         try:
             yield
         finally:
@@ -70,8 +70,15 @@ class OperatorTable:
                     if table.get(key) is ours[key]:
                         table[key] = entry
 
-    def _name(self, key: object) -> str:
+    def name_of(self, key: object) -> str:
+        """The name of an entry's site."""
         return f"{self.kind}/{operator_name(key)}"
+
+
+@functools.cache
+def _noting(table: OperatorTable, recorder: SiteRecorder, key: Any, entry: Any) -> Any:
+    """An entry that does the same, and tells that it is used."""
+    return table.noting(entry, functools.partial(recorder.fired.add, table.name_of(key)))
 
 
 def _decompositions() -> list[Entries]:

@@ -105,15 +105,18 @@ def recorded(recorder: SiteRecorder) -> Iterator[None]:
         name = by_entry.get(id(entry)) or by_code.get(_bytecode(entry))
         recorder.fired.add(name or f"unlisted/{_rule(entry)}({root_of(entry)})")
 
+    checks = [(entry, entry.extra_check) for _, entry in pattern_sites()]
     with ExitStack() as patches:
         for rule in (LoweringPatternEntry, GraphPatternEntry, ReplacementPatternEntry):
             patches.enter_context(mock.patch.object(rule, "apply", _noting(rule.apply, note)))
-        for site, entry in pattern_sites():
-            if check_of(entry) is not _return_true:
-                refused = functools.partial(recorder.refused.add, site.name)
-                check = _noting_refusal(entry.extra_check, refused)
-                patches.enter_context(mock.patch.object(entry, "extra_check", check))
-        yield
+        try:
+            for site, entry in pattern_sites():
+                if entry.extra_check is not _return_true:
+                    entry.extra_check = _noting_refusal(entry.extra_check, recorder, site.name)
+            yield
+        finally:
+            for entry, check in checks:
+                entry.extra_check = check
 
 
 def _noting(
@@ -126,13 +129,16 @@ def _noting(
     return noted
 
 
-def _noting_refusal(check: Callable[..., Any], refused: Callable[[], None]) -> Callable[..., Any]:
+@functools.cache
+def _noting_refusal(
+    check: Callable[..., Any], recorder: SiteRecorder, name: str
+) -> Callable[..., Any]:
     @functools.wraps(check)
     def asked(match: Match) -> Any:
         accepted = check(match)
         # One that depends on a size is decided by torch: to ask would add a guard.
         if not isinstance(accepted, torch.SymBool) and not accepted:
-            refused()
+            recorder.refused.add(name)
         return accepted
 
     return asked

@@ -5,7 +5,7 @@ A reason is found out, not looked up:
 - which setting of Inductor starts a pass: each one that passes read is turned over, and the passes
   run on a graph without calls;
 - a pattern may wait for calls that no program can make, or for a gradient;
-- its check may have refused every match, and then what the check asks for is read from its code.
+- its check may have refused every match: one that names a GPU, and refuses on the CPU, needs one.
 
 A site without a reason is a gap: the programs do not reach what they could.
 """
@@ -31,7 +31,13 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.generators.coverage import why_not_applicable
-from aliasproof.generators.sites import graph_passes, patterns, trivial_run, view_writes
+from aliasproof.generators.sites import (
+    graph_passes,
+    operator_tables,
+    patterns,
+    trivial_run,
+    view_writes,
+)
 from aliasproof.generators.sites.site import Site, location_of
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.schemas import Kind, facts, resolve
@@ -65,12 +71,14 @@ def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False
         )
     if site.kind == graph_passes.KIND:
         function = _functions()[site.name]
-        return _not_started(function.__code__, conditions) or _of_collectives(function)
+        return _not_started(function.__code__, conditions) or _of_collectives(function, conditions)
     if site.kind == "lowering" and not conditions.generates_code:
         return "needs generated code: target inductor"
     if site.kind == view_writes.KIND:
         return _view_reason(site.name.partition("/")[2])
-    return _operator_reason(site.name.partition("/")[2])
+    if site.kind in {table.name for table in operator_tables.KINDS}:
+        return _operator_reason(site.name.partition("/")[2])
+    return None
 
 
 @functools.cache
@@ -95,7 +103,7 @@ def _functions() -> dict[str, FunctionType]:
 
 def _not_started(started: object, conditions: Conditions) -> str | None:
     """Why a pass did not run. `started` is the code of a function, or the identity of a matcher."""
-    settings = tuple(sorted(conditions.settings.items()))
+    settings = _sorted(conditions)
     if started is None or started in _started_by(settings):
         return None
     if started in _started_by(settings, "freezing"):
@@ -202,10 +210,23 @@ def _names_in(code: CodeType) -> Iterator[str]:
             yield constant
 
 
-def _of_collectives(function: FunctionType) -> str | None:
-    """Passes for several machines, told by the operators that they name."""
-    named = any("_c10d_functional" in name for name in _names_in(function.__code__))
+def _of_collectives(function: FunctionType, conditions: Conditions) -> str | None:
+    """Passes for several machines: their module names collectives, and nothing else starts it."""
+    functions = [
+        value
+        for value in vars(sys.modules[function.__module__]).values()
+        if isinstance(value, FunctionType) and value.__module__ == function.__module__
+    ]
+    started = _started_by(_sorted(conditions)) | _started_by_gradients()
+    passes = [inspect.unwrap(one) for one in graph_passes.graph_passes()]
+    if any(one in passes and one.__code__ in started for one in functions):
+        return None
+    named = any("_c10d_functional" in name for one in functions for name in _names_in(one.__code__))
     return "is for collectives of torch.distributed" if named else None
+
+
+def _sorted(conditions: Conditions) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted(conditions.settings.items()))
 
 
 # --- patterns that no program can match -----------------------------------------------------------
@@ -297,9 +318,16 @@ def _operator_reason(name: str) -> str | None:
         operator = resolve(name)
     except UserError:
         return None
+    if operator.name() not in _dispatched():
+        return "is TorchScript's: the dispatcher does not have it"
     if facts(operator).kind is Kind.OUT:
         return "is an out= form: functionalization calls the functional form"
     return why_not_applicable(operator)
+
+
+@functools.cache
+def _dispatched() -> frozenset[str]:
+    return frozenset(torch._C._dispatch_get_all_op_names())
 
 
 def _view_reason(name: str) -> str | None:

@@ -38,11 +38,12 @@ class Site:
         return f"torch/{self.file}:{self.line}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SiteRecorder:
     """Collects the names of the sites that fire, and of those that refuse what they match.
 
-    Programs run one after another: `take` after each gives those of this one.
+    Programs run one after another: `take` after each gives those of this one. Hooks are bound to
+    the two sets, so these stay the same objects.
     """
 
     fired: set[str] = field(default_factory=set)

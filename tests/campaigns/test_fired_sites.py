@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
 from aliasproof.campaigns.run.fired_sites import (
     conditions_of,
@@ -13,7 +16,13 @@ from aliasproof.campaigns.run.fired_sites import (
     fired_sites,
 )
 from aliasproof.campaigns.store.plan import Plan, Shard
+from aliasproof.generators.features import swarm
 from aliasproof.generators.sites.site import SiteRecorder
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.targets.registry import TARGETS, target
+from aliasproof.targets.target import Build
+from aliasproof.targets.user_names import grant
 
 
 def test_a_shard_counts_programs_by_site():
@@ -45,6 +54,22 @@ def test_programs_that_are_compiled_as_one_count_as_one():
     assert any(name.startswith("lowering/") for name in counted.fired)
 
 
+def test_a_program_that_raises_hides_nothing_of_those_compiled_with_it(monkeypatch) -> None:
+    def build(function: ProgramFunction, inputs: Sequence[torch.Tensor]) -> Build:
+        if len(function.program) > longest:
+            raise NotImplementedError("as long as two of them")
+        return target("aot").build(function, inputs)
+
+    longest = sorted(len(program) for program in sample(swarm(1), 1, 8))[-2]
+    shard = Shard(1, "short-alone", 8)
+    together = replace(target("aot"), name="short-alone", build=build, group=8)
+    monkeypatch.setitem(TARGETS, "short-alone", together)
+    counted = fired_by_shard(shard)
+    alone = fired_by_shard(replace(shard, target="aot"))
+    assert 0 < counted.fired["wrapper/RuntimeWrapper.post_compile"] < 8
+    assert set(counted.fired) <= set(alone.fired)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "gradients", "freezing", "generates_code"),
     [
@@ -52,6 +77,7 @@ def test_programs_that_are_compiled_as_one_count_as_one():
         ("inductor-fx", {"fallback_random": True}, False, False, False),
         ("inductor-fx:half-grad", {"fallback_random": True}, True, False, False),
         ("inductor:freezing", {"fallback_random": True}, False, True, True),
+        ("my_inductor.py:grad", {}, False, False, False),
     ],
 )
 def test_a_name_says_what_a_target_can_fire(name, settings, gradients, freezing, generates_code):
@@ -61,7 +87,23 @@ def test_a_name_says_what_a_target_can_fire(name, settings, gradients, freezing,
     assert conditions.generates_code is generates_code
 
 
-def test_a_campaign_counts_all_its_shards():
+DEADLY = """
+import os
+
+def deadly(gm):
+    if len(gm.graph.nodes) > 9:
+        os._exit(3)
+"""
+
+
+def test_a_campaign_counts_all_its_shards_and_the_programs_that_end_their_process(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
     told: list[int] = []
-    counted = fired_sites("identity", 3, 30, told.append)
-    assert (counted.programs, counted.lost, sum(told)) == (30, 0, 30)
+    name = f"{tmp_path / 'deadly.py'}:deadly"
+    grant([name])
+    counted = fired_sites(name, 3, 30, told.append)
+    assert counted.programs == sum(told) == 30
+    assert 0 < counted.lost < 30
+    assert "wrapper/RuntimeWrapper.post_compile" in counted.fired

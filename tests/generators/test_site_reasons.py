@@ -48,6 +48,7 @@ def reason(name: str, conditions: Conditions | None = None, *, refused: bool = F
         ),
         ("lowering/aten.mul.Tensor", "generated code"),
         ("decomposition/aten.rad2deg.out", "out="),
+        ("no-op/aten.slice_scatter.out", "out="),
         ("write through a view/crow_indices", "sparse"),
     ],
 )
@@ -77,6 +78,12 @@ def test_where_the_programs_have_what_it_needs_it_is_a_gap(name, conditions):
     assert reason(name, conditions) is None
 
 
+def test_a_pass_for_several_machines_is_told_from_one_that_mentions_them():
+    assert "collectives" in (reason(f"{PASSES}.ddp_fusion._fuse_allreduce") or "")
+    assert reason(f"{PASSES}.post_grad.reorder_for_locality") is None
+    assert reason("graph pass/_functorch.partitioners.default_partition") is None
+
+
 def test_what_programs_could_reach_is_a_gap():
     assert reason("post_grad.pass_patterns[1]/mm_plus_mm(aten.add)") is None
     assert reason("decomposition/aten.rad2deg.default") is None
@@ -89,6 +96,15 @@ def test_a_check_that_refuses_needs_a_gpu_where_it_asks_for_one():
     # It names a GPU, too, and accepts on the CPU.
     attention = "joint_graph.patterns/_sfdp_pattern_1_inference(aten.view.default)"
     assert reason(attention, refused=True) is None
+
+
+@pytest.mark.parametrize(
+    "conditions", [Conditions(), Conditions(gradients=True, freezing=True, generates_code=True)]
+)
+def test_each_site_has_a_reason_or_is_a_gap(conditions):
+    for site in all_sites():
+        for refused in (False, True):
+            assert why_never_fired(site, conditions, refused=refused) != ""
 
 
 def test_a_target_without_inductor_has_none_of_its_sites():

@@ -49,6 +49,7 @@ def run(program: Program, name: str = "inductor-fx") -> None:
 
 
 def of_kind(kind: str, names: Iterable[str]) -> set[str]:
+    """Those of the names that are of a kind."""
     known = {site.name for site in all_sites() if site.kind == kind}
     return known.intersection(names)
 
@@ -167,6 +168,16 @@ A_PROGRAM_PER_KIND: dict[str, tuple[Function, str]] = {
 def test_a_program_fires_a_site_of_each_kind(kind):
     function, site = A_PROGRAM_PER_KIND[kind]
     assert site in fired(function, [torch.ones(2, 3)])
+
+
+@pytest.mark.parametrize("kind", A_PROGRAM_PER_KIND)
+def test_a_recorder_that_forgets_a_kind_misses_its_program(kind, monkeypatch) -> None:
+    """So the test above sees a hook that is lost."""
+    all_sites()  # the list is kept, and has all kinds
+    others = tuple(known for known in KINDS if known.name != kind)
+    monkeypatch.setattr("aliasproof.generators.sites.all_sites.KINDS", others)
+    function, _ = A_PROGRAM_PER_KIND[kind]
+    assert not of_kind(kind, fired(function, [torch.ones(2, 3)]))
 
 
 @pytest.mark.skipif(target("inductor").unavailable() is not None, reason="no C++ compiler")

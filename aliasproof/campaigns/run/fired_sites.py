@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from aliasproof.programs.gluing import glue
 from aliasproof.programs.program import Program
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.registry import user_code
 from aliasproof.targets.target import Target
 from aliasproof.trials.groups import can_glue
 from aliasproof.trials.trial import Case, Spent, run_eager, run_target
@@ -82,6 +83,8 @@ class FiredSites:
 
 def conditions_of(name: str) -> Conditions:
     """What decides which sites a target can fire, as its name says."""
+    if user_code(name) is not None:
+        return Conditions(inductor=False)
     plain, *variants = name.split(":")
     return Conditions(
         inductor="inductor" in plain,
@@ -102,7 +105,8 @@ def fired_sites(
     """
     total = FiredSites()
     with tempfile.TemporaryDirectory() as folder:
-        pool = start_pool(1, Path(folder), [name])
+        # Sites are read from Inductor, so each process needs it, whatever the target.
+        pool = start_pool(1, Path(folder), [name, "inductor-fx"])
         with pool.at_work():
             for shard in Plan((name,), seed=seed, programs=programs).shards():
                 total.add(_of_shard(shard, pool))
@@ -137,30 +141,32 @@ def fired_by(shard: Shard, recorder: SiteRecorder) -> FiredSites:
     """What the programs of a shard fire while a recorder is at work."""
     result, target = FiredSites(shard.count, lost=len(shard.skip)), target_named(shard.target)
     drawn = list(enumerate(sample(swarm(shard.seed), shard.seed, shard.count)))
-    for indices, program in _together(drawn, shard, target, result):
+    taken = [member for member in drawn if member[0] not in shard.skip]
+    taken = [member for member in taken if _takes(target, member[1])]
+    result.discarded = shard.count - result.lost - len(taken)
+    size = target.group if can_glue(target) else 1
+    waiting = [taken[start : start + size] for start in range(0, len(taken), size)]
+    while waiting:
+        members = waiting.pop(0)
+        indices, programs = zip(*members, strict=True)
+        program = programs[0] if len(programs) == 1 else glue(programs).program
         isolation.begin_programs(indices)
         recorder.take()
-        run_target(Case.of(program).under(target), target, Spent())
+        ran, _ = run_target(Case.of(program).under(target), target, Spent())
         fired, refused = recorder.take()
+        if ran.error is not None and len(members) > 1:
+            # One that raises hides what the others would fire.
+            middle = len(members) // 2
+            waiting[:0] = [members[:middle], members[middle:]]
+            continue
         result.fired.update(fired)
         result.refused.update(refused)
     return result
 
 
-def _together(
-    drawn: Sequence[tuple[int, Program]], shard: Shard, target: Target, result: FiredSites
-) -> Iterator[tuple[list[int], Program]]:
-    """The programs that the target takes, as it would compile them. Counts the others."""
-    taken = []
-    for index, program in drawn:
-        try:
-            run_eager(Case.of(program).under(target))
-        except Rejected:
-            result.discarded += 1
-        else:
-            taken.append((index, program))
-    taken = [member for member in taken if member[0] not in shard.skip]
-    size = target.group if can_glue(target) else 1
-    for start in range(0, len(taken), size):
-        indices, programs = zip(*taken[start : start + size], strict=True)
-        yield list(indices), programs[0] if len(programs) == 1 else glue(programs).program
+def _takes(target: Target, program: Program) -> bool:
+    try:
+        run_eager(Case.of(program).under(target))
+    except Rejected:
+        return False
+    return True
