@@ -58,7 +58,7 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "rule_pairs": lambda options: rule_pairs.measure(options.only),
     "reproducers": lambda options: reproducers.measure(options.only),
     "site_coverage": lambda options: site_coverage.measure(
-        options.programs, options.seed, options.target
+        options.programs, options.seed, options.target, options.rules
     ),
 }
 NAMES = (*BENCHMARKS, *NAMED_ALONE)
@@ -134,6 +134,7 @@ def _add_programs(parser: argparse.ArgumentParser) -> None:
     for name, kind, what in (
         ("programs", int, f"run so many programs; default: {site_coverage.PROGRAMS}"),
         ("seed", int, f"those of a campaign with this seed; default: {site_coverage.SEED}"),
+        ("rules", int, "of a hundred, so many are derived from rules; default: as a campaign"),
         ("target", str, f"on this target; default: {site_coverage.TARGET}"),
     ):
         text = f"for site_coverage: {what}"
