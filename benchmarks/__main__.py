@@ -27,6 +27,7 @@ from benchmarks import (
     planning,
     python_reductions,
     reproducers,
+    rule_pairs,
     scenario_yield,
     sharing,
     site_coverage,
@@ -56,9 +57,10 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "people": lambda options: people.measure(options.only),
     "planning": lambda options: planning.measure(options.only),
     "python_reductions": lambda options: python_reductions.measure(options.only),
+    "rule_pairs": lambda options: rule_pairs.measure(options.only),
     "reproducers": lambda options: reproducers.measure(options.only),
     "site_coverage": lambda options: site_coverage.measure(
-        options.programs, options.seed, options.target
+        options.programs, options.seed, options.target, options.rules
     ),
 }
 NAMES = (*BENCHMARKS, *NAMED_ALONE)
@@ -120,7 +122,8 @@ def _parser() -> argparse.ArgumentParser:
         default=(),
         help="for sweep: these operators and modules; for models: these models and optimizers;"
         " for sharing: these programs; for people: these functions; by their names in the output."
-        " For python_reductions: these numbers of programs. For reproducers: folders of runs",
+        " For python_reductions: these numbers of programs. For reproducers: folders of runs."
+        " For rule_pairs: parts of names of rules",
     )
     _add_programs(parser)
     parser.add_argument(
@@ -133,6 +136,7 @@ def _add_programs(parser: argparse.ArgumentParser) -> None:
     for name, kind, what in (
         ("programs", int, f"run so many programs; default: {site_coverage.PROGRAMS}"),
         ("seed", int, f"those of a campaign with this seed; default: {site_coverage.SEED}"),
+        ("rules", int, "of a hundred, so many are derived from rules; default: as a campaign"),
         ("target", str, f"on this target; default: {site_coverage.TARGET}"),
     ):
         text = f"for site_coverage: {what}"

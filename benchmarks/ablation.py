@@ -2,9 +2,11 @@
 
 - *uniform*: everything is switched on except scenarios; ops and arguments are uniform.
 - *scenarios*: everything is switched on.
-- *scenarios and swarm*: as in a campaign; each shard has switches of its own.
+- *scenarios and swarm*: as in a campaign; each shard has switches of its own. No program is derived
+  from rules.
+- *rules*: the same switches, and each program is derived from a rule of Inductor.
 
-The three take turns, batch by batch, until each has had its seconds of processor time for the
+They take turns, batch by batch, until each has had its seconds of processor time for the
 target. What it costs to tell the causes is not in them. *causes* are known bugs of torch and, as a
 lower bound, unknown ones (`benchmarks.scenario_yield`); *after half* are those that the first half
 of the time showed.
@@ -13,7 +15,7 @@ of the time showed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD
 from aliasproof.generators.features import Features, swarm
@@ -24,12 +26,13 @@ from benchmarks.tables import Table
 TARGETS = ("aot", "inductor-fx", "inductor")
 FIRST_SEED = 1000
 UNIFORM, WITH_SCENARIOS, WITH_SWARM = "uniform", "scenarios", "scenarios and swarm"
+FROM_RULES = "rules"
 
 
 def features_of(configuration: str, seed: int) -> Features:
     """The features of a batch with that seed."""
-    if configuration == WITH_SWARM:
-        return swarm(seed)
+    if configuration in (WITH_SWARM, FROM_RULES):
+        return replace(swarm(seed), rules=100 if configuration == FROM_RULES else 0)
     return Features(scenarios=()) if configuration == UNIFORM else Features()
 
 
@@ -86,7 +89,7 @@ def measure(
 ) -> AblationFigures:
     """Search on each target with each configuration; targets that cannot run here are left out."""
     runs = [name for name in targets if target_named(name).unavailable() is None]
-    configurations = (UNIFORM, WITH_SCENARIOS, WITH_SWARM)
+    configurations = (UNIFORM, WITH_SCENARIOS, WITH_SWARM, FROM_RULES)
     searches = [
         Search(target, configuration) for target in runs for configuration in configurations
     ]

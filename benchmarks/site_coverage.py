@@ -95,14 +95,16 @@ class SiteCoverage:
         ]
 
 
-def measure(programs: int | None, seed: int | None, target: str | None) -> SiteCoverage:
+def measure(
+    programs: int | None, seed: int | None, target: str | None, rules: int | None = None
+) -> SiteCoverage:
     """Run the programs, and count what they reach."""
     programs, seed, target = programs or PROGRAMS, SEED if seed is None else seed, target or TARGET
     total = FiredSites()
     with tempfile.TemporaryDirectory() as folder:
         pool = start_pool(1, Path(folder), [target])
         with pool.at_work():
-            for shard in Plan((target,), seed=seed, programs=programs).shards():
+            for shard in Plan((target,), seed=seed, programs=programs, rules=rules).shards():
                 pool.submit(RemoteCall("", f"{__name__}:run_shard", (shard, folder)))
                 _, outcome = pool.take()
                 if isinstance(outcome, Raised):

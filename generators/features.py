@@ -77,6 +77,8 @@ LAYOUTS = (
     "overlapping",
 )
 
+RULES_SHARE = 50  # of a hundred programs of a shard that has the switch on
+
 SCENARIO_NAMES = tuple(scenario.name for scenario in SCENARIOS)
 # Those that decide how inputs are drawn meet all others.
 _OF_INPUTS = tuple(scenario.name for scenario in SCENARIOS if scenario.play is None)
@@ -97,6 +99,8 @@ class Features:
     large: bool = True
     instructions: int = 8
     gradients: bool = True
+    # Of a hundred programs, how many are derived from the compiler's rules.
+    rules: int = 0
 
     def describe(self) -> dict[str, object]:
         """The switches as plain JSON values."""
@@ -123,6 +127,7 @@ def swarm(seed: int) -> Features:
         large=chance.random() < 0.7,
         instructions=chance.choice((3, 5, 8, 12)),
         gradients=chance.random() < 0.25,
+        rules=RULES_SHARE if chance.random() < 0.25 else 0,
     )
 
 

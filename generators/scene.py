@@ -77,6 +77,8 @@ class Counts:
     too_large: int = 0
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     scenarios: Counter[str] = field(default_factory=Counter)
+    # By rule of the compiler and situation: the programs that are derived from them.
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
     def drawn(self) -> int:
@@ -96,6 +98,7 @@ class Counts:
         self.too_large += other.too_large
         self.reasons.update(other.reasons)
         self.scenarios.update(other.scenarios)
+        self.pairs.update(other.pairs)
 
     def note_dropped(self, op: str, reason: Exception) -> None:
         """Count a call that eager refuses or does not define."""
@@ -156,6 +159,9 @@ class Scene:
             named = not instruction.mutates()
         if not named:
             results = []
+        # A kernel leaves out what nobody asked for, such as a gradient.
+        if not all(isinstance(result, torch.Tensor) for result in results):
+            raise NoChoice
         # Only new tensors can be too large or too many, so a call dropped here wrote nothing.
         if len(results) > MOST_RESULTS or any(
             result.numel() > LARGEST_RESULT for result in results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ TRIES = 4  # for one instruction, before the program goes on without it
 # Groups of many ops, and writes at positions that tensor data decide, are drawn more often.
 GROUP_FREQUENCY = {"pointwise": 2, "comparison": 2, "indexed": 16}
 MOST_OUTPUTS = 4
+TURNS_PER_SEED = 25  # a shard of a campaign has as many programs, and the next seed goes on
+MOST_PAIRS = 1_000_000  # no walk through the pairs of rules and situations is longer
 SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
 
 
@@ -65,26 +68,36 @@ def sample(
     pick = Pick(source.randint)
     # Another one for the fill: the same programs are drawn, whatever their fill.
     fills = random.Random(f"fill {seed}")
-    for _ in range(count):
-        program = draw_program(pick, features, counts)
+    for index in range(count):
+        program = draw_program(pick, features, counts, seed * TURNS_PER_SEED + index)
         yield specially_filled(program) if fills.random() < special_share else program
 
 
-def draw_program(pick: Pick, features: Features, counts: Counts | None = None) -> Program:
-    """One program; `pick` makes each choice."""
+def draw_program(
+    pick: Pick, features: Features, counts: Counts | None = None, turn: int | None = None
+) -> Program:
+    """One program; `pick` makes each choice.
+
+    `turn` is its number in the run: it decides which rule of the compiler a program is derived
+    from, where the features ask for that.
+    """
     counts = Counts() if counts is None else counts
-    scene = _draw_scene(pick, features, counts)
+    scene = _draw_scene(pick, features, counts, turn)
     # `resize_` can leave unwritten memory in an input, which is undefined in eager.
     for _ in range(TRIES):
         if not scene.leaves_unwritten_memory():
             break
-        scene = _draw_scene(pick, features, counts)
+        scene = _draw_scene(pick, features, counts, turn)
     program = scene.program(_draw_outputs(pick, scene))
     return with_gradients(pick, scene, program) if features.gradients else program
 
 
-def _draw_scene(pick: Pick, features: Features, counts: Counts) -> Scene:
+def _draw_scene(pick: Pick, features: Features, counts: Counts, turn: int | None) -> Scene:
     """The inputs and instructions of a program."""
+    if features.rules and pick.chance(features.rules):
+        scene = _derived_scene(pick, features, counts, turn)
+        if scene is not None:
+            return scene
     storages, inputs = draw_inputs(pick, features)
     scene = Scene(storages, inputs, pick.integer(0, 99), counts)
     for _ in range(pick.integer(1, features.instructions)):
@@ -108,6 +121,22 @@ def specially_filled(program: Program) -> Program:
     except (Undefined, *EAGER_ERRORS):
         return program
     return special
+
+
+def _derived_scene(
+    pick: Pick, features: Features, counts: Counts, turn: int | None
+) -> Scene | None:
+    """The scene of a rule-derived program, and a few random steps; None if nothing fits."""
+    # Imported here: torch's Inductor takes seconds, and the generator mostly does without.
+    from aliasproof.generators.rules.derived import derived_scene  # noqa: PLC0415
+
+    number = pick.integer(0, MOST_PAIRS) if turn is None else turn
+    scene = derived_scene(pick, number, counts)
+    if scene is not None:
+        for _ in range(pick.integer(0, 3) if pick.chance(50) else 0):
+            with contextlib.suppress(NoChoice):
+                _draw_step(pick, scene, features)
+    return scene
 
 
 @functools.cache

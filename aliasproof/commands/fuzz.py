@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -103,6 +102,15 @@ Group = Annotated[
         "Compile this many programs as one. Default: the fastest number for each target.", 1, WHOLE
     ),
 ]
+Rules = Annotated[
+    int | None,
+    whole_number(
+        "Of a hundred programs, how many are derived from the rules of Inductor, such as its"
+        " patterns. Default: 50 in each fourth shard.",
+        0,
+        WHOLE,
+    ),
+]
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -130,6 +138,7 @@ def fuzz(
     past_known: PastKnown = False,
     device: DeviceName = None,
     group: Group = None,
+    rules: Rules = None,
     cluster: Cluster = None,
     json: Json = False,
     fail_on_findings: FailOnFindings = False,
@@ -146,15 +155,19 @@ def fuzz(
     given: dict[str, Any] = {"seed": seed, "programs": programs, "group": group, "device": device}
     given |= {"limit": limit, "memory": memory, "workers": worker_count(workers, cluster)}
     given |= {"past_known": past_known or profile == "ci" or None, "share": share_of(shard)}
-    given |= {"seconds": _duration(seconds, programs, until, profile)}
+    given |= {"seconds": _duration(seconds, programs, until, profile), "rules": rules}
     given |= {"finish": (seconds, programs, until) == (None, None, None)}
     with quitting_at_ctrl_c():
-        if "torch" not in sys.modules:
-            print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
+        _say_that_it_starts()
         plan = _runnable(plan_of(run, target or (), given))
         campaign = run_campaign(plan, run, (cluster, workers), started, as_json=json)
     fails = bool(campaign.findings) and (fail_on_findings or profile == "ci")
     return INTERRUPTED if campaign.interrupted else int(fails)
+
+
+def _say_that_it_starts() -> None:
+    if "torch" not in sys.modules:
+        print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
 
 
 def worker_count(workers: int | None, cluster: str | None) -> int | None:

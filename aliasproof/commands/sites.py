@@ -34,6 +34,10 @@ Seed = Annotated[
     int | None,
     typer.Option(metavar="NUMBER", help="Draw what a campaign with this seed draws. Default: 0."),
 ]
+Rules = Annotated[
+    int | None,
+    whole_number("Of a hundred programs, how many are derived from rules, as for fuzz.", 0),
+]
 Kind = Annotated[
     str | None, typer.Option(metavar="KIND", help="Only sites of this kind, such as pattern.")
 ]
@@ -47,6 +51,7 @@ def sites(
     target: TargetName = None,
     programs: Programs = 300,
     seed: Seed = None,
+    rules: Rules = None,
     kind: Kind = None,
     every: Every = False,
     json: Json = False,
@@ -66,7 +71,9 @@ def sites(
     if programs:
         with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("running", total=programs)
-            fired = fired_sites(target, seed, programs, lambda done: bar.advance(task, done))
+            fired = fired_sites(
+                target, seed, programs, lambda done: bar.advance(task, done), rules=rules
+            )
     figures = fired.to_json(target, seed)
     figures["sites"] = _only(figures["sites"], kind)
     if json:

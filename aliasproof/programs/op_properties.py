@@ -63,15 +63,15 @@ _COMBINES = "combines the values, so only the rounding depends on the order"
 
 # fmt: off
 ROWS = (
-    Row("_to_copy _unsafe_view alias atleast_1d atleast_2d atleast_3d cat clone copy detach empty "
-        "empty_permuted empty_strided fill flip full item lift_fresh masked_fill nonzero ones "
+    Row("_to_copy _unsafe_view alias atleast_1d atleast_2d atleast_3d cat clone copy detach "
+        "empty_permuted empty_strided fill flip item lift_fresh masked_fill nonzero ones "
         "new_empty_strided new_ones new_zeros repeat roll scalar_tensor stack type_as view_copy "
         "where zeros as_strided_scatter diagonal_scatter select_scatter slice_scatter", _R.MOVES),
     # These move nothing: their in-place forms change metadata.
     Row("as_strided resize resize_as set squeeze t transpose unsqueeze", _R.MOVES),
-    Row("arange full_like new_full ones_like zero zeros_like", _R.MOVES,
+    Row("arange full full_like new_full ones_like zero zeros_like", _R.MOVES,
         hashed="a constant: the hash is of the values themselves"),
-    Row("empty_like new_empty", _R.MOVES, hashed="memory that was never written has no hash"),
+    Row("empty empty_like new_empty", _R.MOVES, hashed="memory that was never written has no hash"),
     Row("tril triu", _R.MOVES, hashed="no target computes it in another way"),
     Row("_local_scalar_dense", _R.MOVES, hashed="the result is a Python number"),
     Row("gather index index_select take", _R.MOVES, hashed=_BY_DATA, equal=_READS),
@@ -81,7 +81,8 @@ ROWS = (
 
     Row("__ilshift __irshift _conj_physical add bitwise_and bitwise_left_shift bitwise_not "
         "bitwise_or bitwise_right_shift bitwise_xor conj_physical gcd isinf isnan isposinf lcm "
-        "nan_to_num neg rsub sub bernoulli rand_like randint_like random uniform", _R.EXACT),
+        "nan_to_num neg rsub sub bernoulli rand rand_like randint randint_like random uniform",
+        _R.EXACT),
     Row("clamp clamp_max clamp_min hardtanh maximum minimum relu", _R.EXACT | _R.ANY_ZERO),
     Row("threshold", _R.EXACT | _R.ANY_ZERO | _R.JUMPS),
     Row("_add_relu", _R.EXACT | _R.ANY_ZERO | _R.MAY_DROP_NAN),
@@ -111,7 +112,7 @@ ROWS = (
     Row("floor_divide fmod remainder", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER | _R.JUMPS,
         "may divide, round and multiply"),
     Row("hardsigmoid hardswish", _R.DIFFERS, "multiplies and adds"),
-    Row("addcdiv addcmul lerp", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, "multiplies and adds"),
+    Row("addcdiv addcmul fma lerp", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, "multiplies and adds"),
     Row("deg2rad rad2deg", _R.DIFFERS, "multiplies by a constant that it rounds"),
     Row("ldexp", _R.DIFFERS | _R.MULTIPLIES, "multiplies by a constant that it rounds"),
     Row("cumsum mean sum", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, _SUMS, _MIXES),
@@ -132,7 +133,7 @@ ROWS = (
         _R.DIFFERS | _R.ADDS_IN_ANY_ORDER | _R.CANCELS_IN_SHORT_DTYPES, _SUMS, _MIXES),
     Row("dropout feature_dropout", _R.DIFFERS, "multiplies by a rounded factor"),
     Row("alpha_dropout feature_alpha_dropout", _R.DIFFERS, "multiplies and adds"),
-    Row("cauchy exponential geometric log_normal normal randn_like", _R.DIFFERS,
+    Row("cauchy exponential geometric log_normal normal randn randn_like", _R.DIFFERS,
         "random numbers that a library function transforms"),
     Row("native_dropout rrelu_with_noise", _R.DIFFERS,
         "random numbers, multiplied by rounded factors"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -94,6 +95,10 @@ def resolve(name: str) -> OpOverload:
     # `torch.ops` creates namespaces for any name, but packets and overloads for known ones only.
     namespace, operator, overload = name.split(".")
     packet = getattr(getattr(torch.ops, namespace), operator, None)
+    if packet is None and namespace == "prims":
+        # Inductor registers some of its own, which its decompositions call.
+        importlib.import_module("torch._inductor.inductor_prims")
+        packet = getattr(torch.ops.prims, operator, None)
     op = getattr(packet, overload, None)
     if isinstance(op, OpOverload):
         return op

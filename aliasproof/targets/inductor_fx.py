@@ -6,12 +6,14 @@ So this target needs no C++ compiler, and shows what the passes do wrong without
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
+from unittest import mock
 
 import torch
 from torch import fx
@@ -169,10 +171,29 @@ def passes_only(
     with torch.no_grad():
         mode = compile_fx.fake_tensor_prop(graph, inputs)
     compile_fx._recursive_record_original_output_strides(graph)
-    with V.set_fake_mode(mode):
+    with V.set_fake_mode(mode), _without_lowered_matches():
         compile_fx._recursive_post_grad_passes(graph, options.get("is_inference", False))
     inductor_reinplace.give_foreach_results(graph)
     return aot.record_stage(stages, Stage("post-grad graph", graph, functional=False, whole=False))
+
+
+@contextlib.contextmanager
+def _without_lowered_matches() -> Iterator[None]:
+    """Some patterns put a function into the graph that is called when the graph is lowered.
+
+    One that gives back an operand runs in eager as well. Any other names what Inductor makes for
+    code generation, so that the calls that it replaces stay.
+    """
+    from torch._inductor.pattern_matcher import LoweringPatternEntry  # noqa: PLC0415
+
+    replace_match = LoweringPatternEntry.apply
+
+    def apply(entry: LoweringPatternEntry, *match: Any) -> None:
+        if not entry.handler.__code__.co_names:
+            replace_match(entry, *match)
+
+    with mock.patch.object(LoweringPatternEntry, "apply", apply):
+        yield
 
 
 def settings_of(tracing: Tracing) -> dict[str, object]:
@@ -192,13 +213,32 @@ def without_random(recipe: str) -> str:
     return recipe.replace(f"{drawn}, ", "")
 
 
+# `_without_lowered_matches` for a reproducer.
+LOWERED_IMPORT = "from torch._inductor.pattern_matcher import LoweringPatternEntry\n"
+LOWERED_MATCHES = """
+apply = LoweringPatternEntry.apply
+LoweringPatternEntry.apply = lambda entry, *match: (
+    None if entry.handler.__code__.co_names else apply(entry, *match)
+)
+"""
+# What an operator is called that such a pattern matches.
+_LOWERED = ("cat", "mm", "conv", "quantize")
+
+
+def without_lowered(recipe: str, program: Program) -> str:
+    """The recipe for a program; it is shorter if no such pattern matches the program."""
+    if any(word in call.op for call in program.instructions for word in _LOWERED):
+        return recipe
+    return recipe.replace(LOWERED_IMPORT, "").replace(LOWERED_MATCHES, "")
+
+
 def recipe(tracing: Tracing = PLAIN) -> str:
     """The source of `build`, through Dynamo."""
     settings = f"config_patches={settings_of(tracing)}"
     return f"""
 {inductor_reinplace.FOREACH_IMPORTS}from torch._inductor import compile_fx
-from torch._inductor.virtualized import V
-{inductor_reinplace.FOREACH_RESULTS}
+{LOWERED_IMPORT}from torch._inductor.virtualized import V
+{inductor_reinplace.FOREACH_RESULTS}{LOWERED_MATCHES}
 
 def passes_only(graph, inputs, is_inference=False, **options):
     compile_fx.view_to_reshape(graph)

@@ -84,13 +84,16 @@ def read(path: Path, names: FileNames) -> UserFunction | Program:
     if file.name == STORED_GRAPH:
         stored = StoredGraph.read(file.parent)
         return UserFunction(stored.module, tuple(stored.inputs))
-    if file.suffix in PRINTED or (
-        file.suffix == ".py" and is_printed(read_text(file), names.function)
-    ):
+    if file.suffix in PRINTED or (file.suffix == ".py" and _is_printed(file, names)):
         return _from_printed(file, names)
     if file.suffix == ".py":
         return _from_module(file, names)
     return loads(read_text(file, within=path) if path.is_dir() else read_text(file), str(file))
+
+
+def _is_printed(path: Path, names: FileNames) -> bool:
+    # A file of Python may be in any encoding.
+    return is_printed(path.read_bytes().decode(errors="replace"), names.function)
 
 
 def _from_printed(path: Path, names: FileNames) -> UserFunction:

@@ -122,7 +122,7 @@ def test_code_that_a_finding_names_is_never_imported(call, tmp_path, ungranted, 
 def test_a_check_of_a_finding_says_what_to_type(call, passes):
     folder = passes / "runs" / "some" / "findings" / "x"
     write_finding(folder, replace(FINDING, target="passes.py:cleanup"))
-    note = "the finding is of your own code: to check that, add --target passes.py:cleanup"
+    note = "it was found in your own code: to check that, add --target passes.py:cleanup"
     assert note in call("check", folder).err
     done = call("check", folder, "--target", "passes.py:cleanup")
     assert note not in done.err

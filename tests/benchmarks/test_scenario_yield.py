@@ -53,6 +53,7 @@ def test_the_ablation_gives_each_configuration_the_same_time() -> None:
         "uniform",
         "scenarios",
         "scenarios and swarm",
+        "rules",
     ]
     assert all(each.found.seconds >= 0.05 for each in figures.searches)
     assert "identity, uniform: none" in plain(figures.tables()[0])

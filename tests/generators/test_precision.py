@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.generators.operator import Operator
 from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.rules.plain_matches import USUAL, plain_match
 from aliasproof.oracles.calls import stores, torch_name
 from aliasproof.oracles.forms import functional_form, view_of_copy
 from aliasproof.oracles.moves import MOVES
@@ -149,6 +150,26 @@ def test_every_op_declares_what_the_harness_must_know(
             # Of `detach_` only autograd takes notice.
             if not is_composite(resolve(operator.name)) and operator.name != "aten.detach_.default":
                 assert resolve(operator.name) in calls.ops
+
+
+# Their plain matches call all operators that those of other rules call.
+RULES_THAT_BRING_OPS = (
+    "joint_graph.patterns/_sfdp_pattern_1_training(aten.view.default)",
+    "joint_graph.patterns/_sfdp_pattern_15_inference(aten.view.default)",
+    "joint_graph.patterns/_sfdp_pattern_29_inference(aten.view.default)",
+    "replace_random.patterns/replace_random(aten.randn.default)",
+    "replace_random.patterns/replace_random(aten.rand.default)",
+    "replace_random.patterns/replace_randint(aten.randint.low)",
+)
+
+
+@pytest.mark.parametrize("rule", RULES_THAT_BRING_OPS)
+def test_an_op_that_a_rule_brings_declares_the_same(rule: str) -> None:
+    program = plain_match(rule, USUAL, 0)
+    assert isinstance(program, Program), program
+    with Calls() as calls, torch.no_grad():
+        run(program, input_tensors(program))
+    assert [message for op in calls.ops for message in undeclared(op)] == []
 
 
 @pytest.mark.parametrize(

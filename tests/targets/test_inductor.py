@@ -177,3 +177,12 @@ def test_a_program_gets_the_inputs_that_dynamo_passes_in_its_order() -> None:
         (stage,) = trial.build.stages
         given = cast("list[Tensor]", stage.inputs)
         assert [tensor.numel() for tensor in given] == [3, 2]
+
+
+def test_what_a_pattern_leaves_to_code_generation_is_not_called_in_eager() -> None:
+    def cat_of_slice_of_cat(x: Tensor, y: Tensor) -> Tensor:
+        whole = torch.cat([x, y], 1)
+        return torch.cat([whole, whole[:, 0:1]], 1)
+
+    inputs = [torch.ones(2, 1), torch.zeros(2, 1)]
+    assert verdict(cat_of_slice_of_cat, inputs, PASSES) is Verdict.HOLDS

@@ -165,6 +165,7 @@ def _for_program(recipe: str, program: Program) -> str:
     here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
     if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
         recipe = inductor_reinplace.without_foreach(recipe)
+    recipe = inductor_fx.without_lowered(recipe, program)
     if not _draws(program):
         recipe = inductor_fx.without_random(recipe)
     recipe, here = gradients.for_program(recipe, program, here)

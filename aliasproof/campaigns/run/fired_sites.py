@@ -11,7 +11,6 @@ from pathlib import Path
 from aliasproof.campaigns.run.local_workers import start_pool
 from aliasproof.campaigns.run.worker_calls import cleaned_worker
 from aliasproof.campaigns.store.plan import Plan, Shard
-from aliasproof.generators.features import swarm
 from aliasproof.generators.sites.all_sites import all_sites, recording
 from aliasproof.generators.sites.reasons import Conditions, why_never_fired
 from aliasproof.generators.sites.site import Site, SiteRecorder
@@ -96,19 +95,24 @@ def conditions_of(name: str) -> Conditions:
 
 
 def fired_sites(
-    name: str, seed: int, programs: int, progress: Callable[[int], None] = lambda programs: None
+    name: str,
+    seed: int,
+    programs: int,
+    progress: Callable[[int], None] = lambda programs: None,
+    *,
+    rules: int | None = None,
 ) -> FiredSites:
     """Run the programs of a campaign on a target, in a process of their own, and count.
 
-    `progress` is told how many programs have run, after each shard. Raises an error of aliasproof
-    itself.
+    `rules` of a hundred programs are derived from rules. `progress` is told how many programs have
+    run, after each shard. Raises an error of aliasproof itself.
     """
     total = FiredSites()
     with tempfile.TemporaryDirectory() as folder:
         # Sites are read from Inductor, so each process needs it, whatever the target.
         pool = start_pool(1, Path(folder), [name, "inductor-fx"])
         with pool.at_work():
-            for shard in Plan((name,), seed=seed, programs=programs).shards():
+            for shard in Plan((name,), seed=seed, programs=programs, rules=rules).shards():
                 total.add(_of_shard(shard, pool))
                 progress(shard.count)
     return total
@@ -140,7 +144,7 @@ def fired_by_shard(shard: Shard) -> FiredSites:
 def fired_by(shard: Shard, recorder: SiteRecorder) -> FiredSites:
     """What the programs of a shard fire while a recorder is at work."""
     result, target = FiredSites(shard.count, lost=len(shard.skip)), target_named(shard.target)
-    drawn = list(enumerate(sample(swarm(shard.seed), shard.seed, shard.count)))
+    drawn = list(enumerate(sample(shard.features(), shard.seed, shard.count)))
     taken = [member for member in drawn if member[0] not in shard.skip]
     taken = [member for member in taken if _takes(target, member[1])]
     result.discarded = shard.count - result.lost - len(taken)

@@ -10,7 +10,6 @@ from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.corpus.known_bugs import mended
-from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.programs.devices import on_device
 from aliasproof.programs.errors import require_sound_process
@@ -48,7 +47,7 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
     aliasproof itself.
     """
     result, before = ShardResult(shard), processor_seconds()
-    programs = sample(swarm(shard.seed), shard.seed, shard.count, result.statistics.instructions)
+    programs = sample(shard.features(), shard.seed, shard.count, result.statistics.instructions)
     for group in shard.groups():
         start = time.perf_counter()
         # Those that are skipped, too: the others must stay the same.

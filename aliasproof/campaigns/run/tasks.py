@@ -63,8 +63,10 @@ class Ticket:
 def task_name(shard: Shard, attempt: int) -> str:
     """The name of an attempt at a shard in the store: equal ones have equal results."""
     values = encoded(shard)
-    if not shard.mended:  # runs of before know nothing of it, and go on
-        del values["mended"]
+    # Runs of before know nothing of these, and go on.
+    unset = {"mended": not shard.mended, "rules": shard.rules is None}
+    for name in (name for name, absent in unset.items() if absent):
+        del values[name]
     return json.dumps(values | {"attempt": attempt})
 
 

@@ -6,15 +6,15 @@ import heapq
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from aliasproof.campaigns.store.json_codec import decoded
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.generators.features import swarm
-from aliasproof.generators.strategies import sample
+from aliasproof.generators.features import Features, swarm
+from aliasproof.generators.strategies import TURNS_PER_SEED, sample
 from aliasproof.programs.devices import is_device_name, on_device
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.gluing import glue
@@ -24,11 +24,11 @@ from aliasproof.trials.groups import can_glue
 from aliasproof.trials.worker import SEEDS_APART
 
 FUZZ, HUNT = "fuzz", "hunt"  # commands that run a plan
-PROGRAMS_PER_SHARD = 25
+PROGRAMS_PER_SHARD = TURNS_PER_SEED
 PROGRAM_LIMIT = 120.0  # seconds. A program takes a hundredth of a second, a compile by C++ ten.
 
 # What decides which programs run, and where. The rest may change when a run goes on.
-DECIDING = ("targets", "seed", "programs", "past_known", "device", "group", "share")
+DECIDING = ("targets", "seed", "programs", "past_known", "device", "group", "share", "rules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,12 @@ class Shard:
     group: int = 1
     suspects: range = range(0)
     mended: tuple[str, ...] = ()
+    rules: int | None = None
+
+    def features(self) -> Features:
+        """What its programs may contain."""
+        features = swarm(self.seed)
+        return features if self.rules is None else replace(features, rules=self.rules)
 
     def mends(self) -> Iterable[KnownBug]:
         """The known bugs that are mended while programs run."""
@@ -66,7 +72,7 @@ class Shard:
         return glue(self._programs(indices)).program
 
     def _programs(self, indices: range) -> list[Program]:
-        drawn = list(sample(swarm(self.seed), self.seed, indices.stop))[indices.start :]
+        drawn = list(sample(self.features(), self.seed, indices.stop))[indices.start :]
         return [on_device(program, self.device) for program in drawn]
 
     def groups(self) -> Iterator[range]:
@@ -88,7 +94,8 @@ class Plan:
     from the `index`-th on, counted from 1. With `finish`, all that was found is reduced and
     confirmed, however long it takes; without, what is under way when the time is up waits in the
     store. A program hangs if it takes longer than `limit` seconds. A worker may allocate `memory`
-    GiB; None for a part of what is free. `command` runs it: a hunt has one target.
+    GiB; None for a part of what is free. `command` runs it: a hunt has one target. `rules` of a
+    hundred programs are derived from rules of Inductor; None leaves that to the swarm features.
     """
 
     targets: tuple[str, ...]
@@ -104,11 +111,12 @@ class Plan:
     limit: float = PROGRAM_LIMIT
     memory: float | None = None
     command: str = FUZZ
+    rules: int | None = None
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
         """The plan of JSON values. Raises `ValueError` for numbers that are out of range."""
-        data = {"command": FUZZ, **data}  # stored runs may lack it
+        data = {"command": FUZZ, "rules": None, **data}  # stored runs may lack these
         if data["limit"] is None:
             data["limit"] = PROGRAM_LIMIT
         plan: Plan = decoded(cls, data)
@@ -118,6 +126,8 @@ class Plan:
             raise ValueError("a number of the plan is out of range")
         if not (1 <= index <= number and plan.seed >= 0):
             raise ValueError("the share or the seed of the plan is out of range")
+        if plan.rules is not None and plan.rules < 0:
+            raise ValueError("the share of rule-derived programs is out of range")
         if not is_device_name(plan.device):
             raise ValueError("the device of the plan is none")
         if plan.command not in (FUZZ, HUNT) or (plan.command == HUNT and len(plan.targets) != 1):
@@ -164,6 +174,7 @@ class Plan:
             # Equal seeds for all targets, so that they get the same programs.
             seed, group = self.seed * SEEDS_APART + number, self.group or target.group
             shard = Shard(seed, name, count, frozenset(), self.past_known, self.device, group)
+            shard = replace(shard, rules=self.rules)
             yield (turn + 0.5) * target.cost, shard
 
 

@@ -1,0 +1,1 @@
+"""Programs drawn from the rules of the installed compiler."""

@@ -1,0 +1,147 @@
+"""Rule-derived programs: a plain match in a situation, with random calls around it.
+
+Which rule and which situation meet in a program, its number in the run decides: the numbers walk
+through all pairs, so that a run of as many programs as there are pairs has each of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from aliasproof.generators.rules.evidence import Evidence
+from aliasproof.generators.rules.plain_matches import (
+    USUAL,
+    VARIANTS,
+    out_of_reach,
+    plain_match,
+    rules,
+    search_function,
+)
+from aliasproof.generators.rules.situations import BY_NAME, NAMES, Situation, as_they_are
+from aliasproof.generators.rules.weaving import Matched, Weaving
+from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
+from aliasproof.programs.program import Program, Storage
+
+TRIES = 4  # for a pair: other operands, other writes
+# Values of storages, as text: all alike, or some of each sign.
+BOOLS = (("0",), ("1",), ("0", "1"))
+FRACTIONS = (("0.5", "-0.25", "1", "0.0", "2"), ("0.0", "1"), ("-1", "0.5", "-2"))
+PAIRS_TRIED = 8  # for a program
+LATER = 1_000_000  # a number of a program that no run of pairs reaches
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A scene with a match in it."""
+
+    scene: Scene
+    matched: Matched
+
+
+@functools.cache
+def drawn_rules() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The rules that may match a program: those written by hand, and those torch traced.
+
+    They take turns. Traced ones are many, and most differ in a dtype alone.
+    """
+    within = [name for name in rules() if out_of_reach(name) is None]
+    traced = [name for name in within if search_function(name) is not None]
+    return tuple(name for name in within if name not in traced), tuple(traced)
+
+
+def pair_of(turn: int) -> tuple[str, str]:
+    """The rule and the situation of the program with that number."""
+    names = drawn_rules()[turn % 2]
+    turn //= 2
+    count = len(names) * len(NAMES)
+    # A step without a common divisor visits each pair once in `count` turns, related ones apart.
+    step = next(k for k in range(int(count * 0.618), 2 * count) if math.gcd(k, count) == 1)
+    rule, situation = divmod(turn * step % count, len(NAMES))
+    return names[rule], NAMES[situation]
+
+
+def derived_scene(pick: Pick, turn: int, counts: Counts) -> Scene | None:
+    """The scene of the program with that number.
+
+    Where its pair is not possible, another situation of the rule, and then another rule; None if
+    none of some fits.
+    """
+    rule, situation = pair_of(turn)
+    for _ in range(PAIRS_TRIED):
+        try:
+            derived = derive(pick, rule, BY_NAME[situation], counts)
+        except NoChoice:
+            situation = pick.one(NAMES)
+            if isinstance(plain_match(rule, USUAL, 0), str):
+                rule, _ = pair_of(pick.integer(0, LATER))
+            continue
+        counts.pairs[rule, situation] += 1
+        return derived.scene
+    return None
+
+
+def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Derived:
+    """A scene with a match of the rule in that situation. Raises `NoChoice` with the reason."""
+    # A trace takes as long as many walks, and its variants differ in sizes alone.
+    number = 0 if search_function(rule) is not None else pick.integer(0, VARIANTS - 1)
+    usual = plain_match(rule, USUAL, 0)
+    if isinstance(usual, str):
+        raise NoChoice(usual)
+    plain = plain_match(rule, situation.kind, number)
+    if isinstance(plain, str):
+        raise NoChoice(plain)
+    dtypes = frozenset(view.dtype for view in usual.inputs)
+    reason = NoChoice("nothing fits")
+    for _ in range(TRIES):
+        try:
+            return _woven(pick, situation.inputs(pick, plain), situation, dtypes, counts)
+        except NoChoice as error:
+            reason = error
+    raise reason
+
+
+def _woven(
+    pick: Pick,
+    plain: Program,
+    situation: Situation,
+    dtypes: frozenset[torch.dtype],
+    counts: Counts,
+) -> Derived:
+    storages = tuple(_filled(pick, storage) for storage in plain.storages)
+    scene = Scene(storages, plain.inputs, pick.integer(0, 99), counts)
+    weaving = Weaving(pick, scene, plain)
+    if situation.inputs is as_they_are and situation.kind == USUAL and pick.chance(60):
+        weaving.compute_operands()
+    situation.weave(weaving)
+    size = len(plain)
+    matched = Matched(
+        tuple(weaving.calls[:size]),
+        tuple(weaving.operands()),
+        dtypes,
+        tuple(weaving.calls[size:]),
+    )
+    return Derived(scene, matched)
+
+
+def _filled(pick: Pick, storage: Storage) -> Storage:
+    """The storage with other values than those that all programs have, in some cases.
+
+    A softmax of integers picks one element, a mask hides a part of each row, and no factor is
+    negative: a rule that is wrong for other values would not show.
+    """
+    choices = BOOLS if storage.dtype == torch.bool else FRACTIONS
+    fits = storage.dtype == torch.bool or storage.dtype.is_floating_point
+    if not fits or not storage.length or not pick.chance(30):
+        return storage
+    return replace(storage, values=pick.one(choices)[: storage.length])
+
+
+def holds(derived: Derived, situation: str) -> bool:
+    """True if a run of the program shows the situation. It returns what the situation wants."""
+    wanted = dict.fromkeys(derived.scene.wanted)
+    program = derived.scene.program(tuple(wanted))
+    return BY_NAME[situation].holds(Evidence(program, derived.matched))

@@ -1,0 +1,254 @@
+"""`Walk`: the calls that a pattern of Inductor matches, drawn on the tensors of a scene.
+
+A pattern is a tree whose root is the last call. A walk draws the operands of a call first, and so
+gives the calls in an order in which they can run. What a pattern leaves open is drawn: a tensor
+among those of the scene, any other argument by `literals`. Each call runs in eager when it is
+drawn; so a walk raises `NoChoice` where sizes or dtypes do not fit, and the next one draws others.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch._inductor import pattern_matcher as patterns
+from torch._ops import OpOverload
+
+from aliasproof.generators.rules.literals import literal
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.programs.program import Argument, Ref, names_in
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The results of a call that returns several tensors, by name."""
+
+    names: tuple[str, ...]
+
+
+Drawn: TypeAlias = "Argument | Results"
+Arguments: TypeAlias = tuple[tuple[Argument, ...], dict[str, Argument]]
+
+ALIKE = 5  # of the inputs, the first ones have one shape
+MOST_REPETITIONS = 3  # of a pattern for each element of a list
+
+aten, prims = torch.ops.aten, torch.ops.prims
+convert = prims.convert_element_type.default
+
+
+def _as_arange(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+    start, step = kwargs.get("start", 0), kwargs.get("step", 1)
+    end = start + args[0] * step if isinstance(start, int) and isinstance(step, int) else args[0]
+    return (start, end, step), {}
+
+
+# What a program calls so that AOTAutograd leaves the other op in its graph.
+_CALLED_AS: dict[OpOverload, tuple[str, Callable[..., Arguments]]] = {
+    convert: ("aten._to_copy.default", lambda args, kwargs: (args[:1], {"dtype": args[1]})),
+    prims.iota.default: ("aten.arange.start_step", _as_arange),
+    aten.reshape.default: ("aten.view.default", lambda args, kwargs: (args, dict(kwargs))),
+}
+# A clone into rows without gaps; a program names no memory format.
+_DENSE_CLONE = "aten.contiguous.default"
+# Where a tensor is, the graph says by itself.
+_LEFT_OUT = ("device", "layout", "requires_grad")
+
+
+def call_as(
+    scene: Scene, op: OpOverload, args: tuple[Argument, ...], kwargs: Mapping[str, Argument]
+) -> tuple[str, ...]:
+    """Call an op of a graph as a program does, and give the names of its results."""
+    name, rewritten = _CALLED_AS.get(op, (str(op), lambda args, kwargs: (args, dict(kwargs))))
+    if op is aten.clone.default and "memory_format" in kwargs:
+        name, kwargs = _DENSE_CLONE, {}
+    if op is aten.full.default and "layout" in kwargs:  # a program names no layout
+        name, args = "aten.new_full.default", (Ref(scene.inputs[0].name), *args)
+    args, by_name = rewritten(args, kwargs)
+    kept = {key: value for key, value in by_name.items() if key not in _LEFT_OUT}
+    if name != str(op):
+        kept.pop("pin_memory", None)
+    try:
+        return scene.call(name, *args, named=True, **kept)
+    except AssertionError as error:  # of an op that is written in Python
+        raise NoChoice from error
+
+
+@dataclass(slots=True)
+class Walk:
+    """One walk. `known` has what a pattern that occurs again was drawn as."""
+
+    pick: Pick
+    scene: Scene
+    known: dict[patterns.PatternExpr, Drawn] = field(default_factory=dict)
+    by_name: dict[str, Drawn] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)  # inputs
+    dims: list[Argument] = field(default_factory=list)  # calls often share one
+    position: int = 0  # in the list that is drawn
+
+    def draw(self, pattern: Any, parameter: torch.Argument | None = None) -> Drawn:
+        """What a pattern matches, as an argument of the parameter. Raises `NoChoice`."""
+        if isinstance(pattern, list | tuple):
+            return tuple(self._argument(element, parameter) for element in pattern)
+        if not isinstance(pattern, patterns.PatternExpr):
+            return _plain(pattern)
+        if pattern not in self.known:
+            self.known[pattern] = self._drawn(pattern, parameter)
+        return self.known[pattern]
+
+    def _drawn(self, pattern: patterns.PatternExpr, parameter: torch.Argument | None) -> Drawn:
+        if isinstance(pattern, patterns.KeywordArg | patterns.ExclusiveKeywordArg):
+            if pattern.name not in self.by_name:
+                self.by_name[pattern.name] = self._open(parameter)
+            return self.by_name[pattern.name]
+        if isinstance(pattern, patterns.Arg | patterns.Ignored):
+            return self._open(parameter)
+        if isinstance(pattern, patterns.ListOf):
+            return self._list(pattern, parameter)
+        if isinstance(pattern, patterns.RepeatedExpr):
+            return self._list(patterns.ListOf(pattern.inner_pattern), parameter)
+        if isinstance(pattern, patterns.MultiOutputPattern):
+            return tuple(self._argument(output) for output in pattern.outputs if output is not None)
+        if isinstance(pattern, patterns._TargetExpr) and pattern.op == "call_function":
+            return self._call(pattern)
+        raise NoChoice
+
+    def _argument(self, pattern: Any, parameter: torch.Argument | None = None) -> Argument:
+        drawn = self.draw(pattern, parameter)
+        return tuple(map(Ref, drawn.names)) if isinstance(drawn, Results) else drawn
+
+    def _list(self, pattern: patterns.ListOf, parameter: torch.Argument | None) -> Argument:
+        """Some matches of one pattern. They share what may have several readers."""
+        elements: list[Argument] = []
+        for position in range(self.pick.integer(1, MOST_REPETITIONS)):
+            before, self.position = set(self.known), position
+            element = self._argument(pattern.pattern, parameter)
+            elements.append(element)
+            for new in set(self.known) - before:
+                if not new.has_multiple_users() or self._picks(new):
+                    del self.known[new]
+        self.position = 0
+        return tuple(elements)
+
+    @staticmethod
+    def _picks(pattern: patterns.PatternExpr) -> bool:
+        return isinstance(pattern, patterns._TargetExpr) and operator.getitem in pattern.fns
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def _call(self, pattern: patterns._TargetExpr) -> Drawn:
+        if self._picks(pattern):
+            return self._picked(pattern)
+        ops = [target for target in pattern.fns if isinstance(target, OpOverload)]
+        ops = [op for op in ops if _may_be_called(op)]
+        op = self.pick.one(ops[:1] if self.pick.chance(80) else ops)
+        args, kwargs = self._arguments(pattern, op)
+        names = call_as(self.scene, op, args, kwargs)
+        single = len(op._schema.returns) == 1 and str(op._schema.returns[0].type) == "Tensor"
+        return Ref(names[0]) if single else Results(names)
+
+    def _picked(self, pattern: Any) -> Argument:
+        """One result of several."""
+        results = self.draw(pattern.args[0])
+        if not isinstance(results, Results):
+            raise NoChoice
+        index = pattern.args[1]
+        if isinstance(index, patterns.PatternExpr):
+            index = self.position if self.pick.chance(80) else self.pick.integer(0, 2)
+        if index >= len(results.names):
+            raise NoChoice
+        return Ref(results.names[index])
+
+    def _arguments(self, pattern: Any, op: OpOverload) -> Arguments:
+        parameters = op._schema.arguments
+        given_args = getattr(pattern, "args", ())
+        given_kwargs = dict(getattr(pattern, "kwargs", {}))
+        any_number = not isinstance(pattern, patterns._TargetArgsExpr)
+        positional = [parameter for parameter in parameters if not parameter.kwarg_only]
+        if len(given_args) > len(positional):
+            raise NoChoice
+        args: list[Argument] = []
+        for value, parameter in zip(given_args, positional, strict=False):
+            args.append(self._of_call(value, parameter, args))
+        kwargs: dict[str, Argument] = {}
+        for parameter in parameters[len(args) :]:
+            if parameter.name in given_kwargs:
+                value = given_kwargs.pop(parameter.name)
+                kwargs[parameter.name] = self._of_call(value, parameter, args)
+            elif any_number and not parameter.has_default_value():
+                args.append(self._of_call(patterns.Ignored(), parameter, args))
+            elif not parameter.has_default_value():
+                raise NoChoice
+        if given_kwargs:
+            raise NoChoice
+        return tuple(args), kwargs
+
+    def _of_call(self, value: Any, parameter: torch.Argument, before: list[Argument]) -> Argument:
+        """An argument of a call of which some are drawn already."""
+        if not isinstance(value, patterns.PatternExpr) or not _is_open(value):
+            return self._argument(value, parameter)
+        name = getattr(value, "name", None)
+        if name in self.by_name or value in self.known:
+            return self._argument(value, parameter)
+        if "Tensor" in str(parameter.real_type):
+            return self._argument(value, parameter)
+        operands = [self.scene.values[name] for name in names_in(tuple(before))]
+        if parameter.name == "dim" and self.dims and self.pick.chance(60):
+            drawn = self.pick.one(self.dims)
+        else:
+            drawn = literal(self.pick, parameter, operands)
+        if parameter.name == "dim" and isinstance(drawn, int):
+            self.dims.append(drawn)
+        self.known[value] = drawn
+        if name is not None:
+            self.by_name[name] = drawn
+        return drawn
+
+    # --- what is open -----------------------------------------------------------------------------
+
+    def _open(self, parameter: torch.Argument | None) -> Argument:
+        """A tensor, or a list of them, where the parameter takes one; else a plain argument."""
+        kind = "Tensor" if parameter is None else str(parameter.real_type)
+        if kind.startswith("List[") and "Tensor" in kind:
+            count = self.pick.integer(1, MOST_REPETITIONS)
+            return tuple(self._tensor(parameter) for _ in range(count))
+        if "Tensor" in kind:
+            absent = kind.startswith("Optional[") and self.pick.chance(50)
+            return None if absent else self._tensor(parameter)
+        assert parameter is not None
+        return literal(self.pick, parameter, ())
+
+    def _tensor(self, parameter: torch.Argument | None) -> Argument:
+        """An input, mostly one that the match does not take yet."""
+        names = [view.name for view in self.scene.inputs]
+        if parameter is not None and parameter.name in ("index", "indices"):
+            names = [view.name for view in self.scene.inputs if view.dtype == torch.int64]
+        elif self.pick.chance(65):
+            names = names[:ALIKE]
+        new = [name for name in names if name not in self.taken]
+        name = self.pick.one(new if new and self.pick.chance(85) else names)
+        self.taken.add(name)
+        return Ref(name)
+
+
+def _is_open(pattern: patterns.PatternExpr) -> bool:
+    kinds = (patterns.KeywordArg, patterns.ExclusiveKeywordArg, patterns.Arg, patterns.Ignored)
+    return isinstance(pattern, kinds)
+
+
+def _may_be_called(op: OpOverload) -> bool:
+    """True for an op that writes nothing, or writes in place, and returns tensors."""
+    returns = [str(result.type) for result in op._schema.returns]
+    out = any(argument.is_out for argument in op._schema.arguments)
+    return bool(returns) and all("Tensor" in kind for kind in returns) and not out
+
+
+def _plain(value: Any) -> Argument:
+    """A value of a pattern as an argument of a program."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, bool | int | float | str | torch.dtype) or value is None:
+        return value
+    raise NoChoice

@@ -1,0 +1,251 @@
+"""What rules forget: situations around the calls that a rule matches.
+
+A situation changes the inputs of a plain match, or plays calls before, between and after those of
+the match. Whether it is there, `evidence` measures on the finished program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from aliasproof.generators.rules import operand_layouts as layouts
+from aliasproof.generators.rules.evidence import Evidence
+from aliasproof.generators.rules.plain_matches import EMPTY, NUMBER, OTHER_DTYPE, USUAL
+from aliasproof.generators.rules.weaving import Weaving
+from aliasproof.generators.scenario_steps import any_view, fresh, overwrite, write_somewhere
+from aliasproof.generators.scene import NoChoice, Pick
+from aliasproof.programs.program import Program, Ref
+
+
+def as_they_are(pick: Pick, program: Program) -> Program:
+    """The inputs of a plain match, unchanged."""
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One line of the table. `kind` is that of the plain match.
+
+    `inputs` changes its inputs; `weave` plays it, and what is around it. Both raise `NoChoice`,
+    with the reason, where the situation is not possible. `holds` says whether it is there.
+    """
+
+    name: str
+    sketch: str
+    holds: Callable[[Evidence], bool]
+    weave: Callable[[Weaving], None]
+    inputs: Callable[[Pick, Program], Program] = as_they_are
+    kind: str = USUAL
+
+
+def match_alone(weaving: Weaving) -> None:
+    weaving.play()
+    weaving.scene.wants(*weaving.results())
+
+
+def match_then_write(weaving: Weaving) -> None:
+    """The match, and a write to an operand or the result in most cases: layouts need a reason."""
+    weaving.play()
+    if weaving.pick.chance(60):
+        write_somewhere(weaving.pick, weaving.scene, weaving.operand())
+    weaving.scene.wants(*weaving.results())
+
+
+def written_before(weaving: Weaving) -> None:
+    write_somewhere(weaving.pick, weaving.scene, weaving.operand())
+    match_alone(weaving)
+
+
+def written_between(weaving: Weaving) -> None:
+    weaving.play(weaving.middle())
+    write_somewhere(weaving.pick, weaving.scene, weaving.operand())
+    match_alone(weaving)
+
+
+def written_after(weaving: Weaving) -> None:
+    weaving.play()
+    write_somewhere(weaving.pick, weaving.scene, weaving.operand())
+    weaving.scene.wants(*weaving.results())
+
+
+def inner_read(weaving: Weaving) -> None:
+    """An inner value is returned, or another call reads it."""
+    weaving.play()
+    inner = _inner(weaving)
+    if weaving.pick.chance(50):
+        inner = fresh(weaving.pick, weaving.scene, inner)
+    weaving.scene.wants(*weaving.results(), inner)
+
+
+def inner_written(weaving: Weaving) -> None:
+    """An inner value is written, between the calls of the match or after them."""
+    weaving.play(weaving.middle())
+    inner = _inner(weaving)
+    if weaving.pick.chance(50):
+        weaving.play()
+    overwrite(weaving.pick, weaving.scene, inner)
+    match_alone(weaving)
+
+
+def _inner(weaving: Weaving) -> str:
+    inner = weaving.inner()
+    if not inner:
+        raise NoChoice("no call of the match reads another one's result")
+    return weaving.pick.one(inner)
+
+
+def match_twice(weaving: Weaving) -> None:
+    """The match, and again on an operand that may be written in between."""
+    weaving.play()
+    first = weaving.results()
+    if weaving.pick.chance(60):
+        write_somewhere(weaving.pick, weaving.scene, weaving.operand())
+    weaving.played = 0
+    weaving.play()
+    weaving.scene.wants(*first[:1], *weaving.results()[:1])
+
+
+def beside_operand(weaving: Weaving) -> None:
+    """The result is returned beside an operand, or a view of it, that may be written."""
+    weaving.play()
+    operand = weaving.operand()
+    shown = any_view(weaving.pick, weaving.scene, operand) if weaving.pick.chance(70) else operand
+    if weaving.pick.chance(40):
+        write_somewhere(weaving.pick, weaving.scene, operand)
+    weaving.scene.wants(weaving.result(), shown)
+
+
+def by_epilogue(weaving: Weaving) -> None:
+    """The result is copied into an operand."""
+    weaving.play()
+    pairs = [
+        (result, operand)
+        for result in weaving.results()
+        for operand in weaving.operands()
+        if _takes(weaving.value(operand), weaving.value(result))
+    ]
+    if not pairs:
+        raise NoChoice("each result is larger than each operand")
+    result, part = weaving.pick.one(pairs)
+    shape, own = weaving.value(part).shape, weaving.value(result).shape
+    # A result may be smaller than an operand: then it fills a part.
+    for dim, size in enumerate(own, len(shape) - len(own)):
+        if size not in (1, shape[dim]):
+            part = weaving.scene.call("aten.slice.Tensor", Ref(part), dim, 0, size)[0]
+    weaving.scene.call("aten.copy_.default", Ref(part), Ref(result))
+    weaving.scene.wants(result)
+
+
+def _takes(operand: torch.Tensor, result: torch.Tensor) -> bool:
+    """True if a part of the operand has the sizes of the result."""
+    if result.dim() > operand.dim() or result.is_complex() > operand.is_complex():
+        return False
+    last = operand.shape[operand.dim() - result.dim() :]
+    return all(need <= have for need, have in zip(result.shape, last, strict=True))
+
+
+SITUATIONS: tuple[Situation, ...] = (
+    Situation("alone", "f(x, y)", lambda seen: True, match_alone),
+    Situation(
+        "operand written before",
+        "x.add_(1); f(x, y)",
+        lambda seen: seen.writes_operand(seen.before()),
+        written_before,
+    ),
+    Situation(
+        "operand written between",
+        "a = g(x); x.add_(1); f(a, x)",
+        lambda seen: seen.writes_operand(seen.between()),
+        written_between,
+    ),
+    Situation(
+        "operand written after",
+        "a = f(x, y); x.add_(1); return a",
+        lambda seen: seen.writes_operand(seen.after()),
+        written_after,
+    ),
+    Situation(
+        "inner value read",
+        "a = g(x); b = f(a); return a + 1, b",
+        lambda seen: seen.reads_inner(),
+        inner_read,
+    ),
+    Situation(
+        "inner value written",
+        "a = g(x); b = f(a); a.add_(1); return b",
+        lambda seen: seen.writes_inner(),
+        inner_written,
+    ),
+    Situation(
+        "operands alias",
+        "f(x[0:2], x[1:3])",
+        lambda seen: seen.operands_alias(),
+        match_then_write,
+        layouts.aliased,
+    ),
+    Situation(
+        "operand expanded",
+        "f(x.expand(3, 4))",
+        lambda seen: seen.some_operand(layouts.is_expanded),
+        match_then_write,
+        layouts.expanded,
+    ),
+    Situation(
+        "operand transposed",
+        "f(x.t())",
+        lambda seen: seen.some_operand(layouts.is_transposed),
+        match_then_write,
+        layouts.transposed,
+    ),
+    Situation(
+        "operand with an offset",
+        "f(x[1:])",
+        lambda seen: seen.some_operand(lambda tensor: tensor.storage_offset() > 0),
+        match_then_write,
+        layouts.with_offset,
+    ),
+    Situation(
+        "operand without elements",
+        "f(x[0:0])",
+        lambda seen: seen.some_operand(lambda tensor: tensor.numel() == 0),
+        match_then_write,
+        kind=EMPTY,
+    ),
+    Situation(
+        "operand without dimensions",
+        "f(x[0])",
+        lambda seen: seen.some_operand(lambda tensor: tensor.dim() == 0),
+        match_then_write,
+        kind=NUMBER,
+    ),
+    Situation(
+        "operand of another dtype",
+        "f(x.double())",
+        lambda seen: seen.has_other_dtype(),
+        match_then_write,
+        kind=OTHER_DTYPE,
+    ),
+    Situation(
+        "match twice",
+        "a = f(x, y); x.add_(1); b = f(x, y)",
+        lambda seen: bool(seen.matched.again),
+        match_twice,
+    ),
+    Situation(
+        "result beside operand",
+        "return f(x, y), x[0]",
+        lambda seen: seen.returns_beside(),
+        beside_operand,
+    ),
+    Situation(
+        "result written back",
+        "x.copy_(f(x, y))",
+        lambda seen: seen.written_back(),
+        by_epilogue,
+    ),
+)
+NAMES = tuple(situation.name for situation in SITUATIONS)
+BY_NAME = {situation.name: situation for situation in SITUATIONS}

@@ -1,0 +1,133 @@
+"""Programs derived from rules of Inductor: the rule fires on them, and the situation is there."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from aliasproof.generators.features import Features
+from aliasproof.generators.rules.derived import Derived, derive, drawn_rules, holds, pair_of
+from aliasproof.generators.rules.plain_matches import USUAL, out_of_reach, plain_match, rules
+from aliasproof.generators.rules.situations import BY_NAME, NAMES, SITUATIONS
+from aliasproof.generators.scene import Counts, NoChoice, Pick
+from aliasproof.generators.sites.all_sites import recording
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.execution import ProgramFunction, run, seed_generators
+from aliasproof.programs.program import Program
+from aliasproof.programs.serialization import dumps, loads
+from aliasproof.programs.values import input_tensors
+from aliasproof.targets.registry import target
+
+# Written by hand and traced; of one call, of several, and with a list; one that returns two values.
+SAMPLE = (
+    "joint_graph.early_patterns/pointless_permute_pair(aten.permute.default)",
+    "joint_graph.pass_patterns[1]/mul_softmax_pattern(aten.sub.Tensor)",
+    "joint_graph.patterns/bmm_to_mm(aten.bmm)",
+    "joint_graph.patterns/_sfdp_pattern_5_inference(aten.view.default)",
+    "joint_graph.patterns/_sfdp_pattern_1_training(aten.view.default)",
+    "post_grad.pass_patterns[1]/pointless_cumsum_replacement(aten.cumsum.default)",
+    "post_grad.pass_patterns[2]/splitwithsizes_cat_replace(aten.cat)",
+    "post_grad.pass_patterns[2]/addmm(aten.add)",
+    "post_grad.pass_patterns[2]/register_partial_reduction_pattern.reuse_partial(aten.amax.default)",
+)
+OF_THE_ISSUE = 16  # situations
+ONLY_RULES = Features(rules=100, groups=("view", "in-place"), scenarios=(), gradients=False)
+
+
+def plain(rule: str) -> Program:
+    program = plain_match(rule, USUAL, 0)
+    assert isinstance(program, Program), program
+    return program
+
+
+def fired(program: Program) -> frozenset[str]:
+    """The sites that fire when Inductor compiles a program and runs its graph."""
+    inputs = input_tensors(program)
+    with recording() as recorder, torch.no_grad():
+        seed_generators()
+        built = target("inductor-fx").build(ProgramFunction(program), input_tensors(program))
+        built.function(*inputs)
+        return recorder.take()[0]
+
+
+@pytest.mark.parametrize("rule", SAMPLE)
+def test_the_rule_fires_on_its_plain_match(rule: str) -> None:
+    assert rule in fired(plain(rule))
+
+
+@pytest.mark.parametrize("rule", SAMPLE)
+def test_each_situation_is_there_or_has_a_reason(rule: str) -> None:
+    met = {name for name in NAMES if any(_holds(rule, name, seed) for seed in range(8))}
+    refused = {name for name in NAMES if all(_refused(rule, name, seed) for seed in range(8))}
+    assert met | refused == set(NAMES)
+    assert {"alone", "operand written after", "match twice"} <= met or not plain(rule).inputs
+
+
+def _derived(rule: str, situation: str, seed: int) -> Derived:
+    pick = Pick(random.Random(seed).randint)
+    return derive(pick, rule, BY_NAME[situation], Counts())
+
+
+def _holds(rule: str, situation: str, seed: int) -> bool:
+    try:
+        return holds(_derived(rule, situation, seed), situation)
+    except NoChoice:
+        return False
+
+
+def _refused(rule: str, situation: str, seed: int) -> bool:
+    try:
+        _derived(rule, situation, seed)
+    except NoChoice as error:
+        return bool(str(error) or error.__cause__)
+    return False
+
+
+def test_what_is_measured_is_not_there_by_itself() -> None:
+    """A plain match has no situation but that it is alone."""
+    rule = "post_grad.pass_patterns[2]/addmm(aten.add)"
+    derived = _derived(rule, "alone", 0)
+    seen = {situation.name for situation in SITUATIONS if holds(derived, situation.name)}
+    assert seen <= {"alone", "operand expanded", "operand transposed"}
+    assert len(SITUATIONS) == OF_THE_ISSUE
+
+
+def test_numbers_walk_through_all_pairs() -> None:
+    for parity, names in enumerate(drawn_rules()):
+        count = len(names) * len(NAMES)
+        drawn = {pair_of(2 * turn + parity) for turn in range(count)}
+        assert drawn == {(rule, name) for rule in names for name in NAMES}
+
+
+def test_programs_depend_on_seed_and_number_alone() -> None:
+    programs = list(sample(ONLY_RULES, 3, 6))
+    assert programs == list(sample(ONLY_RULES, 3, 6))
+    assert programs[:3] == list(sample(ONLY_RULES, 3, 3))
+    counts = Counts()
+    list(sample(ONLY_RULES, 3, 6, counts))
+    assert sum(counts.pairs.values()) >= 5
+
+
+def test_a_program_without_the_switch_is_no_derived_one() -> None:
+    counts = Counts()
+    list(sample(replace(ONLY_RULES, rules=0), 3, 6, counts))
+    assert not counts.pairs
+
+
+def test_a_derived_program_is_stored_and_read_again() -> None:
+    program = plain("joint_graph.patterns/_sfdp_pattern_1_training(aten.view.default)")
+    assert any(call.op.startswith("prims.") for call in program.instructions)
+    assert loads(dumps(program)) == program
+    assert all(isinstance(it, Tensor) for it in run(program, input_tensors(program)))
+
+
+def test_a_rule_that_no_program_meets_says_why() -> None:
+    reasons = {out_of_reach(rule) for rule in rules()} - {None}
+    assert len(reasons) >= 4
+    assert all(
+        "match" in reason or "draw" in reason or "run" in reason for reason in reasons if reason
+    )
