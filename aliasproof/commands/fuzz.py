@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
