@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable
+from typing import Annotated
 
 import typer
 from rich.progress import track
@@ -11,9 +11,6 @@ from rich.progress import track
 from aliasproof.options import Json, whole_number
 from aliasproof.reports.console import notes, results, write_json
 from aliasproof.reports.drawn_table import print_drawn
-
-if TYPE_CHECKING:
-    from aliasproof.programs.python_program import PythonProgram
 
 Programs = Annotated[int, whole_number("Draw this many programs.", 1)]
 Seed = Annotated[
@@ -54,17 +51,8 @@ def stats(
     from aliasproof.trials.worker import quiet_torch
 
     quiet_torch()
-    drawn, console = DrawnPrograms(), notes()
-    wait = track(
-        drawn.draw(seed, programs),
-        "drawing",
-        programs,
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    for _ in wait:
-        pass
+    drawn = DrawnPrograms()
+    _wait(drawn.draw(seed, programs), programs)
     if json:
         write_json(drawn.to_json())
     else:
@@ -72,32 +60,25 @@ def stats(
 
 
 def _forms(programs: int, seed: int, frames: int, json: bool) -> None:
-    from aliasproof.generators.python_drawing import sample_python
+    from aliasproof.campaigns.run.drawn_python import DrawnPython
     from aliasproof.generators.python_forms.form_table import FORMS
     from aliasproof.reports.forms_table import forms_json, print_cuts, print_forms
-    from aliasproof.trials.worker import quiet_torch
 
-    quiet_torch()
-    counts: Counter[tuple[str, str]] = Counter()
-    cuts: Counter[str] = Counter()
-    every = max(programs // frames, 1) if frames else 0
-    for number, program in enumerate(sample_python(seed, range(programs), counts)):
-        if frames:
-            _count_cut(program, cuts, compiled=number % every == 0)
+    drawn = DrawnPython()
+    _wait(drawn.draw(seed, programs, frames), programs)
     groups = {form.name: form.group for form in sorted(FORMS, key=lambda form: form.group)}
     if json:
-        write_json(forms_json(counts, groups, programs) | {"cuts": dict(cuts)})
+        counts = forms_json(drawn.forms, groups, programs)
+        write_json(counts | {"cuts": dict(drawn.cuts)})
         return
-    print_forms(results(), counts, groups, programs)
-    if frames:
-        print_cuts(results(), cuts)
+    print_forms(results(), drawn.forms, groups, programs)
+    if drawn.cuts:
+        print_cuts(results(), drawn.cuts)
 
 
-def _count_cut(program: PythonProgram, cuts: Counter[str], *, compiled: bool) -> None:
-    from aliasproof.trials.python_frames import cut_of, is_defined
-
-    defined = is_defined(program)
-    cuts["defined in eager" if defined else "undefined in eager"] += 1
-    if defined and compiled:
-        cuts["compiled"] += 1
-        cuts[cut_of(program, cuts)] += 1
+def _wait(drawn: Iterable[object], programs: int) -> None:
+    """Let the programs be drawn, and show how many are, on a terminal."""
+    console = notes()
+    hidden = not console.is_terminal
+    for _ in track(drawn, "drawing", programs, console=console, transient=True, disable=hidden):
+        pass

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
 
 import aliasproof.campaigns.run.drawn_programs
+from aliasproof.campaigns.run import drawn_python
+from aliasproof.campaigns.run.drawn_python import DrawnPython
 from aliasproof.generators.features import Features, swarm
+from aliasproof.processes.outcome import Death, Returned
+from aliasproof.processes.pool import RemoteCall
 
 
 def test_stats(call):
@@ -52,3 +57,31 @@ def test_stats_of_how_dynamo_cuts_python_programs(call):
     assert cuts["defined in eager"] + cuts.get("undefined in eager", 0) == 6
     kinds = ("no graph breaks", "graphs break", "no graph", "raises")
     assert sum(cuts.get(kind, 0) for kind in kinds) == cuts["compiled"] <= 3
+
+
+def test_a_program_that_ends_its_process_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dying:
+        pending = True
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.calls: list[RemoteCall] = []
+
+        at_work = contextlib.nullcontext
+
+        def submit(self, call: RemoteCall) -> None:
+            self.calls.append(call)
+
+        def take(self) -> tuple[object, object]:
+            call = self.calls.pop(0)
+            numbers = call.arguments[1]
+            assert isinstance(numbers, range)
+            self.pending = bool(self.calls) or len(numbers) > 1
+            if 3 in numbers:  # this program dies
+                return call.key, Death("dies of signal 11", "the program")
+            return call.key, Returned(DrawnPython(programs=len(numbers)))
+
+    monkeypatch.setattr(drawn_python, "Pool", Dying)
+    monkeypatch.setattr(drawn_python, "start_server", lambda names: None)
+    drawn = DrawnPython()
+    assert sorted(drawn.draw(0, 5, 0)) == [0, 1, 2, 3, 4]
+    assert (drawn.programs, drawn.cuts) == (5, {drawn_python.DIES: 1})
