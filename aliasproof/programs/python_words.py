@@ -35,6 +35,14 @@ _PLAIN |= frozenset(["autograd", "func", "functional", "nn", "ops", "utils", "re
 _PLAIN |= frozenset(["register_parameter", "requires_grad_", "shape", "sum"])
 
 
+_DRAWS = re.compile(r"rand|dropout|bernoulli|normal_$|uniform_$|multinomial|exponential_$")
+
+
+def draws(program: PythonProgram) -> bool:
+    """Whether it calls something that draws random numbers, by its name."""
+    return any(_DRAWS.search(word) for word in words(program))
+
+
 def words(program: PythonProgram) -> frozenset[str]:
     """Names of operators, attributes and builtins, and kinds of syntax."""
     nodes = list(ast.walk(ast.parse(program.source)))

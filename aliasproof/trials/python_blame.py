@@ -27,6 +27,7 @@ from torch._functorch.partitioners import default_partition, min_cut_remateriali
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.programs.python_program import PythonProgram
+from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.code_generation import EXPERIMENTS, Experiment
 from aliasproof.trials.compile_errors import where_raised
@@ -73,7 +74,7 @@ class _Blame:
 
     def part(self) -> str:
         target = self.cause.target
-        layer, compiled = LAYERS.get(target, target), compiler(target)
+        layer, compiled = LAYERS.get(target, target), compiler(target, draws=True)
         if not self.shows(compiled):
             return ""
         raised = self._raised_in(compiled)
@@ -178,7 +179,8 @@ def _by(
     """What compiles a function with a backend, and calls it in a context."""
 
     def transform(program: Any) -> Any:
-        compiled = torch.compile(program, backend=backend)
+        options: Any = DRAWS_AS_EAGER if backend == "inductor" else None
+        compiled = torch.compile(program, backend=backend, options=options)
 
         @functools.wraps(program)
         def call(*args: Any, **kwargs: Any) -> Any:

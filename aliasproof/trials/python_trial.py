@@ -19,6 +19,7 @@ from aliasproof.programs.errors import Rejected
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.programs.trace import Trace
 from aliasproof.targets.dynamo import unmeasured
+from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.python_run import PythonRun, run_in_eager, run_python
 
@@ -95,13 +96,17 @@ def layers(target: str) -> list[str]:
     return [target] if target == EAGER else [*LAYERS[:-1], target]
 
 
-def compiler(target: str) -> Callable[[Any], Any]:
-    """What compiles `program` for a target; it is called once in each run."""
+def compiler(target: str, *, draws: bool = False) -> Callable[[Any], Any]:
+    """What compiles `program` for a target; it is called once in each run.
+
+    Of a program that `draws` random numbers, Inductor must draw those of eager.
+    """
     if target == EAGER:
         # `torch.cond` compiles its branches in eager, too.
         without: Callable[[Any], Any] = torch.compiler.set_stance("force_eager")
         return without
-    return compiled_by(target_named(target).backend)
+    options = DRAWS_AS_EAGER if draws and target == "inductor" else None
+    return compiled_by(target_named(target).backend, options)
 
 
 def compiled_by(backend: Any, options: Any = None) -> Callable[[Any], Any]:
@@ -115,7 +120,8 @@ def _compare(
     program: PythonProgram, target: str, expected: PythonRun, trace: Trace
 ) -> PythonExamination:
     contract = EVERYTHING if target == EAGER else target_named(target).contract
-    return compare(program, compiler(target), expected, trace, contract, target)
+    compiled = compiler(target, draws=trace.random)
+    return compare(program, compiled, expected, trace, contract, target)
 
 
 def compare(

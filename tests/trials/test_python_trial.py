@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from aliasproof.campaigns.publish.python_reproducer import confirm, script
+from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.faults import python_call_faults, python_state_faults
 from aliasproof.faults.python_fault import FAULTS
 from aliasproof.generators.python_drawing import sample_python
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.python_program import PythonProgram
+from aliasproof.programs.python_words import draws
 from aliasproof.trials.python_run import run_in_eager
 from aliasproof.trials.python_trial import FailsAlike, compare, examine_python
 from tests.wrong_python import WRONG
@@ -169,3 +173,26 @@ def calls(program):
     return locals()
 """)
     assert examine_python(program, "identity").violations == ()
+
+
+DROPPED = """
+import torch
+
+def program(x):
+    return torch.nn.functional.dropout(x, 0.5)
+
+def calls(program):
+    out = program(torch.arange(64.0))
+    return locals()
+"""
+
+
+@pytest.mark.thorough
+def test_inductor_draws_the_numbers_that_eager_draws() -> None:
+    program = PythonProgram(DROPPED)
+    assert examine_python(program, "inductor").main is None
+    assert draws(program)
+    finding = PythonFinding(program, "inductor", "values", "wrong value", "out")
+    assert "options={'fallback_random': True}" in script(finding)
+    assert not confirm(finding).shown
+    assert "options" not in script(replace(finding, target="aot-eager"))

@@ -15,7 +15,8 @@ from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.oracles.aliasing import MEMORY
 from aliasproof.programs.custom_operators import definitions_in
 from aliasproof.programs.python_program import COMPILED
-from aliasproof.programs.python_words import mechanisms
+from aliasproof.programs.python_words import draws, mechanisms
+from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import backend_source
 
 SCRIPT = "reproducer.py"
@@ -60,7 +61,7 @@ def run(transform):
 
 
 print("expected:", expected := run(lambda program: program), flush=True)
-print("actual:  ", actual := run(lambda program: torch.compile(program, backend={backend})))
+print("actual:  ", actual := run(lambda program: torch.compile(program, {compiled})))
 print(f"BUG: {{__doc__}}" if expected != actual else "gone: both do the same")
 sys.exit(int(expected != actual))
 '''
@@ -73,7 +74,10 @@ def script(finding: PythonFinding) -> str:
     """
     helper = {"aliasing": MEMORY, "structure": _THERE}.get(finding.oracle, "")
     backend = backend_source(finding.target)
-    main = _MAIN.format(expression=_expression(finding), backend=backend.expression)
+    compiled = f"backend={backend.expression}"
+    if finding.target == "inductor" and draws(finding.program):  # as eager does
+        compiled += f", options={DRAWS_AS_EAGER}"
+    main = _MAIN.format(expression=_expression(finding), compiled=compiled)
     imports = f"import os\nimport sys\n{backend.lines}"
     said = title(finding).replace("\\", "/").replace('"', "'")
     source = finding.program.source.strip()
