@@ -42,7 +42,8 @@ def test_every_step_offers_simpler_programs(step, drawn: list[Program], is_valid
         key = simplicity(program)
         simpler = [candidate for candidate in valid if is_simpler(candidate, key)]
         counts.update(candidates=len(candidates), simpler=len(simpler), programs=bool(simpler))
-        assert len(candidates) < 1200
+        # A use can be any earlier value, and programs from rules have up to a hundred calls.
+        assert len(candidates) < max(1200, len(program) ** 2)
     assert counts["programs"] >= 5, counts
 
 
