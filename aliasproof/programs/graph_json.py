@@ -16,7 +16,7 @@ from aliasproof.programs.errors import UserError, shown
 from aliasproof.programs.graph_ops import (
     function_of_name,
     name_of_function,
-    require_attribute,
+    require_arguments,
     require_method,
 )
 from aliasproof.programs.serialization import DTYPE_BY_NAME, SPECIAL_FLOATS, dtype_name
@@ -140,8 +140,7 @@ class _Reader:
             raise UserError(f"expected the name of a target, got {shown(target)}")
         if kind == "call_function":
             function = function_of_name(target)
-            if function is getattr:
-                require_attribute(args[1] if len(args) == 2 else None)
+            require_arguments(function, args)
             return function
         if kind == "call_method":
             return require_method(target)

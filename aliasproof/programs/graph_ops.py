@@ -11,7 +11,7 @@ import inspect
 import math
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -45,23 +45,7 @@ _ARITHMETIC = "add sub mul truediv floordiv mod pow matmul and or xor lshift rsh
 _COMPARISONS = "eq ne lt le gt ge neg pos abs invert getitem setitem"
 _DUNDERS = {
     *(f"__{form}{name}__" for name in _ARITHMETIC.split() for form in ("", "r", "i")),
-    *(
-        f"__{name}__"
-        for name in [
-            "eq",
-            "ne",
-            "lt",
-            "le",
-            "gt",
-            "ge",
-            "neg",
-            "pos",
-            "abs",
-            "invert",
-            "getitem",
-            "setitem",
-        ]
-    ),
+    *(f"__{name}__" for name in _COMPARISONS.split()),
 }
 
 
@@ -144,6 +128,12 @@ def require_method(name: str) -> str:
     if not (public and name.isidentifier() and callable(method)) or name in _NO_METHODS:
         raise UserError(f"a stored graph may not call the method {shown(name)}")
     return name
+
+
+def require_arguments(function: object, args: Sequence[object]) -> None:
+    """Raises `UserError` unless a graph may call a function that it may name with these."""
+    if function is getattr:
+        require_attribute(args[1] if len(args) == 2 else None)
 
 
 def require_attribute(name: object) -> None:

@@ -7,6 +7,7 @@ are looked up by name (`aliasproof.programs.graph_ops`).
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import operator
 import re
@@ -19,7 +20,12 @@ import torch
 from torch import fx
 
 from aliasproof.programs.errors import UserError, shown
-from aliasproof.programs.graph_ops import function_of_name, require_attribute, require_method
+from aliasproof.programs.graph_ops import (
+    function_of_name,
+    require_arguments,
+    require_attribute,
+    require_method,
+)
 
 # 'V1126 01:17:43.750000 6284 torch/_dynamo/output_graph.py:2835] [0/0] [__graph_code] '
 _LOGGED = re.compile(r"^[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\] ?(?:\[[^\]\n]*\] ?)*")
@@ -286,7 +292,9 @@ class _Builder:
             raise self.refusal(called, "the text does not keep what this module computes")
         root = "" if path is None else path.partition(".")[0]
         if path is not None and root not in self.names:
-            return self._emit(self._function(called, path), arguments, named)
+            function = self._function(called, path)
+            self._allowed(node, functools.partial(require_arguments, function), arguments)
+            return self._emit(function, arguments, named)
         if isinstance(called, ast.Attribute):
             self._allowed(called, require_method, called.attr)
             operands = (self.value(called.value), *arguments)
@@ -298,7 +306,7 @@ class _Builder:
         function: Callable[..., Any] = self._allowed(node, function_of_name, name)
         return function
 
-    def _allowed(self, node: ast.expr, look_up: Callable[[str], Any], name: str) -> Any:
+    def _allowed(self, node: ast.expr, look_up: Callable[[Any], Any], name: Any) -> Any:
         """What a name stands for, if a graph may use it."""
         try:
             return look_up(name)

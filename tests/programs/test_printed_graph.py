@@ -133,6 +133,8 @@ def test_what_a_text_leaves_open_is_told() -> None:
         ("y = torch.ops.aten.from_file.default('f')", "line 3"),
         ("y = __import__('os').system('x')", "line 3"),
         ("y = x.__class__", "may not read the attribute '__class__'"),
+        ("y = getattr(x, '__class__')", "may not read the attribute '__class__'"),
+        ("y = getattr(x, x)", "line 3: a stored graph may not read the attribute"),
         ("y = (lambda: x)()", "line 3"),
         ("import os", "line 3: not a statement of a graph"),
         ("y = self.linear(x)", "line 3: the text does not keep what this module computes"),
