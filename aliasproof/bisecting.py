@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aliasproof import minimize_session
 from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.campaigns.publish.python_reproducer import script
-from aliasproof.campaigns.publish.reproducer import render
+from aliasproof.campaigns.publish.reproducer import renderings
 from aliasproof.campaigns.store.python_finding import PythonFinding, is_of_python
 from aliasproof.minimize_request import MinimizeRequest
 from aliasproof.oracles.verdict import Violation
@@ -74,9 +74,7 @@ def bisect(request: MinimizeRequest) -> Bisection:
     program = subject.program if isinstance(case.function, ProgramFunction) else None
     scripts: tuple[str, ...] = ()
     if program is not None and not is_own(target.name):
-        literal = (False, True)
-        texts = (render(program, target, violation, exact=exact, literal=it) for it in literal)
-        scripts = tuple(dict.fromkeys(texts))
+        scripts = tuple(renderings(program, target, violation, exact=exact))
     asked = target_named(request.target)
     layers = tuple(_state(case, layer) for layer in (*asked.varies, *asked.layers))
     return Bisection(program, layers, kept.symptom, violation, part, scripts, subject.notes)

@@ -87,14 +87,15 @@ def targets_option(default: Sequence[str], where: str = "") -> Any:
     )
 
 
+def target_option(use: str) -> Any:
+    """The option that names one target, and what for."""
+    return typer.Option("--target", "-t", metavar="TARGET", callback=known_target, help=use)
+
+
 OwnTarget = Annotated[
     str | None,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="TARGET",
-        callback=known_target,
-        help="Your own target that the finding is of: code that a file names is not imported.",
+    target_option(
+        "Your own target that the finding is of: code that a file names is not imported."
     ),
 ]
 File = Annotated[

@@ -15,14 +15,13 @@ from aliasproof.commands.minimize import (
     NOT_JUDGED,
     KeptOracle,
     MinimizedFile,
-    MinimizedTarget,
     complete,
     located,
     value_of,
 )
 from aliasproof.commands.replay import Interpreters
 from aliasproof.minimize_request import MinimizeRequest
-from aliasproof.options import FunctionName, InputsName, Json, MovedTo
+from aliasproof.options import FunctionName, InputsName, Json, MovedTo, target_option
 from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available, start_server
 from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.reports.console import (
@@ -46,12 +45,15 @@ if TYPE_CHECKING:  # they import torch
 SESSION = "aliasproof.bisecting"
 _STYLES = {"-": "red", "+": "green"}
 STILL, FIXED = "still failing", "fixed"  # as `replay` calls them
+BisectedTarget = Annotated[
+    str | None, target_option("The compiler to search in. A finding brings its own.")
+]
 TimeLimit = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of the search.")]
 
 
 def bisect(
     file: MinimizedFile,
-    target: MinimizedTarget = None,
+    target: BisectedTarget = None,
     oracle: KeptOracle = None,
     torch: Interpreters = None,
     function: FunctionName = None,

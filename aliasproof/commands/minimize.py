@@ -22,7 +22,7 @@ from aliasproof.options import (
     MovedTo,
     Rtol,
     Workers,
-    known_target,
+    target_option,
 )
 from aliasproof.processes.isolation import (
     CPU,
@@ -64,14 +64,7 @@ MinimizedFile = Annotated[
     ),
 ]
 MinimizedTarget = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="TARGET",
-        callback=known_target,
-        help="Keep what this target does wrong. A finding brings its own.",
-    ),
+    str | None, target_option("Keep what this target does wrong. A finding brings its own.")
 ]
 KeptOracle = Annotated[
     str | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aliasproof.options import known_target, whole_number
+from aliasproof.options import target_option, whole_number
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import notes, print_lines
 
@@ -28,13 +28,7 @@ Arguments = Annotated[
 ]
 RunTarget = Annotated[
     str | None,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="TARGET",
-        callback=known_target,
-        help="Compile with this target. Default: with what the script compiles with.",
-    ),
+    target_option("Compile with this target. Default: with what the script compiles with."),
 ]
 Calls = Annotated[
     int | None, whole_number("Judge the first calls of each graph. Default: all of them.", 1)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from aliasproof.options import Json, known_target, whole_number
+from aliasproof.options import Json, target_option, whole_number
 from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.reports.console import notes, results, write_json
 from aliasproof.reports.sites_table import print_sites
@@ -21,13 +21,7 @@ Of = Annotated[
 ]
 TargetName = Annotated[
     str | None,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="TARGET",
-        callback=known_target,
-        help=f"The target that runs them. Default: {DEFAULT}, or the run's first target.",
-    ),
+    target_option(f"The target that runs them. Default: {DEFAULT}, or the run's first target."),
 ]
 Programs = Annotated[int, whole_number("Run this many programs.", 0)]
 Seed = Annotated[

@@ -22,7 +22,7 @@ from aliasproof.campaigns.publish.known_reproducers import (
     number_of,
 )
 from aliasproof.campaigns.publish.python_reproducer import script as script_of
-from aliasproof.campaigns.publish.reproducer import render
+from aliasproof.campaigns.publish.reproducer import renderings
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.python_finding import PythonFinding, is_of_python
 from aliasproof.campaigns.store.stored import read_stored
@@ -98,12 +98,8 @@ def _finding(folder: Path, written: Path, was_fixed: Callable[[str, str], bool])
         reason = f"a file names its code; give --target {stored.target}"
         return Replayable(name, (), fixed, reason)
     target = target_named(stored.target)
-    # As in a campaign: the literal one counts where the other does not show it.
-    texts = dict.fromkeys(
-        render(stored.program, target, stored.violation, exact=stored.exact, literal=literal)
-        for literal in (False, True)
-    )
-    return Replayable(name, _write(written / name, list(texts)), fixed)
+    texts = renderings(stored.program, target, stored.violation, exact=stored.exact)
+    return Replayable(name, _write(written / name, texts), fixed)
 
 
 def _write(folder: Path, texts: Sequence[str]) -> list[Path]:

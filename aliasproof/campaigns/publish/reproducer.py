@@ -102,6 +102,15 @@ def render(
     return Reproducer(program, Compiler.of_target(target), violation, exact, literal).script
 
 
+def renderings(program: Program, target: Target, violation: Violation, *, exact: bool) -> list[str]:
+    """The scripts for a violation: the literal one counts where the other does not show it."""
+    texts = (
+        render(program, target, violation, exact=exact, literal=literal)
+        for literal in (False, True)
+    )
+    return list(dict.fromkeys(texts))
+
+
 @dataclass(frozen=True, slots=True)
 class Reproducer:
     """A script for a violation, and its control.
