@@ -59,8 +59,8 @@ MinimizedFile = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, the folder or name of a finding, or the"
-        " folder of a stored graph.",
+        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt,"
+        " the folder or name of a finding, or the folder of a stored graph.",
     ),
 ]
 MinimizedTarget = Annotated[

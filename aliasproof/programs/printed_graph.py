@@ -51,7 +51,7 @@ def read_printed(text: str, number: int | None = None) -> PrintedGraph:
         inputs, root = _TextInputs(_loaded(text)), torch.nn.Module()
         values = [inputs.of(parameter) for parameter in chosen.parameters]
         for name, annotation in attributes.items():
-            if "." in name or not annotation:
+            if "." in name or not annotation or hasattr(root, name):
                 raise UserError(f"the text does not keep what self.{name} is")
             root.register_buffer(name, inputs.tensor(name, annotation))
     except RecursionError as error:

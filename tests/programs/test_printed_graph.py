@@ -143,6 +143,7 @@ def test_what_a_text_leaves_open_is_told() -> None:
         ("y = x + ", "line 3: this graph is not Python"),
         ("y = x + 1", "has no return"),
         ("return self.w", "does not keep what self.w is"),
+        ('w: "f32[2]" = self.training\n        return w', "does not keep what self.training is"),
     ],
 )
 def test_nothing_else_is_looked_up_and_the_line_is_told(body: str, said: str) -> None:
