@@ -26,6 +26,7 @@ from benchmarks import (
     people,
     planning,
     python_reductions,
+    rediscovery,
     reproducers,
     rule_pairs,
     scenario_yield,
@@ -57,6 +58,7 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "people": lambda options: people.measure(options.only),
     "planning": lambda options: planning.measure(options.only),
     "python_reductions": lambda options: python_reductions.measure(options.only),
+    "rediscovery": lambda options: rediscovery.measure(options.seconds or SECONDS, options.only),
     "rule_pairs": lambda options: rule_pairs.measure(options.only),
     "reproducers": lambda options: reproducers.measure(options.only),
     "site_coverage": lambda options: site_coverage.measure(

@@ -7,6 +7,7 @@ of them end it.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.signature import signature, symptom_class
 from aliasproof.campaigns.run.local_workers import start_pool
 from aliasproof.campaigns.run.worker_calls import cleaned_worker
+from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.generators.features import Features
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
@@ -41,7 +43,8 @@ MOST_TRIES = 20  # programs to draw for one that plays the scenario
 class Batch:
     """`count` programs of these features through one target.
 
-    With a `scenario`, only programs that play it to its end count.
+    With a `scenario`, only programs that play it to its end count. The known bugs `mended` are
+    mended while the programs run.
     """
 
     target: str
@@ -49,6 +52,7 @@ class Batch:
     seed: int
     count: int
     scenario: str = ""
+    mended: tuple[str, ...] = ()
 
     def programs(self) -> list[Program]:
         """The programs; fewer than `count` if the scenario rarely fits."""
@@ -64,6 +68,7 @@ class Batch:
 @dataclass(slots=True)
 class Yield:
     """What batches showed. `seconds` are those of processor time until a violation is seen.
+    `all_seconds` include drawing, and what it takes to tell the causes.
 
     `causes` counts violations by the known bug that they are. What is none counts by the target and
     the pass at fault, so several unknown causes can have one name. `unknown` has one program per
@@ -74,6 +79,7 @@ class Yield:
     violations: int = 0
     died: int = 0
     seconds: float = 0.0
+    all_seconds: float = 0.0
     causes: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
 
@@ -83,6 +89,7 @@ class Yield:
         self.violations += other.violations
         self.died += other.died
         self.seconds += other.seconds
+        self.all_seconds += other.all_seconds
         for cause, count in other.causes.items():
             self.causes[cause] = self.causes.get(cause, 0) + count
         self.unknown = other.unknown | self.unknown
@@ -109,26 +116,29 @@ def worker(targets: list[str]) -> Iterator[Pool]:
 
 def run_in(pool: Pool, batch: Batch) -> Yield:
     """Run a batch in the worker. If that dies or hangs, the batch counts as died."""
+    start = time.perf_counter()
     pool.submit(RemoteCall("", "benchmarks.drawn_causes:run_batch", (batch,)))
     _, outcome = pool.take()
     if isinstance(outcome, Raised):
         raise outcome.error
     if isinstance(outcome, Death):
-        return Yield(died=1)
+        return Yield(died=1, all_seconds=time.perf_counter() - start)
     batch_yield: Yield = outcome.value
     return batch_yield
 
 
 def run_batch(batch: Batch) -> Yield:
     """Draw the programs, examine them, and tell the causes of their violations."""
+    start = processor_seconds()
     with cleaned_worker():
         programs, target = batch.programs(), target_named(batch.target)
         before = processor_seconds()
         cases = [Case.of(program) for program in programs]
-        if target.group > 1 and can_glue(target):
-            examinations = examine_group(cases, target).examinations
-        else:
-            examinations = [examine(case, target) for case in cases]
+        with mended(KNOWN_BUGS[name] for name in batch.mended):
+            if target.group > 1 and can_glue(target):
+                examinations = examine_group(cases, target).examinations
+            else:
+                examinations = [examine(case, target) for case in cases]
         result = Yield(len(programs), seconds=processor_seconds() - before)
         for program, examination in zip(programs, examinations, strict=True):
             if examination.mistake is not None:
@@ -139,6 +149,7 @@ def run_batch(batch: Batch) -> Yield:
                 result.causes[cause] = result.causes.get(cause, 0) + 1
                 if cause.startswith(UNKNOWN):
                     result.unknown.setdefault(cause, dumps(program))
+        result.all_seconds = processor_seconds() - start
         return result
 
 
