@@ -22,6 +22,7 @@ from torch import fx
 # Imported first: modules of `torch._functorch._aot_autograd` alone import themselves in a circle.
 from torch._functorch import aot_autograd  # noqa: F401
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 
 Mend: TypeAlias = Callable[[], AbstractContextManager[None]]
 Function: TypeAlias = Callable[..., Any]
@@ -145,15 +146,24 @@ def narrows(patterns: str, *handlers: str) -> Callable[[Callable[[Any], bool]], 
     return lambda condition: functools.partial(_patterns_narrowed, patterns, handlers, condition)
 
 
+def attends_if(condition: Callable[[Any], bool]) -> Mend:
+    """Inductor's attention patterns, which have no handler, need one more condition."""
+    return narrows("joint_graph", "")(lambda match: "query" not in match.kwargs or condition(match))
+
+
 @contextlib.contextmanager
 def _patterns_narrowed(
     patterns: str, handlers: tuple[str, ...], condition: Callable[[Any], bool]
 ) -> Iterator[None]:
+    from torch._inductor.pattern_matcher import PatternMatcherPass  # noqa: PLC0415
+
     of_module: Any = importlib.import_module(f"{PASSES}.{patterns}")
     of_module.lazy_init()
+    kept = [it for it in vars(of_module).values() if isinstance(it, list | PatternMatcherPass)]
     entries = {
         id(entry): entry
-        for listed in of_module.pass_patterns
+        for listed in pytree.tree_leaves(kept)
+        if isinstance(listed, PatternMatcherPass)
         for of_target in listed.patterns.values()
         for entry in of_target
         if getattr(getattr(entry, "handler", None), "__name__", "") in handlers

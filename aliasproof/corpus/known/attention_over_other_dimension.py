@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
 from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
-from aliasproof.corpus.mends import mends
+from aliasproof.corpus.mends import attends_if
 
 aten = torch.ops.aten
 _REDUCES = {aten.amax.default, aten.sum.dim_IntList, aten._softmax.default}
 
 
-@mends("torch._inductor.pattern_matcher:ReplacementPatternEntry.apply")
-def mended(original: Callable[..., Any], entry: Any, match: Any, graph: Any, node: Any) -> Any:
+@attends_if
+def mended(match: Any) -> bool:
     """What is reduced over another dimension than the last is left as it is."""
-    if any(_over_another(matched) for matched in match.nodes):
-        return None
-    return original(entry, match, graph, node)
+    return not any(map(_over_another, match.nodes))
 
 
 def _over_another(node: fx.Node) -> bool:
