@@ -6,16 +6,39 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
-from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
-from aliasproof.corpus.mends import mends
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
+from aliasproof.corpus.mends import (
+    DECOMPOSITIONS,
+    LOWERINGS,
+    Mend,
+    mends,
+    run_in_eager,
+    together,
+)
 from aliasproof.programs.program import Storage
 
+OPS = (
+    torch.ops.aten.max_pool2d_with_indices.default,
+    torch.ops.aten.max_pool3d_with_indices.default,
+)
 
-@mends("torch._inductor.lowering:should_fallback_max_pool_with_indices")
-def mended(original: Any, *args: Any, **kwargs: Any) -> bool:
-    """Eager's kernel finds the maxima, as in windows that are large."""
-    return True
+
+@mends(*DECOMPOSITIONS, keys=OPS)
+def _kept(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """The operator is not decomposed."""
+    return NotImplemented
+
+
+def _in_eager(op: OpOverload) -> Mend:
+    """Eager's kernel finds the maxima."""
+
+    @mends(LOWERINGS, keys=(op,))
+    def lowered(original: Any, *args: Any, **kwargs: Any) -> Any:
+        return run_in_eager(op, *args, **kwargs)
+
+    return lowered
 
 
 PROGRAM = program_of(
@@ -33,7 +56,7 @@ BUG = KnownBug(
     replace(PROGRAM, storages=(Storage(torch.float32, 2, ("nan",)),)),
     ("inductor",),
     ("2.13",),
-    mended,
-    plausible=lambda program: calls(program, "max_pool1d", "max_pool2d_with_indices"),
+    together(_kept, *map(_in_eager, OPS)),
+    plausible=lambda program: "max_pool" in repr(program),
     rank=1050,
 )
