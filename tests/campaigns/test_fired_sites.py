@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from aliasproof.campaigns.run.fired_sites import (
-    conditions_of,
     fired_by,
     fired_by_shard,
     fired_sites,
 )
+from aliasproof.campaigns.run.site_counts import conditions_of
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.generators.features import swarm
 from aliasproof.generators.sites.site import SiteRecorder
