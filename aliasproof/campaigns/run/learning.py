@@ -24,7 +24,7 @@ from aliasproof.campaigns.run.shard import RanProgram, ShardResult
 from aliasproof.campaigns.store.plan import Shard, StoredProgram
 from aliasproof.programs.program import Program
 
-GENERATION = 20  # shards of the first ones; later ones have a quarter of all before
+GENERATION = 8  # shards of the first ones; later ones have a quarter of all before
 EDITING = 0.5  # the share of shards that edit stored programs
 PARENTS = 8  # programs that a shard edits
 PER_SITE = 4  # programs that are kept for a site: the shortest, which show it best
