@@ -110,8 +110,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=int,
         help="how long each search takes: for scenario_yield, per target; for the ablations, per"
-        f" target and configuration; default: {SECONDS}. For sweep, begin no other operator after that;"
-        " default: no limit",
+        f" target and configuration; default: {SECONDS}. For sweep, begin no other operator after"
+        " that; default: no limit",
     )
     parser.add_argument(
         "--resume",

@@ -1,4 +1,4 @@
-"""Edited programs: a stored one with a call more, a write, an alias, another layout, another reader.
+"""Edited programs: a stored one with another call, write, alias, layout or reader.
 
 The steps of the reducer, reversed. A stored program is played into a scene like the calls that a
 rule matches, so the situations around those (`generators.rules.situations`) are edits of any

@@ -24,7 +24,7 @@ from aliasproof.campaigns.run.shard import RanProgram, ShardResult
 from aliasproof.campaigns.store.plan import Shard, StoredProgram
 from aliasproof.programs.program import Program
 
-GENERATION = 8  # shards of the first ones; later ones have a quarter of all before
+GENERATION = 16  # shards of the first ones; later ones have a quarter of all before
 EDITING = 0.5  # the share of shards that edit stored programs
 PARENTS = 8  # programs that a shard edits
 PER_SITE = 4  # programs that are kept for a site: the shortest, which show it best
@@ -44,7 +44,7 @@ class _Learned:
             met = pairs_of(ran.program, ran.fired)
             if met <= self.pairs:
                 continue
-            stored = StoredProgram(result.shard.seed, ran.index, ran.program)
+            stored = StoredProgram(result.shard.seed, ran.number, ran.program)
             for site in {site for site, _ in met - self.pairs}:
                 kept = sorted((*self.by_site.get(site, ()), stored), key=_size)
                 self.by_site[site] = tuple(kept[:PER_SITE])
@@ -73,7 +73,7 @@ def pairs_of(program: Program, fired: Sequence[str]) -> set[tuple[str, str]]:
 
 
 def _size(stored: StoredProgram) -> tuple[int, int, int]:
-    return len(stored.program), stored.seed, stored.index
+    return len(stored.program), stored.seed, stored.number
 
 
 @dataclass(slots=True)

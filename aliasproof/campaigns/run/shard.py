@@ -26,7 +26,7 @@ from aliasproof.trials.worker import processor_seconds
 class RanProgram(NamedTuple):
     """A program of a shard that ran alone and was right, and the sites that it fired, in order."""
 
-    index: int
+    number: int
     program: Program
     fired: tuple[str, ...]
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from aliasproof.campaigns.run.shard import ShardResult
+from aliasproof.campaigns.run.tasks import outcome_from_json
+from aliasproof.campaigns.store.plan import Shard
+from aliasproof.campaigns.store.store import Store
+from aliasproof.campaigns.store.store_schema import DEADLY
 from aliasproof.generators.sites.all_sites import KINDS, WITHOUT_INDUCTOR, all_sites
 from aliasproof.generators.sites.reasons import Conditions, why_never_fired
 from aliasproof.generators.sites.site import Site, SiteKind
@@ -33,6 +38,19 @@ class FiredSites:
         self.lost += other.lost
         self.fired += other.fired
         self.refused += other.refused
+
+    @classmethod
+    def of_store(cls, store: Store, target: str) -> FiredSites:
+        """What the shards of a run fired on a target. Raises `UserError` for a damaged store."""
+        total = cls()
+        deadly = dict(store.all(DEADLY)).get(target, 0)
+        for (text,) in store.all("SELECT result FROM shards WHERE target = ?", target):
+            outcome = store.checked(outcome_from_json, store.json_values(text), Shard(0, target))
+            if isinstance(outcome, ShardResult):
+                counts = outcome.statistics
+                total.add(cls(counts.programs, counts.discarded, 0, counts.fired, counts.refused))
+        total.add(cls(deadly, lost=deadly))
+        return total
 
     def to_json(self, target: str, seed: int) -> dict[str, object]:
         """All sites, as JSON values: those that fired, and why others did not."""

@@ -36,10 +36,10 @@ DECIDING = (
 
 
 class StoredProgram(NamedTuple):
-    """A program that a campaign keeps to edit it: its shard's seed, and its index there."""
+    """A program that a campaign keeps to edit it: its shard's seed, and its number there."""
 
     seed: int
-    index: int
+    number: int
     program: Program
 
 
