@@ -107,11 +107,11 @@ class Campaign:
         elif isinstance(outcome, Mistake):
             self.mistakes.append(f"shard {shard.seed} of {shard.target}: {outcome.text}")
         else:
-            self.statistics.setdefault(shard.target, Statistics()).add(outcome.statistics)
-            self.suspicions.add_all(outcome.suspicions)
             before = sum(tally.programs for tally in self.statistics.values())
             for site in outcome.statistics.fired:
                 self.first_fired.setdefault(site, before)
+            self.statistics.setdefault(shard.target, Statistics()).add(outcome.statistics)
+            self.suspicions.add_all(outcome.suspicions)
             self.spent.searching += outcome.searching
             self.spent.recognizing += outcome.recognizing
 
