@@ -26,7 +26,7 @@ from aliasproof.programs.program import Program
 
 GENERATION = 16  # shards of the first ones; later ones have a quarter of all before
 EDITING = 0.5  # the share of shards that edit stored programs
-PARENTS = 8  # programs that a shard edits
+PARENTS = 25  # programs that a shard edits, one for each of its own
 PER_SITE = 4  # programs that are kept for a site: the shortest, which show it best
 
 
