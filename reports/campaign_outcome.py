@@ -25,7 +25,7 @@ from aliasproof.reports.console import (
 )
 from aliasproof.reports.program_code import print_program
 from aliasproof.reports.progress import silent_findings
-from aliasproof.reports.wording import counted, shortened
+from aliasproof.reports.wording import counted, shortened, sites_fired
 
 
 def print_outcome(console: Console, campaign: Campaign) -> None:
@@ -50,6 +50,8 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
     print_waiting(console, campaign)
     console.print()
     print_lines(console, _summary(campaign))
+    if campaign.sites.fired:
+        print_lines(console, f"{sites_fired(*campaign.sites)}.")
 
 
 def print_waiting(console: Console, campaign: Campaign | PythonHunt) -> None:

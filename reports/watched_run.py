@@ -10,7 +10,7 @@ from rich.text import Text
 
 from aliasproof.campaigns.store.run_view import RunView
 from aliasproof.reports.console import new_table
-from aliasproof.reports.wording import clock, counted, shortened
+from aliasproof.reports.wording import clock, counted, shortened, sites_fired
 
 LATEST = 8  # findings that are named
 PARTS = 60  # columns of a chart over time
@@ -27,6 +27,7 @@ def picture(view: RunView) -> Group:
     parts: list[RenderableType] = [
         Text(f"{view.folder}: {now}", "bold"),
         Text(_progress(view)),
+        Text(sites_fired(*view.sites)),
         Text(),
         _targets(view),
         Text(),

@@ -42,3 +42,8 @@ def in_lines(text: str, most: int) -> str:
     """At most so many lines of a text."""
     lines = text.splitlines()
     return text if len(lines) <= most else "\n".join(lines[:most]) + " …"
+
+
+def sites_fired(fired: int, new: int) -> str:
+    """How many sites of the compiler programs fired, and how many of them late."""
+    return f"{counted(fired, 'site')} of the compiler fired, {new} first in the last quarter"

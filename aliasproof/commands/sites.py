@@ -17,7 +17,9 @@ DEFAULT = "inductor-fx"
 
 Of = Annotated[
     Path | None,
-    typer.Option("--run", metavar="RUN", help="Run the programs of this run: its seed and target."),
+    typer.Option(
+        "--run", metavar="RUN", help="Show what the programs of this run fired. Nothing runs."
+    ),
 ]
 TargetName = Annotated[
     str | None,
@@ -55,11 +57,25 @@ def sites(
     A site that never fired has a reason, such as a setting that is off, or it is a gap in what is
     drawn.
     """
-    from aliasproof.campaigns.run.fired_sites import FiredSites, fired_sites
     from aliasproof.trials.worker import quiet_torch
 
     quiet_torch()
-    target, seed = _of_run(run, target, seed)
+    if run is not None:
+        figures = _of_run(run, target)
+    else:
+        figures = _of_programs(target or DEFAULT, programs, seed or 0, rules)
+    figures["sites"] = _only(figures["sites"], kind)
+    if json:
+        write_json(figures)
+    else:
+        print_sites(results(), figures, every=every)
+
+
+def _of_programs(target: str, programs: int, seed: int, rules: int | None) -> dict[str, object]:
+    """What the programs of a campaign fire, run here."""
+    from aliasproof.campaigns.run.fired_sites import fired_sites
+    from aliasproof.campaigns.run.site_counts import FiredSites
+
     console = notes()
     fired = FiredSites()
     if programs:
@@ -68,25 +84,27 @@ def sites(
             fired = fired_sites(
                 target, seed, programs, lambda done: bar.advance(task, done), rules=rules
             )
-    figures = fired.to_json(target, seed)
-    figures["sites"] = _only(figures["sites"], kind)
-    if json:
-        write_json(figures)
-    else:
-        print_sites(results(), figures, every=every)
+    return fired.to_json(target, seed)
 
 
-def _of_run(run: Path | None, target: str | None, seed: int | None) -> tuple[str, int]:
-    """The target and the seed: as they are given, or as the plan of a run says."""
-    if run is None:
-        return target or DEFAULT, seed or 0
+def _of_run(run: Path, target: str | None) -> dict[str, object]:
+    """What the programs of a run fired on a target, its first one by default, as it is stored.
+
+    Raises `UserError` if the run has not begun, or has no such target.
+    """
+    from aliasproof.campaigns.run.site_counts import FiredSites
     from aliasproof.commands.triage import open_store
 
     with open_store(run) as store:
-        plan = store.plan()
-    if plan is None:
-        raise UserError(f"{run} has not begun")
-    return target or plan.targets[0], plan.seed if seed is None else seed
+        plan = store.plan(also_merged=True)
+        assert plan is not None  # it has begun
+        target = target or plan.targets[0]
+        if target not in plan.targets:
+            hint = did_you_mean(target, plan.targets)
+            raise UserError(
+                f"{run} has no target '{target}'{hint}; it has {', '.join(plan.targets)}"
+            )
+        return FiredSites.of_store(store, target).to_json(target, plan.seed)
 
 
 def _only(listed: object, kind: str | None) -> list[dict[str, object]]:

@@ -7,7 +7,7 @@ benchmarks all call `examine`, so they cannot disagree about what a verdict mean
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from aliasproof.oracles import equivalence
@@ -79,6 +79,7 @@ def examine(
     attribute: bool = True,
     without_graphs: str = "",
     search: Budget | None = None,
+    ran: Callable[[], None] = lambda: None,
 ) -> Examination:
     """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
 
@@ -87,13 +88,14 @@ def examine(
     `every_oracle`, any run. With `attribute`, the targets that this one builds on run too, to find
     the first that is wrong. `without_graphs` is the reason not to judge graphs, or empty. With a
     budget for the `search`, a difference that only *equivalence* sees is tried with other values.
+    `ran` is called when the target has run, before anything else does.
     """
     spent = Spent()
     if target.conditions is not None and case.conditions is not target.conditions:
         eager = None  # that run was under other conditions
     case = case.under(target)
     try:
-        trial = run_trial(case, target, spent, eager or returning(run_eager(case, spent)))
+        trial = run_trial(case, target, spent, eager or returning(run_eager(case, spent)), ran)
     except Rejected as reason:
         return rejection(case, target, reason, spent)
     reports, mistake = trial.judgement.reports, None

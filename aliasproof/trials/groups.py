@@ -33,7 +33,7 @@ from aliasproof.trials.graphs import examine_graphs
 from aliasproof.trials.trial import Case, Spent, Trial, run_eager, run_trial
 from aliasproof.trials.value_search import Budget
 
-# Is told which of the cases are about to run together, by index.
+# Is told which of the cases are about to run together, or have run, by index.
 Announce: TypeAlias = Callable[[Sequence[int]], None]
 
 _SILENT = (Verdict.HOLDS, Verdict.NOT_APPLICABLE)
@@ -72,12 +72,13 @@ def examine_group(
     *,
     search: Budget | None = None,
     announce: Announce = lambda indices: None,
+    ran: Announce = lambda indices: None,
 ) -> GroupExamination:
     """Examine programs together: what `examine` says of each, in less time.
 
-    `search` is for the programs that run alone.
+    `search` is for the programs that run alone. `ran` is told of runs that did not raise together.
     """
-    return _Group(target, search, announce).examine(cases)
+    return _Group(target, search, announce, ran).examine(cases)
 
 
 @dataclass(slots=True)
@@ -87,6 +88,7 @@ class _Group:
     target: Target
     search: Budget | None
     announce: Announce
+    ran: Announce
     spent: Spent = field(default_factory=Spent)
     examinations: dict[int, Examination] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
@@ -128,6 +130,7 @@ class _Group:
         if run.observation.error is not None:
             self._examine_alone(glued_case)
             return True
+        self.ran([member.index for member in members])
         self._judge(glued_case, run)
         return False
 
@@ -263,7 +266,13 @@ class _Group:
 
     def _alone(self, member: Member) -> Examination:
         self.announce([member.index])
-        examination = examine(member.case, self.target, eager=member.eager, search=self.search)
+        examination = examine(
+            member.case,
+            self.target,
+            eager=member.eager,
+            search=self.search,
+            ran=lambda: self.ran([member.index]),
+        )
         self.examinations[member.index] = examination
         return examination
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -147,13 +147,18 @@ def run_eager(case: Case, spent: Spent | None = None) -> EagerRun:
 
 
 def run_trial(
-    case: Case, target: Target, spent: Spent | None = None, eager: EagerRun | None = None
+    case: Case,
+    target: Target,
+    spent: Spent | None = None,
+    eager: EagerRun | None = None,
+    ran: Callable[[], None] = lambda: None,
 ) -> Trial:
     """Run a case through a target and judge the results.
 
     `eager` is the run in eager under the target's conditions, if the caller has it; otherwise eager
-    runs here. The seconds are added to `spent`. Raises `Rejected` if the case is undefined in
-    eager, or the target is not for it, or not for this machine.
+    runs here. The seconds are added to `spent`. `ran` is called when the target has run; controls
+    may follow. Raises `Rejected` if the case is undefined in eager, or the target is not for it, or
+    not for this machine.
     """
     reason = target.unavailable()
     if reason is not None:
@@ -162,6 +167,7 @@ def run_trial(
     case = case.under(target)
     expected, trace = eager or run_eager(case, spent)
     actual, build = run_target(case, target, spent)
+    ran()
     start = time.perf_counter()
     judgement = judge(target.contract, expected, actual, trace)
     places = rounding_control.suspects(judgement, expected, trace)

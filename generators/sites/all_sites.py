@@ -30,20 +30,24 @@ def all_sites() -> tuple[Site, ...]:
     return tuple(site for kind in KINDS for site in kind.sites())
 
 
+# What any target fires that captures by AOTAutograd. To read these runs no pass of Inductor.
+WITHOUT_INDUCTOR: tuple[SiteKind, ...] = (*view_writes.KINDS, *wrappers.KINDS)
+
 # One per process: hooks are made for it once. To make thousands of them for each shard would cost
 # more than to call them, since Python then collects garbage among all objects of torch.
 _RECORDER = SiteRecorder()
 
 
 @contextmanager
-def recording() -> Iterator[SiteRecorder]:
-    """Record the sites that fire in this block, in this process. Torch is as before afterwards.
+def recording(kinds: tuple[SiteKind, ...] = KINDS) -> Iterator[SiteRecorder]:
+    """Record the sites of these kinds that fire in this block, in this process.
 
-    Such blocks must not be nested.
+    Torch is as before afterwards. Such blocks must not be nested.
     """
-    all_sites()  # as they are before anything is replaced
+    if kinds is KINDS:
+        all_sites()  # as they are before anything is replaced
     _RECORDER.take()
     with ExitStack() as hooks:
-        for kind in KINDS:
+        for kind in kinds:
             hooks.enter_context(kind.recorded(_RECORDER))
         yield _RECORDER

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from aliasproof.campaigns.run.fired_sites import FiredSites
+from aliasproof.campaigns.run.site_counts import FiredSites
 from aliasproof.generators.sites.all_sites import all_sites
 from aliasproof.reports.console import results
 from aliasproof.reports.sites_table import print_sites
@@ -47,11 +47,23 @@ def test_a_kind_that_does_not_exist_is_refused(call):
     assert "'patern'; did you mean 'pattern'?" in outcome.err
 
 
-def test_a_run_gives_seed_and_target(call):
-    ran = call("fuzz", "--target", "identity", "--programs", "3", "--seed", "4", "--run", "mine")
+def test_a_run_shows_what_its_programs_fired(call):
+    ran = call("fuzz", "--target", "aot", "--programs", "3", "--seed", "15", "--run", "mine")
     assert ran.code == 0, ran.err
-    found = json.loads(call("sites", "--run", "mine", "--programs", "3", "--json").out)
-    assert (found["target"], found["seed"], found["programs"]) == ("identity", 4, 3)
+    found = json.loads(call("sites", "--run", "mine", "--json").out)
+    assert (found["target"], found["seed"], found["programs"]) == ("aot", 15, 3)
+    fired = sum(site["fired"] > 0 for site in found["sites"])
+    assert fired > 0
+    told = f"{fired} sites of the compiler fired, 0 first in the last quarter"
+    assert told in ran.out
+    assert told in call("watch", "mine").out
+    of_campaign = json.loads(
+        call("sites", "--programs", "3", "--seed", "15", "--target", "aot", "--json").out
+    )
+    assert found["sites"] == of_campaign["sites"]
+    other = call("sites", "--run", "mine", "--target", "identity")
+    assert other.code == 2
+    assert "no target 'identity'" in other.err
     assert call("sites", "--run", "elsewhere").code == 2
 
 

@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
+from torch._inductor import lowering
+from torch._inductor.fx_passes import post_grad
+from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from aliasproof.campaigns.run.fired_sites import (
-    conditions_of,
     fired_by,
     fired_by_shard,
     fired_sites,
 )
+from aliasproof.campaigns.run.site_counts import conditions_of, kinds_recorded
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.generators.features import swarm
+from aliasproof.generators.sites.all_sites import recording
 from aliasproof.generators.sites.site import SiteRecorder
 from aliasproof.generators.strategies import sample
 from aliasproof.programs.execution import ProgramFunction
@@ -44,6 +49,25 @@ def test_programs_that_are_skipped_change_no_other():
 def test_a_recorder_that_forgets_is_noticed():
     """Without hooks nothing fires: the counts above are the recorder's."""
     assert not fired_by(Shard(1, "aot", 6), SiteRecorder()).fired
+
+
+def test_hooks_are_there_for_what_a_target_fires_and_gone_afterwards():
+    """What is not recorded costs nothing: torch has no hook for it."""
+
+    def hooked() -> dict[str, object]:
+        return {
+            "write": vars(FunctionalTensorMode)["__torch_dispatch__"],
+            "case": vars(ViewAndMutationMeta)["__post_init__"],
+            "no-op": next(iter(post_grad.noop_registry.values())),
+            "lowering": lowering.lowerings[torch.ops.aten.add.Tensor],
+        }
+
+    before = hooked()
+    for name, changed in (("aot", {"write", "case"}), ("inductor-fx", {*before})):
+        with recording(kinds_recorded(name)):
+            within = hooked()
+        assert {kind for kind in before if within[kind] is not before[kind]} == changed
+        assert hooked() == before
 
 
 def test_programs_that_are_compiled_as_one_count_as_one():

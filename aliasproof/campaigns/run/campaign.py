@@ -17,6 +17,7 @@ from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_view import FiredSoFar
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.programs.program import Program
@@ -60,7 +61,8 @@ class Campaign:
     were. `known` counts the violations that are a known bug, by its identifier. `not_reproduced`
     counts violations that the reducer did not see again. `mistakes` are errors of aliasproof
     itself; each cost one shard or reduction. `elapsed` is in seconds, `spent` in seconds of
-    processor time of all processes.
+    processor time of all processes. `first_fired` says how many programs had run when a site of the
+    compiler fired first.
     """
 
     plan: Plan
@@ -81,6 +83,12 @@ class Campaign:
     spent: Parts = field(default_factory=Parts)
     interrupted: bool = False
     notes: list[str] = field(default_factory=list)
+    first_fired: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def sites(self) -> FiredSoFar:
+        """How many sites of the compiler fired."""
+        return FiredSoFar.of(self.first_fired.values(), self.total.programs)
 
     @property
     def total(self) -> Statistics:
@@ -99,6 +107,9 @@ class Campaign:
         elif isinstance(outcome, Mistake):
             self.mistakes.append(f"shard {shard.seed} of {shard.target}: {outcome.text}")
         else:
+            before = sum(tally.programs for tally in self.statistics.values())
+            for site in outcome.statistics.fired:
+                self.first_fired.setdefault(site, before)
             self.statistics.setdefault(shard.target, Statistics()).add(outcome.statistics)
             self.suspicions.add_all(outcome.suspicions)
             self.spent.searching += outcome.searching
@@ -144,6 +155,7 @@ class Campaign:
             "device": self.plan.device,
             "interrupted": self.interrupted,
             "worker deaths": self.deaths,
+            "sites": self.sites._asdict(),
             "programs": {name: counts.to_json() for name, counts in self.statistics.items()},
             "findings": [
                 finding.to_json() | {"folder": str(self.path(finding))}

@@ -29,12 +29,18 @@ from aliasproof.processes.pool import Pool, RemoteCall
 _CALLS = "aliasproof.campaigns.run.worker_calls"
 START, EXAMINE_SHARD, REDUCE = (f"{_CALLS}:{name}" for name in ("start", "examine_shard", "reduce"))
 # All that a worker needs, torch included. The second is what `aliasproof.targets.aot` imports late.
-PRELOADED = (_CALLS, "torch._functorch.aot_autograd")
+PRELOADED = (
+    _CALLS,
+    "torch._functorch.aot_autograd",
+    "aliasproof.generators.sites.all_sites",  # its hooks record what programs fire
+    "aliasproof.generators.edited_programs",
+)
 # What a compile by Inductor imports late, which takes two seconds.
 PRELOADED_FOR_INDUCTOR = (
     "torch._inductor.compile_fx",
     "torch._inductor.codegen.cpp",
     "torch._inductor.codegen.cpp_wrapper_cpu",
+    "aliasproof.campaigns.run.read_sites",
 )
 RENEWAL = 20  # tasks after which a worker is renewed: a target may leak memory and files
 MEMORY_SHARE = 0.8  # of what is free at the start

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.corpus.known_bugs import mended
-from aliasproof.generators.strategies import sample
+from aliasproof.generators.sites.site import SiteRecorder
 from aliasproof.programs.devices import on_device
 from aliasproof.programs.errors import require_sound_process
 from aliasproof.programs.program import Program
@@ -22,12 +23,20 @@ from aliasproof.trials.value_search import CAMPAIGN_BUDGET
 from aliasproof.trials.worker import processor_seconds
 
 
+class RanProgram(NamedTuple):
+    """A program of a shard that ran alone and was right, and the sites that it fired, in order."""
+
+    number: int
+    program: Program
+    fired: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class ShardResult:
     """What a shard found, and the seconds of processor time that it took.
 
     `recognizing` are the seconds spent on whether failures are known bugs, `searching` all others.
-    `group_failures` are those of programs that are right alone.
+    `group_failures` are those of programs that are right alone. `ran` are programs to learn from.
     """
 
     shard: Shard
@@ -37,6 +46,31 @@ class ShardResult:
     suspicions: Suspicions = field(default_factory=Suspicions)
     searching: float = 0.0
     recognizing: float = 0.0
+    ran: list[RanProgram] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Firing:
+    """Counts the sites that programs fire, each in its first run, in the result of a shard."""
+
+    recorder: SiteRecorder
+    result: ShardResult
+    announce: Announce
+    _seen: set[int] = field(default_factory=set)
+
+    def begin(self, indices: Sequence[int]) -> None:
+        """These programs are about to run. What others fired meanwhile is not theirs."""
+        self.announce(indices)
+        self.recorder.take()
+
+    def ran(self, indices: Sequence[int]) -> frozenset[str]:
+        """These programs have run."""
+        fired, refused = self.recorder.take()
+        if self._seen.isdisjoint(indices):
+            self._seen.update(indices)
+            self.result.statistics.fired.update(fired)
+            self.result.statistics.refused.update(refused)
+        return fired
 
 
 def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardResult:
@@ -46,8 +80,20 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
     scheduler can attribute the death of the worker to them. Raises `InternalError` for an error of
     aliasproof itself.
     """
+    # Imported here: they need torch's Inductor, which takes a second. The driver does without.
+    from aliasproof.campaigns.run.site_counts import kinds_recorded  # noqa: PLC0415
+    from aliasproof.generators.sites.all_sites import recording  # noqa: PLC0415
+
     result, before = ShardResult(shard), processor_seconds()
-    programs = sample(shard.features(), shard.seed, shard.count, result.statistics.instructions)
+    with recording(kinds_recorded(shard.target)) as recorder:
+        _run_groups(_Firing(recorder, result, announce))
+    result.searching = processor_seconds() - before - result.recognizing
+    return result
+
+
+def _run_groups(firing: _Firing) -> None:
+    result, shard = firing.result, firing.result.shard
+    programs = shard.drawn(result.statistics.instructions)
     for group in shard.groups():
         start = time.perf_counter()
         # Those that are skipped, too: the others must stay the same.
@@ -58,32 +104,43 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
         with mended(shard.mends()):
             if len(group) == 1:
                 for index, program in running.items():
-                    announce([index])
-                    _run_program(program, result)
+                    _run_program(index, program, firing)
             elif running:
-                _run_group(running, result, announce)
-    result.searching = processor_seconds() - before - result.recognizing
-    return result
+                _run_group(running, firing)
 
 
-def _run_program(program: Program, result: ShardResult) -> None:
+def _run_program(index: int, program: Program, firing: _Firing) -> None:
     """Examine one program and add what it shows to the result."""
-    target = target_named(result.shard.target)
-    _add(program, examine(Case.of(program), target, search=CAMPAIGN_BUDGET), result)
+    result, target, fired = firing.result, target_named(firing.result.shard.target), set[str]()
+    firing.begin([index])
+    examination = examine(
+        Case.of(program),
+        target,
+        search=CAMPAIGN_BUDGET,
+        ran=lambda: fired.update(firing.ran([index])),
+    )
+    _add(program, examination, result)
+    # One that is wrong would be found again by its edits.
+    if fired and examination.symptom is None:
+        result.ran.append(RanProgram(index, program, tuple(sorted(fired))))
 
 
-def _run_group(programs: dict[int, Program], result: ShardResult, announce: Announce) -> None:
+def _run_group(programs: dict[int, Program], firing: _Firing) -> None:
     """Examine programs together and add what each of them shows to the result."""
-    indices = list(programs)
+    result, indices = firing.result, list(programs)
 
-    def announce_members(members: Sequence[int]) -> None:
-        announce([indices[member] for member in members])
+    def of_shard(members: Sequence[int]) -> list[int]:
+        return [indices[member] for member in members]
+
+    def ran(members: Sequence[int]) -> None:
+        firing.ran(of_shard(members))
 
     group = examine_group(
         [Case.of(program) for program in programs.values()],
         target_named(result.shard.target),
         search=CAMPAIGN_BUDGET,
-        announce=announce_members,
+        announce=lambda members: firing.begin(of_shard(members)),
+        ran=ran,
     )
     for program, examination in zip(programs.values(), group.examinations, strict=True):
         _add(program, examination, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from aliasproof.generators.scene import Counts
@@ -30,7 +31,9 @@ class Statistics:
     oracle on graphs reports a violation. `companions` differ from eager only if they are compiled
     together with others. `not_yours` are wrong in a layer before the code of a user; they are no
     findings. `instructions` counts the instructions drawn. `spent` has the seconds by
-    part, without reduction.
+    part, without reduction. `fired` counts programs by the sites of the compiler that they fired,
+    `refused` by those that refused what they matched; programs that are compiled as one count as
+    one.
     """
 
     programs: int = 0
@@ -42,6 +45,8 @@ class Statistics:
     instructions: Counts = field(default_factory=Counts)
     spent: Spent = field(default_factory=Spent)
     not_yours: int = 0
+    fired: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
 
     def count(self, examination: Examination) -> None:
         """Count one program."""
@@ -58,6 +63,8 @@ class Statistics:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.instructions.add(other.instructions)
         self.spent.add(other.spent)
+        self.fired.update(other.fired)
+        self.refused.update(other.refused)
 
     @property
     def discard_rate(self) -> float:

@@ -22,7 +22,8 @@ from aliasproof.campaigns.run.executor import (
     Result,
     WorkerEnd,
 )
-from aliasproof.campaigns.run.shard import ShardResult
+from aliasproof.campaigns.run.learning import Learning
+from aliasproof.campaigns.run.shard import RanProgram, ShardResult
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
 from aliasproof.campaigns.store.full_disk import require_room
@@ -47,6 +48,8 @@ class FinishedReduction(NamedTuple):
 
 
 _Suspicion: TypeAlias = tuple[Symptom, int, Program]
+# Counts that the shards of some stored runs lack.
+_NOT_IN_ALL = {"not_yours": 0, "fired": {}, "refused": {}}
 ShardOutcome: TypeAlias = ShardResult | WorkerEnd | Mistake
 ReductionOutcome: TypeAlias = FinishedReduction | WorkerEnd | Mistake
 
@@ -67,6 +70,10 @@ def task_name(shard: Shard, attempt: int) -> str:
     unset = {"mended": not shard.mended, "rules": shard.rules is None}
     for name in (name for name, absent in unset.items() if absent):
         del values[name]
+    # What it edits is named, as it is stored with the shard that it is from.
+    del values["stored"]
+    if shard.stored:
+        values["stored"] = [[stored.seed, stored.number] for stored in shard.stored]
     return json.dumps(values | {"attempt": attempt})
 
 
@@ -83,6 +90,7 @@ def outcome_to_json(outcome: ShardOutcome) -> dict[str, object]:
         ],
         "searching": outcome.searching,
         "recognizing": outcome.recognizing,
+        "ran": [encoded(ran) for ran in outcome.ran],
     }
 
 
@@ -98,12 +106,13 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ())
         suspicions.add(symptom, program, count)
     return ShardResult(
         shard,
-        decoded(Statistics, {"not_yours": 0} | data["statistics"]),  # stored runs may lack it
+        decoded(Statistics, _NOT_IN_ALL | data["statistics"]),
         [failure for failure in failures if not failure.of_group],
         [GroupFailure(it.symptom, it.program) for it in failures if it.of_group],
         suspicions,
         float(data["searching"]),
         float(data["recognizing"]),
+        [*decoded(tuple[RanProgram, ...], data.get("ran", []))],
     )
 
 
@@ -111,13 +120,15 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ())
 class Tasks:
     """Runs tasks in an executor. Results go into the store.
 
-    If not `isolating`, programs at whose candidates processes end are not reduced.
+    If not `isolating`, programs at whose candidates processes end are not reduced. `learning` says
+    which programs of a result may be edited later; the others are not stored.
     """
 
     store: Store
     folder: RunFolder
     executor: Executor
     isolating: bool = False
+    learning: Learning | None = None
     _running: dict[int, Ticket] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -181,6 +192,9 @@ class Tasks:
 
     def _keep_outcome(self, ticket: Ticket, shard: Shard, outcome: ShardOutcome) -> None:
         failures = _failures(outcome) if isinstance(outcome, ShardResult) else []
+        if isinstance(outcome, ShardResult):
+            learning = self.learning
+            outcome.ran = [] if learning is None else learning.worth_storing(outcome)
         for failure in failures:
             seen = failure.violation.evidence if failure.violation else {}
             require_room(f"{failure.symptom.kind} {seen.get('message')}", self.folder.folder)

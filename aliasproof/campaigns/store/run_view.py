@@ -6,9 +6,11 @@ It only reads, and imports nothing of torch, so that a view of a run starts at o
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import sqlite3
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +20,11 @@ from aliasproof.campaigns.store.store_schema import DEADLY, require_form
 from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.programs.errors import UserError, printable
 
-# Of each attempt at a shard: its target, programs, and those with a violation.
+# Of each attempt at a shard: its target, programs, those with a violation, and those by site.
 _SHARDS = """
 SELECT rowid, target, json_extract(result, '$.statistics.programs'),
-    json_extract(result, '$.statistics.violating') FROM shards WHERE rowid > ? ORDER BY rowid
+    json_extract(result, '$.statistics.violating'), json_extract(result, '$.statistics.fired')
+    FROM shards WHERE rowid > ? ORDER BY rowid
 """
 _FINDINGS = """
 SELECT f.identifier, json_extract(f.finding, '$.finding.target'), coalesce(t.state, f.state),
@@ -48,6 +51,18 @@ class WorkersThen(NamedTuple):
     processes: int
     kib: int
     largest_kib: int
+
+
+class FiredSoFar(NamedTuple):
+    """How many sites of the compiler fired, and how many first in the last quarter of the run."""
+
+    fired: int
+    new: int
+
+    @classmethod
+    def of(cls, firsts: Collection[int], programs: int) -> FiredSoFar:
+        """`firsts` are the programs that had run when each site fired first, `programs` all."""
+        return cls(len(firsts), sum(4 * first >= 3 * programs for first in firsts))
 
 
 class FoundSoFar(NamedTuple):
@@ -78,6 +93,7 @@ class RunView:
     findings: list[FoundSoFar]
     moments: list[Moment]
     workers: list[WorkersThen]
+    sites: FiredSoFar
 
     @property
     def running(self) -> bool:
@@ -122,6 +138,7 @@ class RunReader:
     _row: int = 0
     _programs: Counter[str] = field(default_factory=Counter)
     _violating: Counter[str] = field(default_factory=Counter)
+    _first_fired: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def open(cls, folder: Path) -> RunReader:
@@ -152,8 +169,10 @@ class RunReader:
     def _view(self, holder: Holder) -> RunView:
         if not self._all("SELECT 1 FROM sqlite_master"):  # its driver makes the tables now
             raise UserError(f"{self.folder} has not begun")
-        for row, target, programs, violating in self._all(_SHARDS, self._row):
+        for row, target, programs, violating, fired in self._all(_SHARDS, self._row):
             self._row = row
+            for site in json.loads(fired or "{}"):
+                self._first_fired.setdefault(site, self._programs.total())
             self._programs[target] += int(programs or 0)  # none in an attempt whose worker ended
             self._violating[target] += int(violating or 0)
         deadly = Counter(dict(self._all(DEADLY)))
@@ -184,6 +203,7 @@ class RunReader:
                 )
             ],
             self._workers(),
+            FiredSoFar.of(self._first_fired.values(), self._programs.total()),
         )
 
     def _workers(self) -> list[WorkersThen]:
