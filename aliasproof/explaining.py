@@ -64,7 +64,7 @@ def explain(
             function = on_device(function, CPU)  # what the pass does is the same on each
             inputs = input_tensors(function)
             # A program is a graph already: a trace could only change it.
-            captured, code = _named_graph(function), function
+            captured, code = named_graph(function), function
         else:
             captured, comparable = _captured_graph(function, inputs)
             inputs, paths = comparable.inputs, comparable.names
@@ -120,16 +120,17 @@ def _graphs(
         raise UserError(f"the reference pass refuses it: {refused}{why}") from refused
 
 
-def _named_graph(program: Program) -> fx.GraphModule:
+def named_graph(program: Program) -> fx.GraphModule:
     """The graph of a program, whose nodes have the names of the results in its source."""
     graph = as_graph(program)
     calls = (node for node in graph.nodes if isinstance(node.target, OpOverload))
     for instruction, node in zip(program.instructions, calls, strict=True):
+        results = instruction.results
         if returns_one_tensor(node.target):
-            named = zip([node], instruction.results, strict=False)
+            named = dict(zip(results, [node], strict=False))
         else:
-            named = ((user, instruction.results[user.args[1]]) for user in node.users)
-        for result, name in named:
+            named = {results[user.args[1]]: user for user in node.users}
+        for name, result in named.items():
             result._rename(name)
     return fx.GraphModule(torch.nn.Module(), graph)
 

@@ -42,22 +42,26 @@ class SharedByte:
 
     def __str__(self) -> str:
         one, other = (
-            f"{name}[{', '.join(map(str, index))}]" if index else name
-            for name, index in (
-                (self.first, self.first_index),
-                (self.second, self.second_index),
-            )
+            _element(self.first, self.first_index),
+            _element(self.second, self.second_index),
         )
         fault = ", which they must not share" if self.at_fault else ""
         return f"byte {self.byte} is in {one} and in {other}{fault}"
+
+
+def _element(name: str, index: tuple[int, ...]) -> str:
+    """An element of a tensor, such as `v0[1]`; 'input 0' has no name that an index can follow."""
+    if not index:
+        return name
+    return f"{name}{' at ' * (' ' in name)}[{', '.join(map(str, index))}]"
 
 
 @dataclass(frozen=True, slots=True)
 class ViewRow:
     """A call that returns a view of the storage, or that writes one.
 
-    `spans` are its bytes within the storage: first and end of each run, ascending. They are empty
-    if the layout is not known before the run. `name` is empty for a call without a result.
+    `spans` are its bytes within the storage: first and end of each run, ascending. They are not
+    `known` if the layout depends on data. `name` is empty for a call without a result.
     """
 
     name: str
@@ -65,12 +69,13 @@ class ViewRow:
     layout: str
     spans: tuple[tuple[int, int], ...]
     writes: bool = False
+    known: bool = True
 
     @property
     def described(self) -> str:
         """Its bytes in words."""
         if not self.spans:
-            return "unknown bytes" if self.layout else "no bytes"
+            return "no bytes" if self.known else "unknown bytes"
         ends = [f"{first} to {end - 1}" for first, end in self.spans[:4]]
         more = len(self.spans) - len(ends)
         return f"bytes {', '.join(ends)}{f' and {more} more runs' if more else ''}"
@@ -170,15 +175,18 @@ def _in_place(line: NodeLine, letter: str, views: Mapping[str, _View]) -> str | 
 def _add_line(storage: _Storage, letter: str, line: NodeLine, views: Mapping[str, _View]) -> None:
     tensors = [tensor for tensor in line.tensors if tensor.storage == letter]
     operands = [views[name] for name in _operands(line.call, letter, views)]
-    # A call that writes may return nothing of it.
-    regions = [*map(_region, tensors)] if tensors else [it.region for it in operands[:1]]
+    # A call that writes may return nothing of it; one of many tensors returns nothing at all.
+    written = (view for view in operands if view.name in _first_list(line.call))
+    regions = [*map(_region, tensors)] if tensors else [view.region for view in written]
     known = [region for region in regions if region is not None]
     same = _in_place(line, letter, views)
-    # One that only changes the layout of its operand writes no byte.
-    writes = letter in line.writes and (same is None or [views[same].region] == regions)
+    # One that only changes the layout of its operand, or its storage, writes no byte.
+    bytes_change = same is None or not line.tensors or [views[same].region] == regions
+    writes = letter in line.writes and bytes_change
     layout = ", ".join(map(str, tensors))
     spans = _merged(itertools.chain.from_iterable(map(_spans, known)))
-    storage.add(ViewRow(line.name, line.call, layout, spans, writes))
+    row = ViewRow(line.name, line.call, layout, spans, writes, len(known) == len(regions))
+    storage.add(row)
     if writes and len(known) == 1:
         names = [it.name for it in operands if it.region == known[0]]
         _add_pairs(storage, _View((names or [line.name])[0], letter, known[0]), views.values())
@@ -199,6 +207,12 @@ def _operands(call: str, letter: str, views: Mapping[str, _View]) -> list[str]:
     """The views of a storage that a call names, in its order."""
     named = (name for name in _NAME.findall(call.partition("(")[2]) if name in views)
     return [name for name in named if views[name].storage == letter]
+
+
+def _first_list(call: str) -> list[str]:
+    """The names in the first argument of a call, which may be a list of tensors."""
+    arguments = call.partition("(")[2]
+    return _NAME.findall(arguments.partition("]" if arguments.startswith("[") else ",")[0])
 
 
 def _region(layout: ShownLayout) -> Region | None:
