@@ -20,7 +20,7 @@ MOST_ELEMENTS = 1 << 14  # of a value; larger ones are not compared
 RTOL, ATOL = 1e-3, 1e-5
 
 
-class _Recorder(fx.Interpreter):
+class _ValueRecorder(fx.Interpreter):
     """Runs a graph. `values` has what each node returned, `history` all that its tensors had."""
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
@@ -49,7 +49,7 @@ def first_new_value(
     """
     runs = []
     for graph_module, inputs in (before, after):
-        recorder = _Recorder(graph_module)
+        recorder = _ValueRecorder(graph_module)
         seed_generators()
         try:
             with torch.no_grad():

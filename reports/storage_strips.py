@@ -133,7 +133,7 @@ class _Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _Named:
     """A tensor of a graph at a moment: its first name, the letter of its storage, and where in it.
 
     `region` is None if its layout depends on data.
@@ -150,7 +150,7 @@ def strips_of_graph(lines: Iterable[NodeLine]) -> tuple[Strip, ...]:
     The pairs are each written view with the other views that there are then.
     """
     storages: dict[str, _Storage] = {}
-    views: dict[str, _View] = {}
+    views: dict[str, _Named] = {}
     for line in lines:
         for letter in dict.fromkeys((*(it.storage for it in line.tensors), *line.writes)):
             _add_line(storages.setdefault(letter, _Storage()), letter, line, views)
@@ -159,20 +159,20 @@ def strips_of_graph(lines: Iterable[NodeLine]) -> tuple[Strip, ...]:
             same = _in_place(line, tensor.storage, views)
             # `view.t_()` gives the tensor `view` another layout, and no other tensor.
             name = line.name if same is None else views[same].name
-            view = _View(name, tensor.storage, _region(tensor))
+            view = _Named(name, tensor.storage, _region(tensor))
             views |= {other: view for other, it in views.items() if it.name == name}
             views[line.name] = view
     return tuple(storage.strip(letter) for letter, storage in storages.items())
 
 
-def _in_place(line: NodeLine, letter: str, views: Mapping[str, _View]) -> str | None:
+def _in_place(line: NodeLine, letter: str, views: Mapping[str, _Named]) -> str | None:
     """The operand that the result of a call is; None if the result is another tensor."""
     packet = line.call.partition("(")[0].rpartition(".")[0]
     operands = _operands(line.call, letter, views)
     return operands[0] if letter in line.writes and packet.endswith("_") and operands else None
 
 
-def _add_line(storage: _Storage, letter: str, line: NodeLine, views: Mapping[str, _View]) -> None:
+def _add_line(storage: _Storage, letter: str, line: NodeLine, views: Mapping[str, _Named]) -> None:
     tensors = [tensor for tensor in line.tensors if tensor.storage == letter]
     operands = [views[name] for name in _operands(line.call, letter, views)]
     # A call that writes may return nothing of it; one of many tensors returns nothing at all.
@@ -189,10 +189,10 @@ def _add_line(storage: _Storage, letter: str, line: NodeLine, views: Mapping[str
     storage.add(row)
     if writes and len(known) == 1:
         names = [it.name for it in operands if it.region == known[0]]
-        _add_pairs(storage, _View((names or [line.name])[0], letter, known[0]), views.values())
+        _add_pairs(storage, _Named((names or [line.name])[0], letter, known[0]), views.values())
 
 
-def _add_pairs(storage: _Storage, written: _View, views: Iterable[_View]) -> None:
+def _add_pairs(storage: _Storage, written: _Named, views: Iterable[_Named]) -> None:
     """The written view with all others that share bytes with it, and are not equal to it."""
     assert written.region is not None
     for other in dict.fromkeys(views):
@@ -203,7 +203,7 @@ def _add_pairs(storage: _Storage, written: _View, views: Iterable[_View]) -> Non
             storage.pairs.setdefault((written.name, other.name), pair)
 
 
-def _operands(call: str, letter: str, views: Mapping[str, _View]) -> list[str]:
+def _operands(call: str, letter: str, views: Mapping[str, _Named]) -> list[str]:
     """The views of a storage that a call names, in its order."""
     named = (name for name in _NAME.findall(call.partition("(")[2]) if name in views)
     return [name for name in named if views[name].storage == letter]
