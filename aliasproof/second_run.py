@@ -5,7 +5,7 @@ It runs in a process apart (`aliasproof.reporting`), and what it gives is sent f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import fx
@@ -36,7 +36,7 @@ from aliasproof.trials.examination import Examination, examine
 from aliasproof.trials.passes import first_wrong_pass
 from aliasproof.trials.python_run import PythonRun, run_in_eager, run_python
 from aliasproof.trials.python_trial import compiler, judge_runs
-from aliasproof.trials.trial import Case, Trial
+from aliasproof.trials.trial import Case
 from aliasproof.trials.worker import quiet_torch
 
 IN_EAGER = "the program in eager, call by call"
@@ -66,12 +66,14 @@ def run_again(finding: Finding | PythonFinding, own: str | None) -> SecondRun:
         return SecondRun(_torch(), status, strips=memory, notes=notes)
     stages = trial.build.stages if trial.build is not None else []
     after, further = _memory_of_stage(finding.program, stages)
+    left = trial.eager.tensors(), trial.target.tensors()
+    aliasing = trial.judgement.reports["aliasing"]
     return SecondRun(
         _torch(),
         status,
         _verdicts(examination),
         tuple(rows(trial.eager, trial.target)),
-        (*memory, *after, *_memory_afterwards(finding, trial)),
+        (*memory, *after, *_memory_afterwards(finding, *left, aliasing)),
         tuple(_stage_changes(finding, stages)),
         (*notes, *further),
     )
@@ -136,14 +138,20 @@ def _memory_of_stage(
     return (StripSet(title, strips_of_graph(lines)),), ()
 
 
-def _memory_afterwards(finding: Finding, trial: Trial) -> Iterator[StripSet]:
-    """What both runs leave, if it is the memory that differs: else it says nothing new."""
+def _memory_afterwards(
+    finding: Finding | PythonFinding,
+    eager: Mapping[str, torch.Tensor],
+    target: Mapping[str, torch.Tensor],
+    aliasing: Report,
+) -> Iterator[StripSet]:
+    """What both runs leave, by name, if it is the memory that differs: else it says nothing new."""
     if finding.oracle not in ("aliasing", "objects", "metadata"):
         return
-    violations = trial.judgement.reports["aliasing"].violations
-    pair = next((it for it in violations if it.place == finding.place), None)
-    ours = strips_of_tensors(trial.eager.tensors())
-    theirs = strips_of_tensors(trial.target.tensors(), pair)
+    violations = aliasing.violations
+    pair = next(
+        (it for it in violations if it.place == finding.place), next(iter(violations), None)
+    )
+    ours, theirs = strips_of_tensors(eager), strips_of_tensors(target, pair)
     if any(strip.aliased for strip in (*ours, *theirs)):
         yield StripSet("what eager leaves", ours)
         yield StripSet(f"what {finding.target} leaves", theirs)
@@ -234,14 +242,22 @@ def _python_again(finding: PythonFinding) -> SecondRun:
     elif found:
         word, verb = "another violation", "Another violation"
     memory, notes = _memory_of_python(finding)
+    left = _tensors(expected), _tensors(actual)
+    after = _memory_afterwards(finding, *left, reports["aliasing"])
     return SecondRun(
         torch_version,
         Status(word, f"{verb} in torch {torch_version}."),
         tuple(verdict_of(name, report) for name, report in reports.items()),
         tuple(_python_rows(expected, actual))[:MOST_PATHS],
-        memory,
+        (*memory, *after),
         notes=notes,
     )
+
+
+def _tensors(run: PythonRun) -> dict[str, torch.Tensor]:
+    """The tensors that a run left, by path."""
+    leaves = zip(run.paths, run.observation.outputs, strict=False)
+    return {path: leaf for path, leaf in leaves if isinstance(leaf, torch.Tensor)}
 
 
 def _memory_of_python(finding: PythonFinding) -> tuple[tuple[StripSet, ...], tuple[str, ...]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from aliasproof.reports.storage_strips import SharedByte, Strip, ViewRow, coverage
 
 PARTLY, WHOLE = 1, 2  # how much of a cell is covered
+MOST_TICKS = 8
 MOST_CELLS = 512  # the width of a picture; a small storage has a cell per byte
 
 
@@ -37,12 +38,22 @@ class PictureRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Tick:
+    """A byte that the axis names, at a cell and at so many percent of the width."""
+
+    byte: int
+    cell: float
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
 class StripPicture:
-    """A strip with the rows to draw, `cells` wide."""
+    """A strip with the rows to draw, `cells` wide, and the ticks of its axis."""
 
     strip: Strip
     cells: int
     rows: tuple[PictureRow, ...]
+    ticks: tuple[Tick, ...]
 
 
 def strip_picture(strip: Strip) -> StripPicture:
@@ -52,7 +63,18 @@ def strip_picture(strip: Strip) -> StripPicture:
         PictureRow(row, tuple(_bars(row, strip.nbytes, cells)), _marks(row, strip, cells))
         for row in strip.rows
     )
-    return StripPicture(strip, cells, rows)
+    return StripPicture(strip, cells, rows, tuple(_ticks(strip.nbytes, cells)))
+
+
+def _ticks(nbytes: int, cells: int) -> Iterator[Tick]:
+    """The first byte, some at steps of a power of two, and the end."""
+    step = 1
+    while nbytes > step * MOST_TICKS:
+        step *= 2
+    # A label needs room before that of the end.
+    for byte in [*range(0, nbytes - step // 2, step), nbytes]:
+        share = byte / max(nbytes, 1)
+        yield Tick(byte, round(share * cells, 2), round(100 * share, 2))
 
 
 def _bars(row: ViewRow, nbytes: int, cells: int) -> Iterator[Bar]:
