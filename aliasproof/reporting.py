@@ -36,7 +36,7 @@ from aliasproof.targets.user_names import grant
 SESSION = "aliasproof.second_run"
 LIMIT = 120.0  # seconds of one finding
 OUT_OF_TIME = "Not run again: the time was over (--seconds). 'aliasproof show FOLDER' runs it."
-NOT_ASKED = "Not run again: nothing was, by --seconds 0. 'aliasproof show FOLDER' runs it."
+STORED = "Not run again: this is what the run stored. 'aliasproof show FOLDER' runs it."
 Progress = Callable[[int, int], None]
 
 
@@ -67,6 +67,11 @@ def report(
         return report_of_run(contents, findings)
     (finding,) = findings
     return RunReport(finding.identifier, (finding,), torches=(finding.torch,))
+
+
+def stored_report(run: Path) -> RunReport:
+    """The report of a run as it is stored; nothing runs again. Raises `UserError` as `report`."""
+    return report(str(run), 0.0)
 
 
 def _single(folder: Path) -> KeptCase:
@@ -118,7 +123,7 @@ class _SecondRuns:
             for number, finding in enumerate(findings):
                 progress(number, len(findings))
                 if self.seconds <= 0:
-                    result.append(replace(finding, not_run=NOT_ASKED))
+                    result.append(replace(finding, not_run=STORED))
                 elif number >= self.at_least and time.monotonic() > ends:
                     result.append(replace(finding, not_run=OUT_OF_TIME))
                 else:

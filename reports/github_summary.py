@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def step_summary(
             for name, programs in report.programs.items()
         ]
         lines.append("")
-    lines.append(f"{counted(len(report.findings), 'finding')} in all.")
+    states = Counter(finding.state for finding in report.findings)
+    each = ", ".join(f"{number} {state}" for state, number in states.most_common())
+    lines.append(f"{counted(len(report.findings), 'finding')} in all{each and ': '}{each}.")
     lines += [f"- mistake of aliasproof: {_in_a_cell(text)}" for text in notes]
     if report.known:
         lines += ["", "| known bug | violations | issue |", "|---|---|---|"]

@@ -108,6 +108,11 @@ class StripSet:
     title: str
     strips: tuple[Strip, ...]
 
+    @property
+    def at_fault(self) -> bool:
+        """Whether two views share a byte that they must not share."""
+        return any(shared.at_fault for strip in self.strips for shared in strip.shared)
+
 
 @dataclass(slots=True)
 class _Storage:
