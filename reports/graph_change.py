@@ -6,7 +6,6 @@ import difflib
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 _DELETIONS = re.compile(r";  (?:\w+ = )+None$")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -14,7 +13,8 @@ _CALL = re.compile(r"(\w+)(?:: [^=]*)? = (.*)")
 _WRITE = re.compile(r"torch\.ops\.aten\.copy_\.default\((\w+), ")
 
 
-class ChangedLine(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ChangedLine:
     """A line of a diff: its sign, '+', '-' or a space; `marked` if it is at fault."""
 
     sign: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from urllib.parse import quote
 
 from aliasproof.oracles.judge import ORACLES
 from aliasproof.reports.console import relative
@@ -94,4 +95,4 @@ def _message(finding: ReportedFinding) -> str:
 def _uri(finding: ReportedFinding) -> str:
     """The reproducer: relative to the working directory if it is below it."""
     path = relative(Path(finding.folder) / "reproducer.py")
-    return path.as_uri() if path.is_absolute() else path.as_posix()
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())

@@ -35,9 +35,7 @@ def kill_matrix(data: Mapping[str, Any]) -> TableOfPage:
         )
         killed, survivors = int(data["killed"]), [str(name) for name in data["survivors"]]
     except DAMAGE as reason:
-        raise UserError(
-            f"--faults: not written by 'aliasproof faults --json': {reason!r}"
-        ) from None
+        raise _other_json("--faults", "aliasproof faults --json", reason) from None
     survive = f"; not killed: {', '.join(survivors)}" if survivors else ""
     caption = (
         f"{killed} of {counted(len(rows), 'planted fault')} are killed{survive}. A number is that"
