@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.finding_states import Triaged
 from aliasproof.campaigns.store.python_finding import PythonFinding, is_of_python
 from aliasproof.campaigns.store.run_contents import KeptCase, read_contents
@@ -122,7 +123,10 @@ class _SecondRuns:
         try:
             for number, finding in enumerate(findings):
                 progress(number, len(findings))
-                if self.seconds <= 0:
+                if not is_importable(finding.target):
+                    advice = f"Not run again: it needs your code: --target {finding.target}."
+                    result.append(replace(finding, not_run=advice))
+                elif self.seconds <= 0:
                     result.append(replace(finding, not_run=STORED))
                 elif number >= self.at_least and time.monotonic() > ends:
                     result.append(replace(finding, not_run=OUT_OF_TIME))
@@ -133,15 +137,13 @@ class _SecondRuns:
         return result
 
     def _again(self, finding: ReportedFinding) -> ReportedFinding:
-        if not is_importable(finding.target):
-            advice = f"Not run again: it needs your code: --target {finding.target}."
-            return replace(finding, not_run=advice)
         stored = self.findings[finding.identifier]
         outcome = self._call(f"{SESSION}:run_again", stored, finding.device)
         if not isinstance(outcome, Returned):
             return replace(finding, not_run=f"Not run again: {_ending(outcome)}.")
         second: SecondRun = outcome.value
-        if not isinstance(stored, PythonFinding) and second.verdicts and finding.silent:
+        differs = second.status.word in ("still there", "another violation")
+        if isinstance(stored, Finding) and differs and finding.silent:
             changed = self._call(f"{SESSION}:changed_by_pass", stored, finding.device)
             if isinstance(changed, Returned) and changed.value is not None:
                 second = replace(second, graphs=(changed.value, *second.graphs))

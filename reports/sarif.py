@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from aliasproof.oracles.judge import ORACLES
@@ -19,7 +20,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _STRUCTURE = "what a program leaves has the same parts, of the same types"
 
 
-def sarif(report: RunReport) -> dict[str, object]:
+def sarif(report: RunReport) -> dict[str, Any]:
     """The file as JSON values."""
     oracles = list(dict.fromkeys(finding.violation.oracle for finding in report.findings))
     driver = {"name": "aliasproof", "version": _version(), "rules": list(map(_rule, oracles))}

@@ -141,7 +141,7 @@ def test_what_did_not_run_again_says_why(page):
 
 def test_a_report_of_one_finding_has_no_counts():
     page = run_page(replace(REPORT, findings=(FINDING,), command="", programs={}, moments=()))
-    assert "programs" not in " ".join(Elements(page).named("dt") and Elements(page).texts[:20])
+    assert "with a violation" not in " ".join(Elements(page).texts)
     assert "Yield over time" not in page
 
 
