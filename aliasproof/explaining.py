@@ -17,7 +17,7 @@ from aliasproof.definedness_note import definedness_note
 from aliasproof.planned_memory import ObservedGraph, memory_plan
 from aliasproof.programs.devices import CPU, on_device
 from aliasproof.programs.errors import UserError
-from aliasproof.programs.execution import as_graph
+from aliasproof.programs.execution import as_graph, returns_one_tensor
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
 from aliasproof.reference_pass.alias_analysis import Analysis, analyse
@@ -32,13 +32,8 @@ from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace
 from aliasproof.reference_pass.regions import Size, known, same_strides
 from aliasproof.reference_pass.reinplace import Decision, decisions
-from aliasproof.reports.explanation import (
-    Explanation,
-    NodeLine,
-    ShownDecision,
-    ShownLayout,
-    ShownRefusal,
-)
+from aliasproof.reports.explanation import Explanation, ShownDecision, ShownRefusal
+from aliasproof.reports.node_lines import NodeLine, ShownLayout
 from aliasproof.targets.target import Function
 from aliasproof.user_code.captured_tensors import UNNAMED
 from aliasproof.user_code.comparable import Comparable
@@ -69,7 +64,7 @@ def explain(
             function = on_device(function, CPU)  # what the pass does is the same on each
             inputs = input_tensors(function)
             # A program is a graph already: a trace could only change it.
-            captured, code = fx.GraphModule(torch.nn.Module(), as_graph(function)), function
+            captured, code = named_graph(function), function
         else:
             captured, comparable = _captured_graph(function, inputs)
             inputs, paths = comparable.inputs, comparable.names
@@ -123,6 +118,21 @@ def _graphs(
     except Refused as refused:
         why = "" if note is None else f"; {note}"
         raise UserError(f"the reference pass refuses it: {refused}{why}") from refused
+
+
+def named_graph(program: Program) -> fx.GraphModule:
+    """The graph of a program, whose nodes have the names of the results in its source."""
+    graph = as_graph(program)
+    calls = (node for node in graph.nodes if isinstance(node.target, OpOverload))
+    for instruction, node in zip(program.instructions, calls, strict=True):
+        results = instruction.results
+        if returns_one_tensor(node.target):
+            named = dict(zip(results, [node], strict=False))
+        else:
+            named = {results[user.args[1]]: user for user in node.users}
+        for name, result in named.items():
+            result._rename(name)
+    return fx.GraphModule(torch.nn.Module(), graph)
 
 
 def _captured_graph(function: Function, inputs: object) -> tuple[fx.GraphModule, Comparable]:

@@ -15,7 +15,8 @@ from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.planning.join_buffers import buffer_name
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
-from aliasproof.reports.explanation import NodeLine, ShownDecision
+from aliasproof.reports.explanation import ShownDecision
+from aliasproof.reports.node_lines import NodeLine
 from aliasproof.reports.storage_timeline import (
     MemoryPlan,
     ResultLocation,

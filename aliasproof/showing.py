@@ -84,7 +84,7 @@ def _run_again(
         return None, _run_reproducer(stored, target)
     with output_for_results():
         examination = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
-    return examination, _status(stored, examination)
+    return examination, status_of(stored, examination)
 
 
 def _print(
@@ -125,7 +125,7 @@ def _run_reproducer(stored: Finding | StoredSuspicion, target: Target) -> Status
     return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")
 
 
-def _status(stored: Finding | StoredSuspicion, examination: Examination) -> Status:
+def status_of(stored: Finding | StoredSuspicion, examination: Examination) -> Status:
     """Whether a new run shows the stored violation."""
     here = f"in torch {torch.__version__}"
     if examination.rejected is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import torch
@@ -17,52 +17,16 @@ from aliasproof.reports.console import (
     print_heading,
     print_lines,
 )
+from aliasproof.reports.node_lines import NodeLine, graph_text
 from aliasproof.reports.program_code import print_program
+from aliasproof.reports.storage_strips import strips_of_graph
 from aliasproof.reports.storage_timeline import TIMELINE_LEGEND, MemoryPlan
+from aliasproof.reports.strip_text import STRIP_LEGEND, strip_text
 
 LEGEND = "A letter names a storage. Each graph has its own letters. ! marks a write."
 NOTHING_DECIDED = (
     "No op could be in place: no op has an in-place form and an operand that it could write to."
 )
-WIDEST_CALL = 70  # columns that calls may take before the layouts; longer calls move theirs
-
-
-@dataclass(frozen=True, slots=True)
-class ShownLayout:
-    """The layout of a tensor in elements, and the letter of its storage. Symbols are text."""
-
-    dtype: str
-    sizes: tuple[int | str, ...]
-    strides: tuple[int | str, ...]
-    offset: int | str
-    contiguous: bool
-    storage: str
-
-    def __str__(self) -> str:
-        text = f"{self.dtype}[{', '.join(map(str, self.sizes))}]"
-        # Most tensors are contiguous at offset 0. What is left out here is the default.
-        if not self.contiguous:
-            text += f" strides [{', '.join(map(str, self.strides))}]"
-        return f"{text} offset {self.offset}" if self.offset else text
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLine:
-    """One node of a graph: its name and call, the tensors that it returns, the storages it writes.
-
-    The name is empty for the node that returns.
-    """
-
-    name: str
-    call: str
-    tensors: tuple[ShownLayout, ...] = ()
-    writes: tuple[str, ...] = ()
-
-    @property
-    def storages(self) -> str:
-        """The storages of its tensors and those that it writes. A mark follows the latter."""
-        named = dict.fromkeys((*(tensor.storage for tensor in self.tensors), *self.writes))
-        return ", ".join(f"{letter}!" if letter in self.writes else letter for letter in named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +105,7 @@ class Explanation:
         """The same, with timelines of at most `width` columns."""
         graphs = {
             "ATen calls": graph_text(self.program),
+            "bytes of the ATen calls": strip_text(strips_of_graph(self.program), width),
             "functional graph": graph_text(self.functional),
         }
         if self.plan is not None:
@@ -152,28 +117,11 @@ class Explanation:
         }
 
 
-def graph_text(lines: Sequence[NodeLine]) -> str:
-    """A graph as text: one line per node, with columns for call, layouts and storages."""
-    rows = [
-        (
-            f"{line.name} = {line.call}" if line.name else line.call,
-            ", ".join(map(str, line.tensors)),
-            line.storages,
-        )
-        for line in lines
-    ]
-    # A line without storages (the return) needs no columns, so its length does not count.
-    calls = min(max((len(call) for call, _, stored in rows if stored), default=0), WIDEST_CALL)
-    layouts = max((len(tensors) for _, tensors, _ in rows), default=0)
-    return "\n".join(
-        f"{call:{calls}}  {tensors:{layouts}}  {stored}".rstrip() for call, tensors, stored in rows
-    )
-
-
 def print_explanation(console: Console, name: str, explanation: Explanation) -> None:
     """Print the program, its graphs, and the decisions."""
     print_lines(console, f"{name} in torch {torch.__version__}", "bold")
     print_lines(console, LEGEND, "dim")
+    print_lines(console, STRIP_LEGEND, "dim")
     if explanation.plan is not None:
         print_lines(console, TIMELINE_LEGEND, "dim")
     if explanation.code is not None:
@@ -196,6 +144,7 @@ def explanation_json(explanation: Explanation) -> dict[str, object]:
         "torch": torch.__version__,
         "notes": list(explanation.notes),
         "program": {"source": code, "graph": list(map(asdict, explanation.program))},
+        "bytes": list(map(asdict, strips_of_graph(explanation.program))),
         "functional": list(map(asdict, explanation.functional)),
         rewritten: list(map(asdict, explanation.rewritten)),
         "decisions": [decision.to_json() for decision in explanation.decisions],

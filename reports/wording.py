@@ -17,12 +17,12 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def shortened(kind: str) -> str:
-    """The kind of a violation in at most `LONGEST_KIND` characters.
+def shortened(kind: str, most: int = LONGEST_KIND) -> str:
+    """The kind of a violation, or another text, in at most so many characters.
 
     The kind of an error contains its message, which can be long. The finding has all of it.
     """
-    return kind if len(kind) <= LONGEST_KIND else f"{kind[: LONGEST_KIND - 1].rstrip()}…"
+    return kind if len(kind) <= most else f"{kind[: most - 1].rstrip()}…"
 
 
 def listed(names: Sequence[str], most: int) -> str:

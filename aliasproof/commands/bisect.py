@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +34,7 @@ from aliasproof.reports.console import (
     results,
     write_json,
 )
+from aliasproof.reports.graph_change import changed_lines
 from aliasproof.reports.wording import counted
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
@@ -158,14 +158,6 @@ def _print(given: str, bisection: Bisection, replays: Sequence[Replayed]) -> Non
         _print_change(part.before, part.after, part.name)
     if replays:
         _print_versions(replays)
-
-
-def changed_lines(before: str, after: str) -> Iterator[str]:
-    """The lines of two graphs around what differs, each with '-', '+' or a space in front."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
-    for line in lines:
-        if line[:3] not in ("---", "+++"):
-            yield "..." if line.startswith("@@") else line
 
 
 def _print_change(before: str, after: str, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,11 @@ from aliasproof.reports.console import results, write_json
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the joined run.")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]
 Page = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the outcome as a page in HTML.")
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write what is stored as a page in HTML. 'report' runs the findings again for it.",
+    ),
 ]
 Summary = Annotated[
     Path | None,
@@ -43,7 +48,9 @@ def merge(
     What is in several runs counts once, so a run can be joined again.
     """
     from aliasproof.campaigns.run import merging
-    from aliasproof.reports import night_summary
+    from aliasproof.campaigns.run.python_hunt import PythonHunt
+    from aliasproof.reports.campaign_outcome import print_outcome
+    from aliasproof.reports.hunt_report import print_hunt
     from aliasproof.trials.worker import quiet_torch
 
     quiet_torch()
@@ -54,15 +61,37 @@ def merge(
         for name, finding in campaign.findings.items()
         if name not in before and not finding.known
     }
-    if page is not None:
-        _write(page, night_summary.page(campaign))
-    if summary is not None:
-        _write(summary, night_summary.summary(campaign, new))
+    mistakes = campaign.notes if isinstance(campaign, PythonHunt) else campaign.mistakes
+    _write_files(folder, page, summary, new, mistakes)
     if json:
         write_json(campaign.to_json() | {"new": sorted(new)})
+    elif isinstance(campaign, PythonHunt):
+        print_hunt(results(), campaign)
     else:
-        night_summary.print_campaign(results(), campaign)
+        print_outcome(results(), campaign)
     return int(bool(new) and fail_on_new)
+
+
+def _write_files(
+    folder: Path,
+    page: Path | None,
+    summary: Path | None,
+    new: Collection[str],
+    mistakes: Iterable[str],
+) -> None:
+    """Write what the joined run has stored, as a page and as Markdown."""
+    from aliasproof.reporting import stored_report
+    from aliasproof.reports.github_summary import step_summary
+    from aliasproof.reports.page.run_page import run_page
+
+    if page is None and summary is None:
+        return
+    report = stored_report(folder)
+    if page is not None:
+        _write(page, run_page(report))
+    if summary is not None:
+        findings = [finding for finding in report.findings if finding.identifier in new]
+        _write(summary, step_summary(report, findings, "new finding", list(mistakes)))
 
 
 def _write(file: Path, text: str) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from aliasproof.campaigns.publish.replaying import FIXED, NOT_RUN, STILL, Replayed
 from aliasproof.campaigns.store.python_finding import PythonFinding
-from aliasproof.commands.bisect import changed_lines, first_wrong
+from aliasproof.commands.bisect import first_wrong
 from aliasproof.corpus.python_bugs import python_bugs
 
 known_bug = pytest.mark.skipif(
@@ -103,11 +103,6 @@ def test_bad_input_is_told(call, tmp_path: Path, arguments, said: str) -> None:
     done = call("bisect", tmp_path / "mine.py", *arguments)
     assert done.code == 2
     assert said in done.err
-
-
-def test_a_diff_has_the_lines_around_a_change() -> None:
-    lines = [*changed_lines("a\nb\nc\nd\ne\nf", "a\nb\nc\nd\nE\nf")]
-    assert lines == ["...", " c", " d", "-e", "+E", " f"]
 
 
 @pytest.mark.parametrize(

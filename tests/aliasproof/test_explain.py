@@ -11,7 +11,7 @@ from aliasproof.programs.program import Input, Instruction, Program, Ref, Storag
 from aliasproof.programs.serialization import dumps
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import CONDITIONS
-from aliasproof.reports.explanation import graph_text
+from aliasproof.reports.node_lines import graph_text
 
 MUTATES = """
 import torch
@@ -100,6 +100,7 @@ def test_json(call, write):
         "torch",
         "notes",
         "program",
+        "bytes",
         "functional",
         "reinplaced",
         "decisions",

@@ -45,6 +45,7 @@ def test_the_planned_graph_is_in_place_of_the_reinplaced_one(call, write):
     assert [heading.strip("─ ") for heading in headings] == [
         "program",
         "ATen calls",
+        "bytes of the ATen calls",
         "functional graph",
         "planned graph",
         "results",

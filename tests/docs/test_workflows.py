@@ -120,7 +120,8 @@ def test_a_night_is_fuzzed_merged_and_reported_and_a_finding_fails_one_night(
     assert summary.startswith("## 1 new finding, torch 2.")
     assert "### `a-finding`: " in summary
     report = runner.artefacts / "report-2.13.0"
-    assert "<html" in (report / "page.html").read_text()
+    assert "<html" in (report / "report" / "report.html").read_text()
+    assert 'name="a-finding"' in (report / "report" / "junit.xml").read_text()
     assert (report / "nights" / "findings" / "a-finding" / "reproducer.py").is_file()
     # The second night brings the same: no new finding, and nothing that was said to be fixed.
     assert runner.job(jobs["report"], {"torch": "2.13.0"}, small)

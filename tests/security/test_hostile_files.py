@@ -126,6 +126,11 @@ def told(
     return call
 
 
+# All forms, and nothing runs again: that is `show`'s.
+FORMS = (f"--format={name}" for name in ("html", "junit", "sarif", "github", "json"))
+REPORTED = ("--seconds", 0, "--out", "reported", *FORMS)
+
+
 def shares(count: int) -> list[int]:
     return list(range(-(-count // 10)))
 
@@ -148,6 +153,7 @@ def test_findings(
         chance = random.Random(f"finding {seed}")
         finding = hostile.finding_folder(folder, originals / "finding", chance)
         told("show", finding)
+        told("report", finding, *REPORTED)
 
 
 @pytest.mark.parametrize("share", shares(COUNT * 3 // 10))
@@ -158,6 +164,7 @@ def test_stores(
         (folder := tmp_path / str(seed)).mkdir()
         chance = random.Random(f"store {seed}")
         run = hostile.run_with_store(folder, originals / "run" / "store.sqlite", chance)
+        told("report", run, *REPORTED)
         told("triage", run)
         told("merge", folder / "joined", run)
         made = {path.name for path in folder.iterdir()}
@@ -187,6 +194,7 @@ def test_traps(
         run_folder.mkdir()
         (run_folder / "store.sqlite").write_bytes((originals / "run/store.sqlite").read_bytes())
         trap(run_folder / name, outside)
+        told("report", run_folder, *REPORTED)
         told("triage", run_folder)
         told("merge", tmp_path / f"joined {name}", run_folder)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aliasproof.campaigns.store.run_lock import Holder
-from aliasproof.campaigns.store.store_schema import DEADLY, require_form
+from aliasproof.campaigns.store.store_schema import DEADLY, connection_to_read, require_form
 from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.programs.errors import UserError, printable
 
@@ -143,13 +143,7 @@ class RunReader:
     @classmethod
     def open(cls, folder: Path) -> RunReader:
         """Raises `UserError` if the folder is no run."""
-        file = folder / STORE
-        if not file.is_file():
-            raise UserError(f"{folder} has no {STORE}; name the folder of a run")
-        # Of a run that ended, nothing is written beside it either.
-        ended = not file.with_name(f"{STORE}-wal").exists()
-        uri = f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if ended else ''}"
-        return cls(folder, sqlite3.connect(uri, uri=True, isolation_level=None, timeout=10.0))
+        return cls(folder, connection_to_read(folder))
 
     def close(self) -> None:
         """Close the file."""

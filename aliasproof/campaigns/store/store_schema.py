@@ -56,6 +56,17 @@ def require_texts(script: object, issue: object) -> None:
         raise TypeError("a script or an issue is no text")
 
 
+def connection_to_read(folder: Path) -> sqlite3.Connection:
+    """A connection that only reads, also while another process writes. Raises `UserError`."""
+    file = folder / NAME
+    if not file.is_file():
+        raise UserError(f"{folder} has no {NAME}; name the folder of a run")
+    # Of a run that ended, nothing is written beside it either.
+    ended = not file.with_name(f"{NAME}-wal").exists()
+    uri = f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if ended else ''}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=10.0)
+
+
 def require_form(connection: sqlite3.Connection, file: Path) -> None:
     """Raises `UserError` if a store is of another version, lacks a table, or has what runs as code.
 

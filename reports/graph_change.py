@@ -1,0 +1,126 @@
+"""Two graphs as a diff, with the calls marked that a wrong result comes from."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+_DELETIONS = re.compile(r";  (?:\w+ = )+None$")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_CALL = re.compile(r"(\w+)(?:: [^=]*)? = (.*)")
+_WRITE = re.compile(r"torch\.ops\.aten\.copy_\.default\((\w+), ")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedLine:
+    """A line of a diff: its sign, '+', '-' or a space; `marked` if it is at fault."""
+
+    sign: str
+    text: str
+    marked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GraphChange:
+    """A graph before and after a step of a compilation. `note` says what is marked in it."""
+
+    before: str
+    after: str
+    lines: tuple[ChangedLine, ...]
+    note: str = ""
+
+
+def changed_lines(before: str, after: str) -> Iterator[str]:
+    """The lines of two graphs around what differs, each with '-', '+' or a space in front."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
+    for line in lines:
+        if line[:3] not in ("---", "+++"):
+            yield "..." if line.startswith("@@") else line
+
+
+def graph_change(
+    names: tuple[str, str], before: str, after: str, marked: Collection[str] = (), note: str = ""
+) -> GraphChange:
+    """The change between two graphs, all lines of it. `marked` are names of nodes."""
+    lines = []
+    ours, theirs = readable_code(before).splitlines(), readable_code(after).splitlines()
+    # With as many lines of context as there are, a diff has each line.
+    context = len(ours) + len(theirs)
+    for line in difflib.unified_diff(ours, theirs, lineterm="", n=context):
+        if line.startswith(("---", "+++", "@@")):
+            continue
+        call = _CALL.match(line[1:].strip())
+        at_fault = line[0] != "-" and call is not None and call[1] in marked
+        lines.append(ChangedLine(line[0], line[1:], at_fault))
+    # Equal graphs have no diff.
+    shown = lines or [ChangedLine(" ", line) for line in theirs]
+    return GraphChange(*names, tuple(shown), note if any(line.marked for line in shown) else "")
+
+
+def new_calls(before: str, after: str, place: str) -> list[str]:
+    """The nodes that only the later graph has, and that the result at a place comes from."""
+    ours = {_call_text(line) for line in readable_code(before).splitlines()}
+    behind = calls_behind(after, place)
+    return [
+        name
+        for line in readable_code(after).splitlines()
+        if _call_text(line) not in ours and (name := _name_of(line)) in behind
+    ]
+
+
+def calls_behind(code: str, place: str) -> set[str]:
+    """The names of the nodes that a result comes from: 'output 1', or 'input 0' afterwards.
+
+    All nodes that any result comes from, if the graph does not tell which of them it is.
+    """
+    lines = [line.strip() for line in readable_code(code).splitlines()]
+    calls = {call[1]: call[2] for line in lines if (call := _CALL.match(line))}
+    behind: set[str] = set()
+    waiting = _results(lines, calls, place) or _results(lines, calls, "")
+    while waiting:
+        name = waiting.pop()
+        if name in calls and name not in behind:
+            behind.add(name)
+            waiting += _NAME.findall(calls[name])
+    return behind
+
+
+def _results(lines: list[str], calls: dict[str, str], place: str) -> list[str]:
+    """The names that are returned or written back, of a place or of all."""
+    head = next((line for line in lines if line.startswith("def ")), "")
+    inputs = _NAME.findall(head.partition("(")[2])[1:]
+    returned = next((line for line in lines if line.startswith("return ")), "return ")
+    outputs = [text.strip() for text in returned.removeprefix("return ").strip("([])").split(",")]
+    names: list[str] = []
+    for what, number in re.findall(r"(input|output) (\d+)", place):
+        if what == "output":
+            names += outputs[int(number) : int(number) + 1]
+        elif int(number) < len(inputs):
+            written = inputs[int(number)]
+            names += [
+                name
+                for name, call in calls.items()
+                if (write := _WRITE.match(call)) and write[1] == written
+            ]
+    if place:
+        return [name for name in names if name in calls]
+    return [*outputs, *(name for name, call in calls.items() if _WRITE.match(call))]
+
+
+def readable_code(code: str) -> str:
+    """The code of a graph without empty lines and without the deletion of what is used up."""
+    lines = (_DELETIONS.sub("", line.rstrip()) for line in code.splitlines())
+    return "\n".join(line for line in lines if line.strip() and not line.strip().startswith("#"))
+
+
+def _call_text(line: str) -> str:
+    """The call of a line, without the name of its result."""
+    call = _CALL.match(line.strip())
+    return line.strip() if call is None else call[2]
+
+
+def _name_of(line: str) -> str:
+    call = _CALL.match(line.strip())
+    return "" if call is None else call[1]

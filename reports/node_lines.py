@@ -1,0 +1,64 @@
+"""The nodes of a graph as lines: the call, the layouts of its tensors, and their storages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDEST_CALL = 70  # columns that calls may take before the layouts; longer calls move theirs
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLayout:
+    """The layout of a tensor in elements, and the letter of its storage. Symbols are text."""
+
+    dtype: str
+    sizes: tuple[int | str, ...]
+    strides: tuple[int | str, ...]
+    offset: int | str
+    contiguous: bool
+    storage: str
+
+    def __str__(self) -> str:
+        text = f"{self.dtype}[{', '.join(map(str, self.sizes))}]"
+        # Most tensors are contiguous at offset 0. What is left out here is the default.
+        if not self.contiguous:
+            text += f" strides [{', '.join(map(str, self.strides))}]"
+        return f"{text} offset {self.offset}" if self.offset else text
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """One node of a graph: its name and call, the tensors that it returns, the storages it writes.
+
+    The name is empty for the node that returns.
+    """
+
+    name: str
+    call: str
+    tensors: tuple[ShownLayout, ...] = ()
+    writes: tuple[str, ...] = ()
+
+    @property
+    def storages(self) -> str:
+        """The storages of its tensors and those that it writes. A mark follows the latter."""
+        named = dict.fromkeys((*(tensor.storage for tensor in self.tensors), *self.writes))
+        return ", ".join(f"{letter}!" if letter in self.writes else letter for letter in named)
+
+
+def graph_text(lines: Sequence[NodeLine]) -> str:
+    """A graph as text: one line per node, with columns for call, layouts and storages."""
+    rows = [
+        (
+            f"{line.name} = {line.call}" if line.name else line.call,
+            ", ".join(map(str, line.tensors)),
+            line.storages,
+        )
+        for line in lines
+    ]
+    # A line without storages (the return) needs no columns, so its length does not count.
+    calls = min(max((len(call) for call, _, stored in rows if stored), default=0), WIDEST_CALL)
+    layouts = max((len(tensors) for _, tensors, _ in rows), default=0)
+    return "\n".join(
+        f"{call:{calls}}  {tensors:{layouts}}  {stored}".rstrip() for call, tensors, stored in rows
+    )

@@ -1,0 +1,250 @@
+"""`RunReport`: what a report of a run says, as plain values, in whichever form it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store.run_contents import KeptCase, RunContents
+from aliasproof.campaigns.store.run_view import Moment
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.python_bugs import python_bugs
+from aliasproof.oracles.check_result import Row
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.printing import inputs_source, source
+from aliasproof.reports.graph_change import GraphChange
+from aliasproof.reports.status import Status
+from aliasproof.reports.storage_strips import StripSet
+
+# States of findings that nobody needs to look at again.
+SETTLED = ("known", "fixed", "documented", "flaky", "latent", "suspicion")
+
+
+@dataclass(frozen=True, slots=True)
+class OracleVerdict:
+    """What an oracle says in a new run. `differences` are one line each."""
+
+    oracle: str
+    verdict: str
+    reason: str
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SecondRun:
+    """A finding, run again in the installed torch. What did not come about is empty.
+
+    `rows` are eager and target beside each other. `notes` say what could not be done, and why.
+    """
+
+    torch: str
+    status: Status
+    verdicts: tuple[OracleVerdict, ...] = ()
+    rows: tuple[Row, ...] = ()
+    strips: tuple[StripSet, ...] = ()
+    graphs: tuple[GraphChange, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BugLink:
+    """A known bug: its identifier and title, and the issue, or empty."""
+
+    identifier: str
+    title: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedFinding:
+    """A finding as a report shows it.
+
+    `state` is what is known of it last, `times` how many violations it explains. `size` counts
+    instructions, or lines of a Python program, and `drawn_size` those that were drawn. `ending`
+    says how its script ended. Without a `second` run, `not_run` says why there is none.
+    """
+
+    identifier: str
+    state: str
+    link: str
+    note: str
+    times: int
+    folder: str
+    target: str
+    violation: Violation
+    known: BugLink | None
+    latent: bool
+    blamed: str
+    cause: str
+    user_level: Mapping[str, str]
+    torch: str
+    device: str
+    seed: int
+    size: int
+    drawn_size: int
+    unit: str
+    source: str
+    graph: str = ""
+    script: str = ""
+    issue: str = ""
+    ending: str = ""
+    second: SecondRun | None = None
+    not_run: str = ""
+
+    @property
+    def silent(self) -> bool:
+        """Whether the target gave a wrong result and raised nothing."""
+        return self.violation.silent
+
+    @property
+    def settled(self) -> bool:
+        """Whether nobody needs to look at it: it is known, fixed, documented or not confirmed."""
+        return self.state in SETTLED or self.known is not None
+
+    @property
+    def title(self) -> str:
+        """What is wrong, in one line."""
+        return f"{self.target}: {' '.join(self.violation.describe().split())}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """All that a report says of a run, or of one finding; then there are no counts.
+
+    `programs` and `violating` count by target, `known` are the bugs that were hit, and how often.
+    `faults` and `drawn` are what `faults` and `stats` wrote as JSON, if they are given.
+    """
+
+    name: str
+    findings: tuple[ReportedFinding, ...]
+    command: str = ""
+    torches: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    seconds: float = 0.0
+    running: bool = False
+    programs: Mapping[str, int] = field(default_factory=dict)
+    violating: Mapping[str, int] = field(default_factory=dict)
+    known: tuple[tuple[BugLink, int], ...] = ()
+    moments: tuple[Moment, ...] = ()
+    faults: Mapping[str, Any] | None = None
+    drawn: Mapping[str, Any] | None = None
+
+    @property
+    def unsettled(self) -> tuple[ReportedFinding, ...]:
+        """The findings that somebody has to look at."""
+        return tuple(finding for finding in self.findings if not finding.settled)
+
+    def to_json(self) -> dict[str, object]:
+        """The report as JSON values."""
+        values = asdict(self)
+        values["moments"] = [moment._asdict() for moment in self.moments]
+        return {"version": 1, **values}
+
+
+def report_of_run(contents: RunContents, findings: Iterable[ReportedFinding]) -> RunReport:
+    """The report of a run with these findings."""
+    known = tuple((_bug(name), times) for name, times in contents.known.items())
+    return RunReport(
+        contents.folder.name,
+        tuple(findings),
+        contents.command,
+        contents.torches,
+        contents.seeds,
+        contents.seconds,
+        contents.running,
+        contents.programs,
+        contents.violating,
+        known,
+        contents.moments,
+    )
+
+
+def in_order(findings: Iterable[ReportedFinding]) -> list[ReportedFinding]:
+    """What is unsettled first, then silent ones, those of Inductor, and short programs."""
+
+    def order(finding: ReportedFinding) -> tuple[object, ...]:
+        of_inductor = finding.target.startswith("inductor")
+        key = (finding.settled, not finding.silent, not of_inductor, finding.target)
+        return *key, finding.size, finding.identifier
+
+    return sorted(findings, key=order)
+
+
+def reported(case: KeptCase) -> ReportedFinding:
+    """A finding of a run."""
+    finding, said = case.finding, case.said
+    values: dict[str, Any] = {
+        "identifier": finding.identifier,
+        "state": said.state,
+        "link": said.link,
+        "note": said.note,
+        "times": said.times,
+        "folder": str(case.folder),
+        "target": finding.target,
+        "violation": finding.violation,
+        "known": _bug(finding.known) if finding.known else None,
+        "seed": finding.seed,
+        "script": case.script,
+        "issue": case.issue,
+        "ending": case.ending,
+    }
+    own = _of_python(finding) if isinstance(finding, PythonFinding) else _of_calls(finding)
+    return ReportedFinding(**values, **own)
+
+
+def _of_calls(finding: Finding) -> dict[str, Any]:
+    program = finding.program
+    return {
+        "latent": finding.latent,
+        "blamed": finding.blamed,
+        "cause": finding.cause,
+        "user_level": finding.user_level,
+        "torch": finding.torch_version,
+        "device": program.device,
+        "size": len(program),
+        "drawn_size": len(finding.original),
+        "unit": "instruction",
+        "source": f"{source(program)}\n{inputs_source(program)}",
+        "graph": finding.graph,
+    }
+
+
+def _of_python(finding: PythonFinding) -> dict[str, Any]:
+    return {
+        "latent": False,
+        "blamed": finding.part,
+        "cause": "",
+        # The layers of `torch.compile` are what a user calls.
+        "user_level": {},
+        "torch": finding.torch,
+        "device": "cpu",
+        "size": finding.program.lines,
+        "drawn_size": finding.drawn_lines,
+        "unit": "line",
+        "source": finding.program.source.strip() + "\n",
+    }
+
+
+def _bug(identifier: str) -> BugLink:
+    if identifier in KNOWN_BUGS:
+        bug = KNOWN_BUGS[identifier]
+        return BugLink(identifier, bug.title, bug.link)
+    about = {bug.identifier: bug for bug in python_bugs()}
+    if identifier in about:
+        return BugLink(identifier, about[identifier].title, about[identifier].link)
+    return BugLink(identifier, "", "")
+
+
+def is_web_address(link: str) -> bool:
+    """Whether a page may link to a text: a person wrote it, and `javascript:` is a link, too."""
+    return re.fullmatch(r"https?://[^\s\"'<>]+", link) is not None
+
+
+def folder_of(finding: ReportedFinding) -> Path:
+    """The folder of a finding, for people."""
+    return Path(finding.folder)

@@ -1,0 +1,333 @@
+"""The memory of a program as strips of bytes: which bytes each view covers, call by call.
+
+A strip is one storage. It has a row per call that returns or writes a view of it, and the bytes
+that two of its views share: the solver names one element of each, and a byte of both. `strip_text`
+draws strips with letters, the page of a run draws them as pictures.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from string import ascii_uppercase
+
+import torch
+
+from aliasproof.oracles.smt import Witness, decide
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.regions import Region, overlap
+from aliasproof.reports.node_lines import NodeLine, ShownLayout
+
+MOST_BYTES = 1 << 16  # of a view: of a larger one, all bytes from its first to its last are drawn
+MOST_SHARED = 8  # pairs of views of one storage
+MOST_ROWS = 60  # of one storage
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedByte:
+    """A byte of two views: an element of each that has it. `byte` counts within the storage.
+
+    It is `at_fault` if the two must not share it.
+    """
+
+    first: str
+    second: str
+    first_index: tuple[int, ...]
+    second_index: tuple[int, ...]
+    byte: int
+    at_fault: bool = False
+
+    def __str__(self) -> str:
+        one, other = (
+            _element(self.first, self.first_index),
+            _element(self.second, self.second_index),
+        )
+        fault = ", which they must not share" if self.at_fault else ""
+        return f"byte {self.byte} is in {one} and in {other}{fault}"
+
+
+def _element(name: str, index: tuple[int, ...]) -> str:
+    """An element of a tensor, such as `v0[1]`; 'input 0' has no name that an index can follow."""
+    if not index:
+        return name
+    return f"{name}{' at ' * (' ' in name)}[{', '.join(map(str, index))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRow:
+    """A call that returns a view of the storage, or that writes one.
+
+    `spans` are its bytes within the storage: first and end of each run, ascending. They are not
+    `known` if the layout depends on data. `name` is empty for a call without a result.
+    """
+
+    name: str
+    call: str
+    layout: str
+    spans: tuple[tuple[int, int], ...]
+    writes: bool = False
+    known: bool = True
+
+    @property
+    def described(self) -> str:
+        """Its bytes in words."""
+        if not self.spans:
+            return "no bytes" if self.known else "unknown bytes"
+        ends = [f"{first} to {end - 1}" for first, end in self.spans[:4]]
+        more = len(self.spans) - len(ends)
+        return f"bytes {', '.join(ends)}{f' and {more} more runs' if more else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A storage of `nbytes` bytes, with its rows in the order of the calls.
+
+    `nbytes` is the last byte of any view if nobody knows the size. `left_out` are rows and pairs
+    for which there is no room.
+    """
+
+    storage: str
+    nbytes: int
+    rows: tuple[ViewRow, ...]
+    shared: tuple[SharedByte, ...] = ()
+    left_out: tuple[int, int] = (0, 0)
+
+    @property
+    def aliased(self) -> bool:
+        """Whether it has several views, or is written: one row alone says little."""
+        return len(self.rows) > 1 or any(row.writes for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class StripSet:
+    """The strips of one program or graph, under a title."""
+
+    title: str
+    strips: tuple[Strip, ...]
+
+    @property
+    def at_fault(self) -> bool:
+        """Whether two views share a byte that they must not share."""
+        return any(shared.at_fault for strip in self.strips for shared in strip.shared)
+
+
+@dataclass(slots=True)
+class _Storage:
+    """A strip as it grows. `pairs` are views that overlap, by name, with their regions."""
+
+    rows: list[ViewRow] = field(default_factory=list)
+    pairs: dict[tuple[str, str], tuple[Region, Region]] = field(default_factory=dict)
+    at_fault: list[SharedByte] = field(default_factory=list)
+    nbytes: int = 0
+
+    def add(self, row: ViewRow) -> None:
+        """Add a row. The storage is at least as long as its views."""
+        self.rows.append(row)
+        self.nbytes = max(self.nbytes, max((end for _, end in row.spans), default=0))
+
+    def strip(self, letter: str) -> Strip:
+        """The strip, with the bytes that the pairs share."""
+        room = MOST_SHARED - len(self.at_fault)
+        shared = (_shared(*names, *self.pairs[names]) for names in [*self.pairs][:room])
+        left_out = max(len(self.rows) - MOST_ROWS, 0), max(len(self.pairs) - room, 0)
+        witnesses = (*self.at_fault, *filter(None, shared))
+        return Strip(letter, self.nbytes, tuple(self.rows[:MOST_ROWS]), witnesses, left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A tensor of a graph at a moment: its first name, the letter of its storage, and where in it.
+
+    `region` is None if its layout depends on data.
+    """
+
+    name: str
+    storage: str
+    region: Region | None
+
+
+def strips_of_graph(lines: Iterable[NodeLine]) -> tuple[Strip, ...]:
+    """The strips of a graph; its storages have the letters of the lines.
+
+    The pairs are each written view with the other views that there are then.
+    """
+    storages: dict[str, _Storage] = {}
+    views: dict[str, _Named] = {}
+    for line in lines:
+        for letter in dict.fromkeys((*(it.storage for it in line.tensors), *line.writes)):
+            _add_line(storages.setdefault(letter, _Storage()), letter, line, views)
+        if line.name and len(line.tensors) == 1:
+            (tensor,) = line.tensors
+            same = _in_place(line, tensor.storage, views)
+            # `view.t_()` gives the tensor `view` another layout, and no other tensor.
+            name = line.name if same is None else views[same].name
+            view = _Named(name, tensor.storage, _region(tensor))
+            views |= {other: view for other, it in views.items() if it.name == name}
+            views[line.name] = view
+    return tuple(storage.strip(letter) for letter, storage in storages.items())
+
+
+def _in_place(line: NodeLine, letter: str, views: Mapping[str, _Named]) -> str | None:
+    """The operand that the result of a call is; None if the result is another tensor."""
+    packet = line.call.partition("(")[0].rpartition(".")[0]
+    operands = _operands(line.call, letter, views)
+    return operands[0] if letter in line.writes and packet.endswith("_") and operands else None
+
+
+def _add_line(storage: _Storage, letter: str, line: NodeLine, views: Mapping[str, _Named]) -> None:
+    tensors = [tensor for tensor in line.tensors if tensor.storage == letter]
+    operands = [views[name] for name in _operands(line.call, letter, views)]
+    # A call that writes may return nothing of it; one of many tensors returns nothing at all.
+    written = (view for view in operands if view.name in _first_list(line.call))
+    regions = [*map(_region, tensors)] if tensors else [view.region for view in written]
+    known = [region for region in regions if region is not None]
+    same = _in_place(line, letter, views)
+    # One that only changes the layout of its operand, or its storage, writes no byte.
+    bytes_change = same is None or not line.tensors or [views[same].region] == regions
+    writes = letter in line.writes and bytes_change
+    layout = ", ".join(map(str, tensors))
+    spans = _merged(itertools.chain.from_iterable(map(_spans, known)))
+    row = ViewRow(line.name, line.call, layout, spans, writes, len(known) == len(regions))
+    storage.add(row)
+    if writes and len(known) == 1:
+        names = [it.name for it in operands if it.region == known[0]]
+        _add_pairs(storage, _Named((names or [line.name])[0], letter, known[0]), views.values())
+
+
+def _add_pairs(storage: _Storage, written: _Named, views: Iterable[_Named]) -> None:
+    """The written view with all others that share bytes with it, and are not equal to it."""
+    assert written.region is not None
+    for other in dict.fromkeys(views):
+        if other.storage != written.storage or other.region in (None, written.region):
+            continue
+        if other.name != written.name and overlap(written.region, other.region):
+            pair = written.region, other.region
+            storage.pairs.setdefault((written.name, other.name), pair)
+
+
+def _operands(call: str, letter: str, views: Mapping[str, _Named]) -> list[str]:
+    """The views of a storage that a call names, in its order."""
+    named = (name for name in _NAME.findall(call.partition("(")[2]) if name in views)
+    return [name for name in named if views[name].storage == letter]
+
+
+def _first_list(call: str) -> list[str]:
+    """The names in the first argument of a call, which may be a list of tensors."""
+    arguments = call.partition("(")[2]
+    return _NAME.findall(arguments.partition("]" if arguments.startswith("[") else ",")[0])
+
+
+def _region(layout: ShownLayout) -> Region | None:
+    """The bytes within the storage; None if they depend on data."""
+    numbers = (*layout.sizes, *layout.strides, layout.offset)
+    if not all(isinstance(number, int) for number in numbers):
+        return None
+    itemsize = getattr(torch, layout.dtype).itemsize
+    strides = tuple(int(stride) * itemsize for stride in layout.strides)
+    return Region(int(layout.offset) * itemsize, tuple(map(int, layout.sizes)), strides, itemsize)
+
+
+def strips_of_tensors(
+    tensors: Mapping[str, torch.Tensor], violation: Violation | None = None
+) -> tuple[Strip, ...]:
+    """The strips of tensors in memory, with all pairs that overlap.
+
+    A `violation` of *aliasing* brings the witness of its own pair.
+    """
+    storages: dict[int, _Storage] = {}
+    regions: dict[str, tuple[int, Region]] = {}
+    for name, tensor in tensors.items():
+        memory, whole = tensor.untyped_storage(), Region.of(tensor)
+        region = replace(whole, start=whole.start - memory.data_ptr())
+        storage = storages.setdefault(memory._cdata, _Storage(nbytes=memory.nbytes()))
+        layout = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        storage.add(ViewRow(name, "", layout, _merged(_spans(region))))
+        for other, (where, earlier) in regions.items():
+            if where == memory._cdata and overlap(earlier, region):
+                _add_pair(storage, (other, earlier), (name, region), violation)
+        regions[name] = memory._cdata, region
+    letters = itertools.product(("", *ascii_uppercase), ascii_uppercase)
+    return tuple(
+        storage.strip("".join(letter))
+        for storage, letter in zip(storages.values(), letters, strict=False)
+    )
+
+
+def _add_pair(
+    storage: _Storage,
+    one: tuple[str, Region],
+    other: tuple[str, Region],
+    violation: Violation | None,
+) -> None:
+    names = one[0], other[0]
+    if violation is not None and violation.place == ", ".join(names):
+        witness = _evidence(*names, violation.evidence, one[1].start)
+        if witness is not None:
+            storage.at_fault.append(witness)
+            return
+    storage.pairs[names] = one[1], other[1]
+
+
+def _evidence(
+    first: str, second: str, evidence: Mapping[str, object], start: int
+) -> SharedByte | None:
+    """The witness in the evidence of a violation of *aliasing*."""
+    names = ("index in the first", "index in the second")
+    byte = evidence.get("shared byte, from the start of the first")
+    indices = [evidence.get(name) for name in names]
+    if not isinstance(byte, int) or not all(isinstance(index, list) for index in indices):
+        return None
+    one, other = (tuple(map(int, index)) for index in indices)  # type: ignore[call-overload]
+    return SharedByte(first, second, one, other, start + byte, at_fault=True)
+
+
+def _shared(first: str, second: str, one: Region, other: Region) -> SharedByte | None:
+    """What the solver says of two views that overlap; None if it gives up."""
+    witness = decide(one, other)
+    if not isinstance(witness, Witness):
+        return None
+    return SharedByte(first, second, witness.indices_a, witness.indices_b, witness.byte)
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+def _spans(region: Region) -> Iterator[tuple[int, int]]:
+    """The runs of bytes of a region; of a large one, a single run."""
+    if region.numel * region.itemsize > MOST_BYTES:
+        yield region.interval
+        return
+    first = end = None
+    for address in region.addresses().tolist():
+        if address != end:
+            if first is not None and end is not None:
+                yield first, end
+            first = address
+        end = address + 1
+    if first is not None and end is not None:
+        yield first, end
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The union of runs, ascending."""
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(spans):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        elif end > first:
+            merged.append((first, end))
+    return tuple(merged)
+
+
+def coverage(spans: Sequence[tuple[int, int]], nbytes: int, cells: int) -> list[float]:
+    """How much of each of so many equal parts of a storage the runs cover, between 0 and 1."""
+    covered = [0.0] * cells
+    per_cell = nbytes / cells if cells else 1.0
+    for first, end in spans:
+        for cell in range(int(first / per_cell), min(cells, -int(-end // per_cell))):
+            low, high = max(first, cell * per_cell), min(end, (cell + 1) * per_cell)
+            covered[cell] += max(high - low, 0.0) / per_cell
+    return covered

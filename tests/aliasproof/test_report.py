@@ -1,0 +1,220 @@
+"""`aliasproof report`: a page and files for CI systems, of a run or of one finding."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from aliasproof.campaigns.publish.confirmation import Confirmation
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.finding_states import set_state
+from aliasproof.campaigns.store.plan import Plan
+from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store.python_store import FailingPython, PythonStore
+from aliasproof.campaigns.store.run_contents import read_contents
+from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
+from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.store import Store
+from aliasproof.programs.python_program import PythonProgram
+from aliasproof.reporting import report
+from aliasproof.trials.python_trial import Cause
+
+SHOWN = asdict(Confirmation(True, "BUG: it", "exits 1"))
+PYTHON = """
+import torch
+
+def program(x):
+    return x
+
+def calls(program):
+    x1 = torch.ones(2)
+    out1 = program(x1)
+    return locals()
+"""
+
+
+@pytest.fixture
+def finding(adding_program) -> Finding:
+    made = adding_program
+    evidence = {"eager": "</script><script>"}
+    return Finding(
+        "identity-values-1",
+        "identity",
+        "values",
+        "wrong value",
+        "output 0",
+        evidence,
+        made,
+        made,
+        seed=0,
+        tried=0,
+        accepted=0,
+        count=1,
+        torch_version="2.13.0",
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path, finding: Finding) -> Path:
+    """A run with a finding that is confirmed, and one that is not."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    store = Store.open(folder)
+    store.keep_plan(Plan(("identity",), programs=50, seed=7))
+    other = replace(finding, identifier="identity-values-2", target="mine.py:my_pass")
+    for each in (finding, other):
+        store.keep_finding(each, f"print({each.identifier!r})\n", "reduced")
+        store.keep_occurrence(each.identifier, "a task", 0)
+    store.keep_confirmation(finding.identifier, "reproduced", SHOWN)
+    store.keep_torch_compile(finding, {"inductor": "shows"}, "print(1)\n", "# the issue\n")
+    for number in (1, 2):
+        store.note_progress(number, {}, (number, 0, 0), 1, (1, 1, 1))
+    store.close()
+    return folder
+
+
+def test_a_page_of_a_run_has_its_findings_and_those_that_ran_again(call, run):
+    done = call("report", run, "--out", "page")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.strip() == "html: page/report.html"
+    page = Path("page/report.html").read_text()
+    assert "identity-values-1" in page
+    assert "seed 7" in page
+    assert "<script><script>" not in page
+
+
+def test_each_format_is_a_file_of_the_same_run(call, run, monkeypatch, tmp_path):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
+    forms = ("json", "junit", "sarif", "github")
+    done = call("report", run, "-o", "out", "--seconds", 0, *(f"--format={it}" for it in forms))
+    assert done.code == 0
+    assert {path.name for path in Path("out").iterdir()} == {
+        "aliasproof.sarif",
+        "junit.xml",
+        "report.json",
+        "summary.md",
+    }
+    assert done.out.startswith("::error file=run/findings/identity-values-1/reproducer.py,line=1")
+    assert (tmp_path / "step.md").read_text() == Path("out/summary.md").read_text()
+    first = json.loads(Path("out/report.json").read_text())["findings"][0]
+    assert first["state"] == "reproduced"
+    assert first["issue"] == "# the issue\n"
+    assert first["not_run"].startswith("Not run again")
+
+
+def test_a_report_is_written_over_an_earlier_one_and_over_nothing_else(call, run):
+    options = ("--seconds", 0, "--format", "json")
+    assert call("report", run, "-o", "out", *options).code == 0
+    assert call("report", run, "-o", "out", *options).code == 0
+    Path("out/mine.txt").write_text("mine")
+    done = call("report", run, "-o", "out", *options)
+    assert done.code == 2
+    assert "out exists, and has mine.txt, which no report wrote; name a new folder" in done.err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("nowhere/run",), "nowhere/run does not exist; name the folder of a run, or a finding"),
+        (("no-such-finding",), "no finding 'no-such-finding'"),
+        (("empty",), "empty has no store.sqlite; name the folder of a run"),
+        (("begun",), "begun has not begun"),
+        (("run", "--format", "htm"), "--format htm; did you mean 'html'?"),
+        (("run", "--faults", "none.json"), "--faults: none.json cannot be read"),
+        (("run", "--faults", "text"), "--faults: text is no JSON"),
+        (("run", "--drawn", "list"), "--drawn: the file is not what 'aliasproof stats --json'"),
+        (("run", "--out", "text"), "--out text is a file; name a folder"),
+        (("run", "--seconds", "-1"), "--seconds"),
+        (("run", "--target", "nonsense"), "nonsense"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(call, run, given, said):
+    Path("empty").mkdir()
+    Path("begun").mkdir()
+    Store.open(Path("begun")).close()
+    Path("text").write_text("{")
+    Path("list").write_text("[]")
+    options = () if "--seconds" in given else ("--seconds", 0)
+    done = call("report", *given, *(() if "--out" in given else ("--out", "new")), *options)
+    assert done.code == 2
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not Path("new").exists()
+
+
+# --- what a report has ----------------------------------------------------------------------------
+
+
+def test_what_needs_a_look_comes_first_and_states_are_the_last_ones(run):
+    store = Store.open(run)
+    set_state(store, "identity-values-1", "known", "https://x.y/1", "a note")
+    store.close()
+    first, second = report(str(run), 0.0).findings
+    assert (first.identifier, first.settled) == ("identity-values-2", False)
+    assert (second.state, second.link, second.note) == ("known", "https://x.y/1", "a note")
+
+
+def test_a_run_is_read_while_it_goes_on_and_stays_as_it_was(run):
+    lock, before = RunLock.take(run), sorted(run.rglob("*"))
+    try:
+        contents = read_contents(run)
+        assert sorted(run.rglob("*")) == before
+    finally:
+        lock.release()
+    assert contents.running
+    assert [case.folder.parent.name for case in contents.cases] == ["findings", "unconfirmed"]
+    assert len(contents.moments) == 2
+
+
+def test_a_run_of_another_torch_can_be_read(run):
+    store = Store.open(run)
+    store.write("UPDATE runs SET torch = '1.0'")
+    store.close()
+    assert report(str(run), 0.0).torches == ("1.0",)
+
+
+def test_code_of_a_user_runs_only_if_they_name_it(run):
+    findings = {it.identifier: it for it in report(str(run), 0.0).findings}
+    advice = "Not run again: it needs your code: --target mine.py:my_pass."
+    assert findings["identity-values-2"].not_run == advice
+
+
+def test_a_finding_runs_again_in_a_process_of_its_own(run, finding):
+    folder = RunFolder(run).finding_folder(finding.identifier)
+    write_finding(folder, finding)
+    (one,) = report(str(folder), 60.0).findings
+    assert one.second is not None
+    assert one.second.status.word == "gone"
+    assert one.second.strips[0].strips[0].rows[1].writes
+    # The store of its run knows more than its folder.
+    assert (one.state, one.issue) == ("reproduced", "# the issue\n")
+
+
+def test_a_finding_without_its_run_is_read_from_its_folder(tmp_path, finding):
+    folder = tmp_path / "findings" / "x"
+    write_finding(folder, finding)
+    (folder / "reproducer.py").write_text("print(1)\n")
+    (one,) = report(str(folder), 0.0).findings
+    assert (one.state, one.script, one.times) == ("reproduced", "print(1)\n", 1)
+
+
+def test_a_hunt_is_reported_as_a_campaign_is(tmp_path):
+    folder = tmp_path / "hunt"
+    folder.mkdir()
+    store = Store.open(folder)
+    store.keep_plan(Plan(("identity",), programs=9, command="hunt"))
+    made = PythonFinding(
+        PythonProgram(PYTHON), "identity", "values", "wrong value", "out1", torch="2.13.0"
+    )
+    cause = Cause("identity", "values", "wrong value")
+    kept = PythonStore(store)
+    kept.keep_finding(made, "print(1)\n", FailingPython("a task", 0, cause))
+    kept.keep_confirmation(replace(made, confirmed=True), SHOWN, "# an issue\n")
+    store.close()
+    written = report(str(folder), 0.0)
+    (one,) = written.findings
+    assert (one.unit, one.state, one.issue) == ("line", "reproduced", "# an issue\n")
+    assert written.command == "hunt"
