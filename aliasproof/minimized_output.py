@@ -24,7 +24,7 @@ from aliasproof.targets.user_names import code_name
 
 
 @dataclass(frozen=True, slots=True)
-class ReducedProgram:
+class MinimizeResult:
     """A reduction; what was kept of a target, and the identifier that a campaign gives to it."""
 
     minimized: Minimized
@@ -32,7 +32,7 @@ class ReducedProgram:
     identifier: str | None = None
 
 
-def write_minimized(reduced: ReducedProgram, output: Path | None) -> None:
+def write_minimized(reduced: MinimizeResult, output: Path | None) -> None:
     """Write the program to a file of Python or JSON. Raises `UserError` if that fails."""
     if output is None:
         return
@@ -44,7 +44,7 @@ def write_minimized(reduced: ReducedProgram, output: Path | None) -> None:
         raise UserError(f"{output} cannot be written: {error.strerror}") from error
 
 
-def print_minimized(reduced: ReducedProgram, file: str, *, as_json: bool) -> None:
+def print_minimized(reduced: MinimizeResult, file: str, *, as_json: bool) -> None:
     """Print the program and what each step cost; or all of it as one JSON object."""
     minimized, kept = reduced.minimized, reduced.kept
     text = file_source(minimized.program)

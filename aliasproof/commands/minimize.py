@@ -42,7 +42,7 @@ from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.failure.kept import Kept
-    from aliasproof.minimized_output import ReducedProgram
+    from aliasproof.minimized_output import MinimizeResult
     from aliasproof.minimizing import CandidateCheck, Minimized
     from aliasproof.programs.program import Program
     from aliasproof.reduction.reducer import Reducer
@@ -56,7 +56,7 @@ MinimizedFile = Annotated[
     typer.Argument(
         metavar="FILE",
         help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt,"
-        " the folder or name of a finding, or the folder of a stored graph.",
+        " a FILE.pt2 of torch.export.save, the folder or name of a finding, or the folder of a stored graph.",
     ),
 ]
 MinimizedTarget = Annotated[
@@ -299,9 +299,9 @@ def _difference(outcome: Outcome, request: MinimizeRequest) -> Kept:
 # --- the reduction --------------------------------------------------------------------------------
 
 
-def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> ReducedProgram:
+def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeResult:
     from aliasproof.candidate_checks import ScriptCheck
-    from aliasproof.minimized_output import ReducedProgram, digest_of
+    from aliasproof.minimized_output import MinimizeResult, digest_of
 
     assert options.interesting is not None
     with _process(request, options) as process:
@@ -314,13 +314,13 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> ReducedPro
             f"{options.interesting} does not find {request.path} interesting: its exit status is"
             " not 0 for the program as it was given"
         )
-    return ReducedProgram(minimized)
+    return MinimizeResult(minimized)
 
 
-def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> ReducedProgram:
+def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeResult:
     """The result, what was kept, and the finding that a campaign makes of it."""
     from aliasproof.candidate_checks import TargetCheck, outcome_of
-    from aliasproof.minimized_output import ReducedProgram, question_about, write_folder
+    from aliasproof.minimized_output import MinimizeResult, question_about, write_folder
 
     with _process(request, options) as process:
         subject = _subject(process, request)
@@ -338,14 +338,14 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> ReducedPro
     if minimized is None:
         raise UserError(f"{request.path} shows '{symptom.oracle}: {symptom.kind}' only sometimes")
     if minimized.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
-        return ReducedProgram(minimized, kept)
+        return MinimizeResult(minimized, kept)
     with _process(request, options) as process:
         value_of(outcome_of(process, f"{SESSION}:attend", request, subject), request)
         arguments = minimized.program, minimized.original, kept, minimized.reducer.grade
         named = value_of(outcome_of(process, f"{SESSION}:named", *arguments), request)
     if options.finding is not None:
         print_notes(write_folder(options.finding, named, minimized))
-    return ReducedProgram(minimized, kept, named.identifier)
+    return MinimizeResult(minimized, kept, named.identifier)
 
 
 def _reduced(

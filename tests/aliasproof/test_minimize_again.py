@@ -156,3 +156,23 @@ def test_the_folder_has_what_a_campaign_writes(call, tmp_path: Path, monkeypatch
     assert "Describe the bug" in (folder / "issue.md").read_text()
     again = call("minimize", mine, "-t", "aot", "--finding", folder)
     assert (again.code, "name a new folder" in again.err) == (2, True)
+
+
+# --- an exported model ----------------------------------------------------------------------------
+
+
+class WritesThroughExpand(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.relu().expand(3, 3).add_(1)
+        x.expand(3, 3).zero_()
+        return x + 1
+
+
+@known_bug
+def test_an_exported_model_is_reduced(call, tmp_path: Path) -> None:
+    program = torch.export.export(WritesThroughExpand(), (torch.ones(3),))
+    torch.export.save(program, tmp_path / "model.pt2")
+    done = call("minimize", tmp_path / "model.pt2", "-t", "aot", "--json", "--workers", 1)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["instructions"]["after"] == 2
+    assert "sample inputs are pickled" in done.err
