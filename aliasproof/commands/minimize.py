@@ -56,7 +56,8 @@ MinimizedFile = Annotated[
     typer.Argument(
         metavar="FILE",
         help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt,"
-        " a FILE.pt2 of torch.export.save, the folder or name of a finding, or the folder of a stored graph.",
+        " a FILE.pt2 of torch.export.save, the folder or name of a finding, or the folder of a"
+        " stored graph.",
     ),
 ]
 MinimizedTarget = Annotated[

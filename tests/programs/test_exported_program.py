@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
+import random
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +18,7 @@ from torch import nn
 
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.exported_program import read_exported
+from tests.security import hostile_files
 
 
 class Counting(nn.Module):
@@ -128,6 +132,20 @@ def test_no_pickle_is_opened(file: Path, tmp_path: Path, monkeypatch: Any) -> No
     monkeypatch.chdir(tmp_path)
     read_exported(rewritten(file, {"model.pt": pickle.dumps(Bomb())}))
     assert not Path("executed").exists()
+
+
+def test_whatever_a_file_has_is_read_or_a_user_error(file: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(file) as archive:
+        names = [it for it in archive.namelist() if it.endswith(("model.json", "config.json"))]
+        data = {name: json.loads(archive.read(name)) for name in names}
+    assert len(data) == 3
+    for seed in range(60):
+        chance = random.Random(seed)
+        name = chance.choice(names)
+        copy = Path(shutil.copy(file, tmp_path / f"{seed}.pt2"))
+        with contextlib.suppress(UserError):
+            hostile = json.dumps(hostile_files.mutated(data[name], chance)).encode()
+            read_exported(rewritten(copy, {name: hostile}))
 
 
 def changed(file: Path, edit: Callable[[Any], None]) -> Path:
