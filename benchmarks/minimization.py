@@ -44,9 +44,10 @@ from benchmarks import minimization_subjects
 from benchmarks.minimization_subjects import LongProgram
 from benchmarks.tables import Table
 
-MINIFIER_SECONDS = 20
+MINIFIER_SECONDS = 10
 LONG = 1000  # instructions: programs with more count as those of 2,000
 SEED = 0
+FX = ("functionalize", "aot", "fx-reinplace")  # they take a tenth of what Inductor does
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +143,15 @@ def measure(seconds: int | None = None) -> Minimizations:
 
 def subjects(seed: int) -> Iterator[LongProgram]:
     """50 programs of about 200 instructions and 5 of about 2,000, the kinds in turn."""
-    few = ("functionalize", "aot")  # what Inductor does to 2,000 instructions takes minutes
     sources: list[tuple[int, Iterator[LongProgram]]] = [
-        (20, minimization_subjects.spliced(200, seed)),
-        (15, minimization_subjects.in_models(3, seed + 1)),
-        (15, minimization_subjects.planted(200, seed + 2)),
-        (3, minimization_subjects.in_models(32, seed + 3, few)),
-        (2, minimization_subjects.spliced(2000, seed + 4, few)),
+        (17, minimization_subjects.spliced(200, seed, FX)),
+        (12, minimization_subjects.in_models(3, seed + 1, FX)),
+        (13, minimization_subjects.planted(200, seed + 2)),
+        (3, minimization_subjects.in_models(32, seed + 3, FX)),
+        (8, minimization_subjects.spliced(200, seed + 4, ("inductor-fx",))),
+        (2, minimization_subjects.spliced(2000, seed + 5, FX)),
     ]
     while sources:
-        # The first kinds have more turns: one in four is long.
         for count, source in list(sources):
             subject = next(source, None)
             sources = [it for it in sources if it[1] is not source]

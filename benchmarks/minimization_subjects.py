@@ -44,7 +44,6 @@ from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case
 from benchmarks.running_models import Gpt, LanguageLstm, Llama
 
-TARGETS = ("functionalize", "aot", "fx-reinplace", "inductor-fx")  # of spliced bugs
 WIDEST = 3  # instructions of the host between two of the bug
 
 
@@ -122,13 +121,13 @@ def _symptom(case: Case, target: Target) -> Symptom | None:
 # --- spliced --------------------------------------------------------------------------------------
 
 
-def spliced(length: int, seed: int, targets: Sequence[str] = TARGETS) -> Iterator[LongProgram]:
+def spliced(length: int, seed: int, targets: Sequence[str]) -> Iterator[LongProgram]:
     """One for each known bug of these targets that shows in a drawn host."""
     hosts = list(_first(drawn_programs(length, seed), 4 if length < 1000 else 1))
     yield from _with_bugs("spliced", hosts, seed, targets)
 
 
-def in_models(blocks: int, seed: int, targets: Sequence[str] = TARGETS) -> Iterator[LongProgram]:
+def in_models(blocks: int, seed: int, targets: Sequence[str]) -> Iterator[LongProgram]:
     """One for each known bug that shows in the forward pass of a model, which change in turn."""
     hosts = models(blocks)
     for number, bug in enumerate(_bugs(seed, targets)):
