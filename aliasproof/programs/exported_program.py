@@ -103,12 +103,17 @@ def read_exported(path: Path) -> ExportedGraph:
 
 @dataclass(slots=True)
 class _ArchiveReader:
-    """Reads an archive. `weights` are tensors by name; those of one file share its storage."""
+    """Reads an archive.
+
+    `symbols` are the sizes of the example by their symbols, `numbers` by the names of their nodes.
+    Weights in one file of the archive share its storage.
+    """
 
     archive: zipfile.ZipFile
     filled: int = 0
     without_bytes: list[str] = field(default_factory=list)
     symbols: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
     _storages: dict[str, torch.UntypedStorage] = field(default_factory=dict)
 
     def read(self) -> ExportedGraph:
@@ -146,7 +151,7 @@ class _ArchiveReader:
     # --- the graph --------------------------------------------------------------------------------
 
     def _graph(self, graph: Any, signature: Any, weights: Mapping[str, Any]) -> ExportedGraph:
-        self._note_symbols(graph)
+        self.numbers = {name: self._size(it) for name, it in graph["sym_int_values"].items()}
         nodes: list[dict[str, Any]] = []
         inputs: list[torch.Tensor | float] = []
         places: dict[str, str] = {}  # of weights and inputs in the graph, by their own names
@@ -163,11 +168,6 @@ class _ArchiveReader:
         made = graph_from_json(nodes, "graph", {})
         return ExportedGraph(fx.GraphModule(torch.nn.Module(), made), inputs, self._notes())
 
-    def _note_symbols(self, graph: Any) -> None:
-        """Give symbolic sizes the numbers of the example that was exported."""
-        for value in graph["sym_int_values"].values():
-            self._size(value)
-
     def _input(
         self, argument: Any, spec: Any, weights: Mapping[str, Any], layouts: Any, places: Any
     ) -> tuple[str, torch.Tensor | float | None]:
@@ -183,7 +183,7 @@ class _ArchiveReader:
             places[value["name"]] = value["name"]
             return value["name"], self._filled_tensor(layouts[value["name"]])
         if form == "as_sym_int":
-            return value["as_name"], self.symbols.get(value["as_name"], 2)
+            return value["as_name"], self.numbers[value["as_name"]]
         if form in ("as_int", "as_float", "as_bool"):
             return "", _number(value)
         if form in ("as_none", "as_string"):  # the graph does not use it

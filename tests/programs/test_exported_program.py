@@ -79,16 +79,16 @@ def test_a_file_computes_what_its_model_computes(form: Callable[..., Any], tmp_p
 
 def test_symbolic_sizes_are_those_of_the_example(tmp_path: Path) -> None:
     class Reshapes(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.view(x.shape[0] * 2, -1) + x.shape[0]
+        def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
+            return x.view(x.shape[0] * 2, -1) + x.shape[0] * number
 
-    dynamic = ({0: torch.export.Dim("batch", min=2, max=16)},)
-    program = exported(Reshapes(), (torch.randn(6, 4),), dynamic_shapes=dynamic)
+    dynamic = ({0: torch.export.Dim("batch", min=2, max=16)}, torch.export.Dim.DYNAMIC)
+    program = exported(Reshapes(), (torch.randn(6, 4), 7), dynamic_shapes=dynamic)
     read = read_exported(saved(program, tmp_path))
-    (x,) = read.inputs
+    x, number = read.inputs
     assert isinstance(x, torch.Tensor)
-    assert x.shape == (6, 4)
-    assert torch.equal(read.module(x)[0], Reshapes()(x))
+    assert (x.shape, number) == ((6, 4), 7)
+    assert torch.equal(read.module(x, number)[0], Reshapes()(x, 7))
     assert any("= 6" in note for note in read.notes)
 
 
