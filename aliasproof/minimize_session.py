@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import fx
 
 from aliasproof.campaigns.failure.kept import Kept
-from aliasproof.campaigns.failure.recognition import recognised
+from aliasproof.campaigns.failure.reduction import shown_by_reduced
 from aliasproof.campaigns.failure.signature import signature
+from aliasproof.campaigns.store.finding import Finding
 from aliasproof.minimize_request import MinimizeRequest, Subject
 from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import EVERY_ORACLE
@@ -29,7 +30,7 @@ from aliasproof.targets.user_names import grant
 from aliasproof.targets.variants import GRAD
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, run_eager, run_trial
+from aliasproof.trials.trial import Case, run_eager
 from aliasproof.trials.worker import quiet_torch
 from aliasproof.user_code import user_file
 from aliasproof.user_code.call_arguments import check_arguments
@@ -169,11 +170,27 @@ def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
     return f"{target.name} does what eager does"
 
 
-def identifier(program: Program, kept: Kept, grade: int) -> str:
-    """The identifier that a campaign gives to the reduced program."""
+@dataclass(frozen=True, slots=True)
+class NamedResult:
+    """The identifier that a campaign gives to a reduced program, and the finding that it makes.
+
+    Without a finding, `reason` says why.
+    """
+
+    identifier: str
+    finding: Finding | None = None
+    reason: str = ""
+
+
+def named(program: Program, original: Program, kept: Kept, grade: int) -> NamedResult:
+    """What a campaign makes of a reduced program."""
     symptom = kept.grades[grade - 1]
     if kept.step or not kept.exact:
-        return signature(symptom, program).identifier
-    trial = run_trial(Case.of(program), kept.target)
-    known = recognised(program, symptom, reduced=True).known
-    return signature(symptom, program, trial.target.error, known).identifier
+        what = "that ends its process" if kept.step else "that --oracle names"
+        reason = f"a difference {what} has no script that needs torch alone"
+        return NamedResult(signature(symptom, program).identifier, reason=reason)
+    shown = shown_by_reduced(symptom, program, original)
+    if symptom.latent:
+        reason = "no results show what is wrong, so no script does"
+        return NamedResult(shown.signature.identifier, reason=reason)
+    return NamedResult(shown.signature.identifier, Finding.of(shown))

@@ -24,13 +24,17 @@ class CandidateCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Minimized:
-    """The smallest program that was found, and what it cost."""
+    """The smallest program that was found, and what it cost.
+
+    `again` says in how many further runs it was interesting, if that was asked.
+    """
 
     program: Program
     original: Program
     reducer: Reducer
     seconds: float
     interrupted: bool
+    again: int | None = None
 
 
 def minimize(
@@ -39,13 +43,14 @@ def minimize(
     workers: int,
     listener: Callable[[Reducer], None],
     best_grade: int = 1,
+    again: Callable[[Program], int] | None = None,
 ) -> Minimized:
     """Reduce a program that the check finds interesting.
 
     The result does not depend on the number of workers. Ctrl-C ends it with the best program so
-    far. `listener` is called after each candidate.
+    far. `listener` is called after each candidate. `again` is asked about the result at the end.
     """
-    started, interrupted = time.monotonic(), False
+    started, interrupted, showing = time.monotonic(), False, None
     with ThreadPoolExecutor(workers) as executor:
         several = ahead(executor, workers)
 
@@ -58,9 +63,10 @@ def minimize(
         reducer = Reducer(program, check, evaluate, best_grade=best_grade)
         try:
             reducer.run()
+            showing = None if again is None else again(reducer.current)
         except KeyboardInterrupt:
             interrupted = True
         finally:
             check.stop()  # what was asked ahead need not end
     seconds = time.monotonic() - started
-    return Minimized(reducer.current.renamed(), program, reducer, seconds, interrupted)
+    return Minimized(reducer.current.renamed(), program, reducer, seconds, interrupted, showing)

@@ -103,8 +103,8 @@ File = Annotated[
     typer.Argument(
         metavar="FILE",
         callback=_existing,
-        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt, or"
-        " the folder of a finding.",
+        help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt, a"
+        " FILE.pt2 of torch.export.save, or the folder of a finding.",
     ),
 ]
 FunctionName = Annotated[

@@ -21,6 +21,7 @@ from aliasproof.programs.errors import UserError
 from benchmarks import (
     ablation,
     learning_ablation,
+    minimization,
     model_checks,
     models,
     pass_cost,
@@ -36,6 +37,7 @@ from benchmarks import (
     sweep,
     throughput,
 )
+from benchmarks.optimizer_steps import OPTIMIZER_STEPS
 from benchmarks.tables import Figures, as_json, show
 
 SECONDS = 120  # of a search, by default
@@ -56,8 +58,10 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "sweep": lambda options: sweep.measure(
         seconds=options.seconds, resume=options.resume, names=options.only
     ),
+    "minimization": lambda options: minimization.measure(options.seconds),
     "models": lambda options: models.measure(options.only),
     "model_checks": lambda options: model_checks.measure(options.only),
+    "optimizer_checks": lambda options: model_checks.measure(options.only, OPTIMIZER_STEPS),
     "sharing": lambda options: sharing.measure(options.only),
     "people": lambda options: people.measure(options.only),
     "planning": lambda options: planning.measure(options.only),
@@ -112,8 +116,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=int,
         help="how long each search takes: for scenario_yield, per target; for the ablations, per"
-        f" target and configuration; default: {SECONDS}. For sweep, begin no other operator after"
-        " that; default: no limit",
+        f" target and configuration; default: {SECONDS}. For sweep and minimization, begin no other"
+        " operator or program after that; default: no limit",
     )
     parser.add_argument(
         "--resume",

@@ -1,14 +1,15 @@
 """What a check of a running model says, and what it costs: graphs, calls, verdicts, factor.
 
-`python -m benchmarks model_checks`. Each model (`benchmarks/running_models.py`) runs for a few
-steps under `checking_compiled`, with `aot_eager` and with Inductor. *same* says whether it computes
-what it computes without a check, with the backend `eager`. *times the target* is the time of later
+`python -m benchmarks model_checks`, and `optimizer_checks` for the steps of optimizers alone
+(`benchmarks/optimizer_steps.py`). Each model (`benchmarks/running_models.py`) runs for a few steps
+under `checking_compiled`, with `aot_eager` and with Inductor. *same* says whether it computes what
+it computes without a check, with the backend `eager`. *times the target* is the time of later
 calls, checks included, divided by that of the target alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -60,11 +61,13 @@ class ModelChecks:
         return [Table("models under a check", (*columns, *further), rows)]
 
 
-def measure(only: Sequence[str] | None = None) -> ModelChecks:
+def measure(
+    only: Sequence[str] | None = None, subjects: Mapping[str, Steps] = MODELS
+) -> ModelChecks:
     """Check the models, or those whose names begin with one of these. Raises `UserError`."""
-    chosen = {name: it for name, it in MODELS.items() if _is_meant(name, only)}
+    chosen = {name: it for name, it in subjects.items() if _is_meant(name, only)}
     if not chosen:
-        hint = did_you_mean((only or [""])[0], MODELS)
+        hint = did_you_mean((only or [""])[0], subjects)
         raise UserError(f"no model is called {', '.join(only or ())}{hint}")
     rows = [_row(name, it, backend) for name, it in chosen.items() for backend in BACKENDS]
     return ModelChecks(rows)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,7 @@ from aliasproof.options import (
     Rtol,
     Workers,
     target_option,
+    whole_number,
 )
 from aliasproof.processes.isolation import (
     CPU,
@@ -34,21 +35,16 @@ from aliasproof.processes.isolation import (
 )
 from aliasproof.processes.outcome import Death, Outcome, Raised
 from aliasproof.programs.errors import Rejected, UserError
-from aliasproof.reports.console import (
-    notes,
-    print_code,
-    print_lines,
-    print_notes,
-    results,
-    write_json,
-)
-from aliasproof.reports.reduction_table import print_progress, print_steps
+from aliasproof.reports.console import notes, print_lines, print_notes
+from aliasproof.reports.reduction_table import print_progress
 from aliasproof.reports.wording import counted
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.failure.kept import Kept
-    from aliasproof.minimizing import Minimized
+    from aliasproof.minimized_output import MinimizeResult
+    from aliasproof.minimizing import CandidateCheck, Minimized
+    from aliasproof.programs.program import Program
     from aliasproof.reduction.reducer import Reducer
 
 NOT_JUDGED, INTERRUPTED = 4, 130
@@ -60,7 +56,8 @@ MinimizedFile = Annotated[
     typer.Argument(
         metavar="FILE",
         help="FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt,"
-        " the folder or name of a finding, or the folder of a stored graph.",
+        " a FILE.pt2 of torch.export.save, the folder or name of a finding, or the folder of a"
+        " stored graph.",
     ),
 ]
 MinimizedTarget = Annotated[
@@ -85,6 +82,26 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write the result: .py or .json."),
 ]
+FindingFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Write a new folder with the result as a campaign does: a script that needs torch"
+        " alone, an issue text, and the program.",
+    ),
+]
+ResumedFrom = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Keep the answers about candidates in this file. After an interruption, the same"
+        " command goes on from there.",
+    ),
+]
+Repeat = Annotated[
+    int,
+    whole_number("Try each candidate so many times: a flaky failure is told, and reduced.", 1),
+]
 CandidateLimit = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit per candidate.")]
 
 
@@ -97,6 +114,9 @@ class MinimizeOptions:
     workers: int | None = None
     limit: float = 60.0
     as_json: bool = False
+    finding: Path | None = None
+    resume: Path | None = None
+    repeat: int = 1
 
     @property
     def count(self) -> int:
@@ -111,6 +131,10 @@ class MinimizeOptions:
     def validate(self, request: MinimizeRequest) -> None:
         """Raises `UserError` for options that do not fit together."""
         _require_judge(request, self)
+        if self.interesting is not None and self.finding is not None:
+            raise UserError("--finding belongs to --target; a script does not say what is wrong")
+        if self.finding is not None and self.finding.exists():
+            raise UserError(f"--finding {self.finding}: it exists; name a new folder")
         if self.interesting is not None and request.oracle is not None:
             raise UserError("--oracle belongs to --target; with --interesting, the script decides")
         if self.workers is not None and self.workers < 1:
@@ -129,6 +153,9 @@ def minimize(
     oracle: KeptOracle = None,
     interesting: Interesting = None,
     output: Output = None,
+    finding: FindingFolder = None,
+    resume: ResumedFrom = None,
+    repeat: Repeat = 1,
     function: FunctionName = None,
     inputs: InputsName = "inputs",
     workers: Workers = None,
@@ -141,14 +168,14 @@ def minimize(
     """Reduce a function or a program as long as a target shows the same difference from eager.
 
     A function in FILE.py is recorded as ATen calls. Ctrl-C ends the reduction with the smallest
-    program so far.
+    program so far; with --resume, the same command goes on from there.
 
     Exit status: 0 reduced; 2 bad input, or nothing differs; 4 not judged; 130 interrupted.
     """
     given, within = GivenFile.of(file), (rtol, atol)
     names = given.names(function, inputs)
     request = MinimizeRequest(given.path, names, target, oracle, device, tolerance=within)
-    options = MinimizeOptions(interesting, output, workers, limit, json)
+    options = MinimizeOptions(interesting, output, workers, limit, json, finding, resume, repeat)
     if request.path.suffix in (".py", ".json"):  # before torch is imported
         file_to_read(request.path)
         if request.path.suffix == ".py":
@@ -161,31 +188,34 @@ def minimize(
 def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
     """Reduce what is in a file, and print the result. Returns the exit status."""
     from aliasproof.campaigns.store.python_finding import is_of_python
+    from aliasproof.minimized_output import print_minimized, write_minimized
     from aliasproof.programs.devices import require_device
-    from aliasproof.python_minimizing import print_minimized
+    from aliasproof.python_minimizing import print_minimized as print_python
 
     request = located(given, request)
     if is_of_python(request.path):
         options.validate(replace(request, target=request.target or ""))
-        if options.interesting is not None or request.oracle or request.device:
+        more = request.oracle or request.device or options.finding or options.resume
+        if options.interesting is not None or more or options.repeat > 1:
             raise UserError("a finding of 'hunt' keeps its cause: give no other options for that")
         with print_progress(notes()) as show:
             arguments = options.limits, options.output, show
-            return print_minimized(
-                request.path, request.granted, *arguments, as_json=options.as_json
-            )
+            return print_python(request.path, request.granted, *arguments, as_json=options.as_json)
     request = complete(request, by_target=options.interesting is None)
     options.validate(request)
     if request.device is not None:  # before a process is started for it
         require_device(request.device)
     try:
         if options.interesting is not None:
-            return _finish(_by_script(request, options), request, options)
-        minimized, kept, named = _by_target(request, options)
+            reduced = _by_script(request, options)
+        else:
+            reduced = _by_target(request, options)
     except Rejected as reason:
         print_lines(notes(), f"aliasproof: {request.path} cannot be judged: {reason}")
         return NOT_JUDGED
-    return _finish(minimized, request, options, kept, named)
+    write_minimized(reduced, options.output)
+    print_minimized(reduced, str(request.path), as_json=options.as_json)
+    return INTERRUPTED if reduced.minimized.interrupted else 0
 
 
 def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
@@ -270,29 +300,28 @@ def _difference(outcome: Outcome, request: MinimizeRequest) -> Kept:
 # --- the reduction --------------------------------------------------------------------------------
 
 
-def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
-    from aliasproof import minimizing
+def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeResult:
     from aliasproof.candidate_checks import ScriptCheck
+    from aliasproof.minimized_output import MinimizeResult, digest_of
 
     assert options.interesting is not None
     with _process(request, options) as process:
         subject = _subject(process, request)
     check = ScriptCheck(options.interesting, options.limit)
-    if not check(subject.program):
+    question = {"script": digest_of(options.interesting)}
+    minimized = _reduced(subject.program, check, question, options)
+    if minimized is None:
         raise UserError(
             f"{options.interesting} does not find {request.path} interesting: its exit status is"
             " not 0 for the program as it was given"
         )
-    with _listener() as listener:
-        return minimizing.minimize(subject.program, check, options.count, listener)
+    return MinimizeResult(minimized)
 
 
-def _by_target(
-    request: MinimizeRequest, options: MinimizeOptions
-) -> tuple[Minimized, Kept, str | None]:
-    """The result, what was kept, and the identifier that a campaign gives to it."""
-    from aliasproof import minimizing
+def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeResult:
+    """The result, what was kept, and the finding that a campaign makes of it."""
     from aliasproof.candidate_checks import TargetCheck, outcome_of
+    from aliasproof.minimized_output import MinimizeResult, question_about, write_folder
 
     with _process(request, options) as process:
         subject = _subject(process, request)
@@ -301,19 +330,55 @@ def _by_target(
     symptom = kept.symptom
     print_lines(notes(), f"keeps {symptom.oracle}: {symptom.kind}, target {symptom.target}")
     check = TargetCheck(request, subject, kept, options.limits)
-    with check.at_work(options.count), _listener() as listener:
-        best = len(kept.grades)
-        minimized = minimizing.minimize(subject.program, check, options.count, listener, best)
+    with check.at_work(options.count):
+        question = question_about(kept, request)
+        minimized = _reduced(subject.program, check, question, options, len(kept.grades))
     if check.mistakes:
         what = counted(check.mistakes, "candidate")
         print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
+    if minimized is None:
+        raise UserError(f"{request.path} shows '{symptom.oracle}: {symptom.kind}' only sometimes")
     if minimized.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
-        return minimized, kept, None
+        return MinimizeResult(minimized, kept)
     with _process(request, options) as process:
         value_of(outcome_of(process, f"{SESSION}:attend", request, subject), request)
-        arguments = minimized.program, kept, minimized.reducer.grade
-        named = outcome_of(process, f"{SESSION}:identifier", *arguments)
-        return minimized, kept, value_of(named, request)
+        arguments = minimized.program, minimized.original, kept, minimized.reducer.grade
+        named = value_of(outcome_of(process, f"{SESSION}:named", *arguments), request)
+    if options.finding is not None:
+        print_notes(write_folder(options.finding, named, minimized))
+    return MinimizeResult(minimized, kept, named.identifier)
+
+
+def _reduced(
+    program: Program,
+    check: CandidateCheck,
+    question: Mapping[str, object],
+    options: MinimizeOptions,
+    best_grade: int = 1,
+) -> Minimized | None:
+    """The reduced program; None if the program as it was given is not interesting."""
+    from aliasproof import minimizing
+    from aliasproof.remembered_checks import RememberedCheck, RepeatedCheck
+
+    repeated = RepeatedCheck(check, options.repeat)
+    question = {**question, "seconds": options.limit, "repeat": options.repeat}
+    with RememberedCheck.with_file(repeated, options.resume, question) as remembered:
+        shown = repeated.showing(program)
+        repeated.flaky = shown < options.repeat
+        if not shown:
+            return None
+        if repeated.flaky:
+            print_notes([f"flaky: interesting in {shown} of {options.repeat} runs; so is the rest"])
+        with _listener() as listener:
+            minimized = minimizing.minimize(
+                program, remembered, options.count, listener, best_grade, repeated.showing
+            )
+    if minimized.interrupted and options.resume is not None:
+        print_notes([f"the same command goes on from here, with --resume {options.resume}"])
+    if minimized.again is not None and minimized.again < options.repeat:
+        runs = counted(options.repeat, "more run")
+        print_notes([f"flaky: the result is interesting in {minimized.again} of {runs}"])
+    return minimized
 
 
 @contextlib.contextmanager
@@ -322,60 +387,5 @@ def _listener() -> Iterator[Callable[[Reducer], None]]:
     with print_progress(notes()) as show:
         yield lambda it: show(
             f"{counted(len(it.current), 'instruction')}, {counted(it.tried, 'candidate')} tried,"
-            f" {it.accepted} accepted"
+            f" {it.accepted} accepted; {it.step.replace('_', ' ')}".removesuffix("; ")
         )
-
-
-# --- its result -----------------------------------------------------------------------------------
-
-
-def _finish(
-    minimized: Minimized,
-    request: MinimizeRequest,
-    options: MinimizeOptions,
-    kept: Kept | None = None,
-    identifier: str | None = None,
-) -> int:
-    """Write and print the result, what was kept, and the identifier of the result."""
-    from aliasproof.candidate_checks import file_source
-    from aliasproof.programs.serialization import dumps
-
-    text = file_source(minimized.program)
-    if options.output is not None:
-        written = dumps(minimized.program) if options.output.suffix == ".json" else text
-        try:
-            options.output.write_text(written, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{options.output} cannot be written: {error.strerror}") from error
-    if options.as_json:
-        symptom = None if kept is None else asdict(kept.grades[minimized.reducer.grade - 1])
-        head = {"file": str(request.path), "signature": identifier, "kept": symptom}
-        write_json(head | _as_json(minimized) | {"source": text})
-    else:
-        print_code(results(), text)
-        print_steps(notes(), minimized.reducer.passes)
-        print_lines(notes(), _summary(minimized, identifier))
-    return INTERRUPTED if minimized.interrupted else 0
-
-
-def _summary(minimized: Minimized, identifier: str | None) -> str:
-    sizes = f"{len(minimized.original)} to {counted(len(minimized.program), 'instruction')}"
-    reducer = minimized.reducer
-    cost = f"{counted(reducer.tried, 'candidate')} tried, {reducer.accepted} accepted"
-    name = f"; {identifier}" if identifier else ""
-    ended = "interrupted, the smallest so far: " if minimized.interrupted else ""
-    return f"{ended}{sizes}, {cost}, {minimized.seconds:.1f} s{name}"
-
-
-def _as_json(minimized: Minimized) -> dict[str, object]:
-    from aliasproof.programs.serialization import to_json
-
-    return {
-        "instructions": {"before": len(minimized.original), "after": len(minimized.program)},
-        "candidates tried": minimized.reducer.tried,
-        "accepted": minimized.reducer.accepted,
-        "seconds": round(minimized.seconds, 3),
-        "interrupted": minimized.interrupted,
-        "steps": {name: asdict(spent) for name, spent in minimized.reducer.passes.items()},
-        "program": to_json(minimized.program),
-    }

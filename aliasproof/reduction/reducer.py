@@ -131,6 +131,7 @@ class Reducer:
     grade: int = 1
     best_grade: int = 1
     passes: dict[str, StepStatistics] = field(default_factory=dict)
+    step: str = ""  # whose candidate was asked about last
     _rejected: set[Program] = field(default_factory=set)
 
     @property
@@ -199,6 +200,7 @@ class Reducer:
 
     def _take(self, offer: Offer, grade: int, seconds: float, *, better: bool) -> bool:
         """Note the answer about an offer. True if the candidate is accepted."""
+        self.step = offer.step
         spent = self.passes.setdefault(offer.step, StepStatistics())
         spent.candidates += 1
         spent.seconds += seconds

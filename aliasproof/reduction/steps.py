@@ -38,12 +38,14 @@ from aliasproof.reduction.instruction_steps import (
 )
 from aliasproof.reduction.slices import cut_head, cut_tail, keep_neighbourhood, slice_outputs
 from aliasproof.reduction.value_steps import plain_values, simplify_fill, simplify_values
+from aliasproof.reduction.windows import keep_window
 
 ReductionStep: TypeAlias = Callable[[Program], Iterator[Program]]
 StepGroups: TypeAlias = tuple[tuple[ReductionStep, ...], ...]
 
 # In the order in which they are tried. What removes most comes first, so that the later steps,
 # which have many candidates, work on a short program.
+HALVES: tuple[ReductionStep, ...] = (keep_window,)
 FEWER_INSTRUCTIONS: tuple[ReductionStep, ...] = (
     plain_values,
     settle_inputs,
@@ -74,8 +76,8 @@ PLAINER_PARTS: tuple[ReductionStep, ...] = (
     simplify_seed,
 )
 # Each group is repeated until it changes nothing, before the next one begins.
-GROUPS: StepGroups = (FEWER_INSTRUCTIONS, PLAINER_PARTS)
-STEPS: tuple[ReductionStep, ...] = FEWER_INSTRUCTIONS + PLAINER_PARTS
+GROUPS: StepGroups = (HALVES, FEWER_INSTRUCTIONS, PLAINER_PARTS)
+STEPS: tuple[ReductionStep, ...] = HALVES + FEWER_INSTRUCTIONS + PLAINER_PARTS
 
 
 def write_at_the_end(program: Program) -> Iterator[Program]:

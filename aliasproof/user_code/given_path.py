@@ -9,10 +9,11 @@ from pathlib import Path
 from aliasproof.programs.errors import UserError
 
 GIVE = (
-    "give FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt, or the"
-    " folder of a finding or of a stored graph"
+    "give FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt, a"
+    " FILE.pt2 of torch.export.save, or the folder of a finding or of a stored graph"
 )
 PRINTED = (".txt", ".log")  # what torch prints
+EXPORTED = ".pt2"  # what torch.export.save writes
 STORED_GRAPH = "graph.json"  # in the folder of one (`aliasproof/programs/stored_graph.py`)
 
 
@@ -70,6 +71,6 @@ def file_to_read(path: Path) -> Path:
         raise UserError(f"{path} does not exist; {GIVE}")
     if not path.is_file():  # a fifo would be read without an end
         raise UserError(f"{path} is not a regular file; {GIVE}")
-    if path.suffix not in (".py", ".json", *PRINTED):
-        raise UserError(f"{path} is neither a .py, a .json nor a .txt file; {GIVE}")
+    if path.suffix not in (".py", ".json", EXPORTED, *PRINTED):
+        raise UserError(f"{path} is neither a .py, a .json, a .txt nor a .pt2 file; {GIVE}")
     return path

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from aliasproof.processes.isolation import step
 from aliasproof.programs.errors import UserError
+from aliasproof.programs.exported_program import read_exported
 from aliasproof.programs.printed_graph import is_printed, read_printed
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import loads
@@ -24,7 +25,7 @@ from aliasproof.programs.stored_text import read_text
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets.user_modules import module_of
 from aliasproof.user_code.call_arguments import CallArguments, check_arguments
-from aliasproof.user_code.given_path import PRINTED, STORED_GRAPH, file_to_read
+from aliasproof.user_code.given_path import EXPORTED, PRINTED, STORED_GRAPH, file_to_read
 
 MODULE_NAME = "aliasproof_user_file"
 FORMS = (
@@ -84,6 +85,8 @@ def read(path: Path, names: FileNames) -> UserFunction | Program:
     if file.name == STORED_GRAPH:
         stored = StoredGraph.read(file.parent)
         return UserFunction(stored.module, tuple(stored.inputs))
+    if file.suffix == EXPORTED:
+        return _from_exported(file)
     if file.suffix in PRINTED or (file.suffix == ".py" and _is_printed(file, names)):
         return _from_printed(file, names)
     if file.suffix == ".py":
@@ -104,6 +107,15 @@ def _from_printed(path: Path, names: FileNames) -> UserFunction:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     return UserFunction(printed.module, tuple(printed.inputs), notes=printed.notes)
+
+
+def _from_exported(path: Path) -> UserFunction:
+    """The graph of a model that torch exported. Nothing is run, and nothing is unpickled."""
+    try:
+        exported = read_exported(path)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return UserFunction(exported.module, tuple(exported.inputs), notes=exported.notes)
 
 
 def _from_module(path: Path, names: FileNames) -> UserFunction:

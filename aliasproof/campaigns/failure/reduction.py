@@ -243,6 +243,12 @@ def _failure_shown(
     return shown
 
 
+def shown_by_reduced(symptom: Symptom, program: Program, original: Program) -> ReducedFailure:
+    """What a program shows that was reduced elsewhere, if results show it."""
+    known = recognised(program, symptom, reduced=True).known
+    return _violation_shown(Failure(symptom, original, seed=0), symptom, program, known)
+
+
 def _violation_shown(
     failure: Failure, symptom: Symptom, program: Program, known: str | None
 ) -> ReducedFailure:

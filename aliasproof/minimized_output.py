@@ -1,0 +1,122 @@
+"""The result of `minimize`: printed, written to a file, and as the folder of a finding."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.publish.publishing import published
+from aliasproof.candidate_checks import file_source
+from aliasproof.minimize_request import MinimizeRequest
+from aliasproof.minimize_session import NamedResult
+from aliasproof.minimizing import Minimized
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.serialization import dumps, to_json
+from aliasproof.reports.console import notes, print_code, print_lines, results, write_json
+from aliasproof.reports.reduction_table import print_steps
+from aliasproof.reports.wording import counted
+from aliasproof.targets.user_names import code_name
+
+
+@dataclass(frozen=True, slots=True)
+class MinimizeResult:
+    """A reduction; what was kept of a target, and the identifier that a campaign gives to it."""
+
+    minimized: Minimized
+    kept: Kept | None = None
+    identifier: str | None = None
+
+
+def write_minimized(reduced: MinimizeResult, output: Path | None) -> None:
+    """Write the program to a file of Python or JSON. Raises `UserError` if that fails."""
+    if output is None:
+        return
+    program = reduced.minimized.program
+    text = dumps(program) if output.suffix == ".json" else file_source(program)
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{output} cannot be written: {error.strerror}") from error
+
+
+def print_minimized(reduced: MinimizeResult, file: str, *, as_json: bool) -> None:
+    """Print the program and what each step cost; or all of it as one JSON object."""
+    minimized, kept = reduced.minimized, reduced.kept
+    text = file_source(minimized.program)
+    if as_json:
+        symptom = None if kept is None else asdict(kept.grades[minimized.reducer.grade - 1])
+        head = {"file": file, "signature": reduced.identifier, "kept": symptom}
+        write_json(head | _as_json(minimized) | {"source": text})
+    else:
+        print_code(results(), text)
+        print_steps(notes(), minimized.reducer.passes)
+        print_lines(notes(), _summary(minimized, reduced.identifier))
+
+
+def _summary(minimized: Minimized, identifier: str | None) -> str:
+    sizes = f"{len(minimized.original)} to {counted(len(minimized.program), 'instruction')}"
+    reducer = minimized.reducer
+    cost = f"{counted(reducer.tried, 'candidate')} tried, {reducer.accepted} accepted"
+    name = f"; {identifier}" if identifier else ""
+    ended = "interrupted, the smallest so far: " if minimized.interrupted else ""
+    return f"{ended}{sizes}, {cost}, {minimized.seconds:.1f} s{name}"
+
+
+def _as_json(minimized: Minimized) -> dict[str, object]:
+    return {
+        "instructions": {"before": len(minimized.original), "after": len(minimized.program)},
+        "candidates tried": minimized.reducer.tried,
+        "accepted": minimized.reducer.accepted,
+        "seconds": round(minimized.seconds, 3),
+        "interrupted": minimized.interrupted,
+        "steps": {name: asdict(spent) for name, spent in minimized.reducer.passes.items()},
+        "program": to_json(minimized.program),
+    }
+
+
+# --- the question that candidates answer ----------------------------------------------------------
+
+
+def digest_of(file: Path) -> str:
+    """A name for the contents of a file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def question_about(kept: Kept, request: MinimizeRequest) -> dict[str, object]:
+    """What each candidate is asked, as JSON values: an answer in a file holds for this alone."""
+    code = code_name(request.target or "")
+    return {
+        **asdict(kept.symptom),
+        "exact": kept.exact,
+        "step": kept.step,
+        "asked target": request.target,
+        "code": digest_of(Path(code.module)) if code is not None and code.in_file else None,
+        "device": request.device,
+        "tolerance": list(request.tolerance),
+        "torch": torch.__version__,
+    }
+
+
+# --- the folder of a finding ----------------------------------------------------------------------
+
+
+def write_folder(folder: Path, named: NamedResult, minimized: Minimized) -> Sequence[str]:
+    """Write the folder, after its script ran in a fresh process; notes on what it has.
+
+    Raises `UserError` if it cannot be written.
+    """
+    if named.finding is None:
+        return [f"{folder} is not written: {named.reason}"]
+    reducer = minimized.reducer
+    finding = replace(
+        named.finding, tried=reducer.tried, accepted=reducer.accepted, steps=dict(reducer.passes)
+    )
+    try:
+        return published(finding).write(folder)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}") from error
