@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._inductor import config
+from torch._inductor.constant_folding import replace_node_with_constant
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.fx_passes.post_grad import view_to_reshape
 from torch._inductor.pattern_matcher import (
@@ -39,26 +40,34 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
 
 
-def traced(program: Program) -> fx.GraphModule:
-    """The graph that a rule sees, as far as other rules leave it alone."""
+def traced(program: Program, *, frozen: bool = False) -> fx.GraphModule:
+    """The graph that a rule sees, as far as other rules leave it alone.
+
+    In a `frozen` one, the last half of the inputs are constants, as in the variant 'freezing'.
+    """
+    inputs = input_tensors(program)
     with config.patch(fallback_random=True), torch.no_grad():
         trace = make_fx(
             ProgramFunction(program),
             decomposition_table=select_decomp_table(),
             tracing_mode="fake",
         )
-        graph: fx.GraphModule = trace(*input_tensors(program))
+        graph: fx.GraphModule = trace(*inputs)
+    if frozen:
+        given = graph.graph.find_nodes(op="placeholder")
+        for node, tensor in list(zip(given, inputs, strict=True))[len(given) // 2 :]:
+            replace_node_with_constant(graph, node, tensor)
     graph.graph.eliminate_dead_code()  # as AOTAutograd does: a rule counts the readers of a value
     return graph
 
 
-def refusal(entry: PatternEntry, program: Program) -> str | None:
+def refusal(entry: PatternEntry, program: Program, *, frozen: bool = False) -> str | None:
     """Why the entry does not rewrite the program; None if it does. Texts are those below.
 
     The rules after the gradient see `reshape` for each `view`.
     """
     try:
-        graph = traced(program)
+        graph = traced(program, frozen=frozen)
     except Exception:  # noqa: BLE001 - a fake kernel of torch refuses what eager accepts
         return NO_MATCH
     reason = _refusal_in(entry, graph)

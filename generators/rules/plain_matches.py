@@ -38,7 +38,7 @@ VARIANTS = 3  # of each kind; more cost time in each process, and differ in size
 
 MOST_WALKS = 500
 _MOST_TRACES = {True: 4, False: 2}  # of a search function: each takes as long as a hundred walks
-MOST_CHECKS = 30
+MOST_CHECKS = {False: 30, True: 60}  # where the constants are drawn, too
 OTHER_DTYPES = (torch.float64, torch.bfloat16, torch.int64, torch.complex64, torch.float16)
 
 
@@ -54,6 +54,11 @@ def search_function(rule: str) -> SearchFunction | None:
     return SearchFunction.of(rules()[rule])
 
 
+def is_frozen(rule: str) -> bool:
+    """True for a rule that runs where weights are constants: in the variant 'freezing'."""
+    return rule.startswith("freezing_patterns.")
+
+
 def out_of_reach(rule: str) -> str | None:
     """Why no program of ATen calls can have what the rule matches; None if one may."""
     entry = rules()[rule]
@@ -64,8 +69,6 @@ def out_of_reach(rule: str) -> str | None:
     if not any(isinstance(target, OpOverload) for target in root):
         return "matches functions of torch, methods or modules, which a program does not call"
     names = [target.name() for target in targets if isinstance(target, OpOverload)]
-    if rule.startswith("freezing_patterns."):
-        return "runs where weights are constants alone, in the variant 'freezing'"
     for packed in ("mkldnn", "onednn"):
         if any(packed in name for name in names):
             return f"matches operators of {packed}, which torch makes of packed constant weights"
@@ -134,9 +137,8 @@ def found(rule: str, kind: str, number: int) -> FoundMatch:
 def settings_of(check: Callable[..., object]) -> Iterator[tuple[str, bool]]:
     """The settings of Inductor that a check reads, each turned over."""
     read = {name for function in reached_from(check) for name in names_in(function.__code__)}
-    for name in sorted(read & config.get_config_copy().keys()):
-        value = getattr(config, name)
-        if isinstance(value, bool):
+    for name, value in config.get_config_copy().items():
+        if name.rpartition(".")[2] in read and isinstance(value, bool):
             yield name, not value
 
 
@@ -149,6 +151,7 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
     for _ in range(MOST_WALKS if search is None else _MOST_TRACES[usual is None]):
         try:
             program = _drawn(entry, search, pick, kind)
+            program = with_constants(pick, program) if is_frozen(rule) else program
         except NoChoice as error:
             refused[(str(error) or str(error.__cause__ or "nothing fits")).partition("\n")[0]] += 1
             continue
@@ -157,12 +160,12 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
             continue
         # The first match of a search function says that it can be met; a trace takes time.
         known = search is not None and usual is not None
-        reason = None if known else refusal(entry, program)
+        reason = None if known else refusal(entry, program, frozen=is_frozen(rule))
         if reason is None:
             return FoundMatch(program)
         reasons[reason] += 1
         raises += [program] * (reason == RAISES)
-        if reasons.total() == MOST_CHECKS:
+        if reasons.total() == MOST_CHECKS[is_frozen(rule)]:
             break
     if raises:
         return FoundMatch(raises[0])
@@ -209,6 +212,21 @@ def _walked(entry: PatternEntry, pick: Pick, kind: str) -> Program:
     return pruned(scene.program(outputs))
 
 
+def with_constants(pick: Pick, program: Program) -> Program:
+    """The program with its inputs in another order: the last half is constant.
+
+    Mostly all inputs but one are, so that some before it are unused.
+    """
+    views = list(program.inputs)
+    given = views.pop(0 if pick.chance(60) else pick.integer(0, len(views) - 1))
+    before = max(len(views) - 1, 0) if pick.chance(80) else pick.integer(0, 2)
+    unused = [replace(given, name=f"unused{index}") for index in range(before)]
+    views = [*unused, given, *views]
+    storages = tuple(program.storages[view.storage] for view in views)
+    inputs = tuple(replace(view, storage=index) for index, view in enumerate(views))
+    return replace(program, storages=storages, inputs=inputs).renamed()
+
+
 def pruned(program: Program) -> Program:
     """The program without the inputs that no call reads, each with a storage of its own."""
     read = {name for call in program.instructions for name in call.refs}
@@ -235,6 +253,8 @@ def _pool(pick: Pick, kind: str) -> tuple[tuple[Storage, ...], tuple[Input, ...]
     shape = tuple(base)
     shapes = [shape] * ALIKE
     shapes += [shape[::-1], shape[-1:], shape[:1], (*shape[:-1], 1)[:rank], ()]
+    # One element per channel, as what a convolution takes.
+    shapes += [(1, shape[1], *(1,) * (rank - 2))] if rank > 2 else []
     kinds = [dtype] * len(shapes)
     if dtype == torch.bfloat16:  # with weights of 8 bits
         kinds[1] = kinds[2] = torch.int8
