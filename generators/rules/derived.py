@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from aliasproof.generators.rules.evidence import Evidence
+from aliasproof.generators.rules.in_place_forms import in_place_forms
 from aliasproof.generators.rules.plain_matches import (
     USUAL,
     VARIANTS,
@@ -51,7 +52,7 @@ def drawn_rules() -> tuple[tuple[str, ...], ...]:
     """
     within = [name for name in rules() if out_of_reach(name) is None]
     frozen = tuple(name for name in within if is_frozen(name))
-    others = [name for name in within if not is_frozen(name)]
+    others = [name for name in (*within, *in_place_forms()) if not is_frozen(name)]
     traced = tuple(name for name in others if search_function(name) is not None)
     return tuple(name for name in others if name not in traced), traced, frozen
 

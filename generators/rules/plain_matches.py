@@ -18,6 +18,7 @@ from torch._inductor import config
 from torch._inductor.pattern_matcher import PatternEntry, _TargetExpr
 from torch._ops import OpOverload
 
+from aliasproof.generators.rules.in_place_forms import in_place_forms, play
 from aliasproof.generators.rules.matching import RAISES, TAKEN, refusal
 from aliasproof.generators.rules.pattern_walk import ALIKE, Walk
 from aliasproof.generators.rules.search_functions import SearchFunction, program_of
@@ -51,7 +52,7 @@ def rules() -> dict[str, PatternEntry]:
 @functools.cache
 def search_function(rule: str) -> SearchFunction | None:
     """What torch traced the rule's pattern from; None where it was written by hand."""
-    return SearchFunction.of(rules()[rule])
+    return None if rule in in_place_forms() else SearchFunction.of(rules()[rule])
 
 
 def is_frozen(rule: str) -> bool:
@@ -61,6 +62,8 @@ def is_frozen(rule: str) -> bool:
 
 def out_of_reach(rule: str) -> str | None:
     """Why no program of ATen calls can have what the rule matches; None if one may."""
+    if rule in in_place_forms():
+        return None
     entry = rules()[rule]
     targets = set(_targets(entry.pattern))
     if not targets:
@@ -124,7 +127,11 @@ def found(rule: str, kind: str, number: int) -> FoundMatch:
         with config.patch(dict([usual.setting] if usual.setting else [])):
             return replace(_searched(rule, kind, number, usual.program), setting=usual.setting)
     default = _searched(rule, kind, number, None)
-    if default.program is not None or not default.refused.startswith(_CHECK):
+    if (
+        rule in in_place_forms()
+        or default.program is not None
+        or not default.refused.startswith(_CHECK)
+    ):
         return default
     for name, value in settings_of(check_of(rules()[rule])):
         with config.patch({name: value}):
@@ -143,14 +150,14 @@ def settings_of(check: Callable[..., object]) -> Iterator[tuple[str, bool]]:
 
 
 def _searched(rule: str, kind: str, number: int, usual: Program | None) -> FoundMatch:
-    entry, search = rules()[rule], search_function(rule)
+    search = search_function(rule)
     pick = Pick(random.Random(f"{rule} {kind} {number}").randint)
     refused: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     raises: list[Program] = []  # a program on which the check of the rule raises meets it, too
     for _ in range(MOST_WALKS if search is None else _MOST_TRACES[usual is None]):
         try:
-            program = _drawn(entry, search, pick, kind)
+            program = _drawn(rule, search, pick, kind)
             program = with_constants(pick, program) if is_frozen(rule) else program
         except NoChoice as error:
             refused[(str(error) or str(error.__cause__ or "nothing fits")).partition("\n")[0]] += 1
@@ -159,8 +166,8 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
             refused[f"no tensor of the match is {_WORDS[kind]}"] += 1
             continue
         # The first match of a search function says that it can be met; a trace takes time.
-        known = search is not None and usual is not None
-        reason = None if known else refusal(entry, program, frozen=is_frozen(rule))
+        known = rule in in_place_forms() or (search is not None and usual is not None)
+        reason = None if known else refusal(rules()[rule], program, frozen=is_frozen(rule))
         if reason is None:
             return FoundMatch(program)
         reasons[reason] += 1
@@ -172,16 +179,16 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
     if not reasons:
         return FoundMatch(refused=f"eager accepts no draw: {refused.most_common(1)[0][0]}")
     taken = [reason for reason in reasons if TAKEN in reason]
-    none = f"{_CHECK}{check_of(entry).__qualname__} accepts none of {reasons.total()} draws"
+    none = f"{_CHECK}{check_of(rules()[rule]).__qualname__} accepts none of {reasons.total()} draws"
     return FoundMatch(refused=taken[0] if taken else none)
 
 
 _CHECK = "its check "
 
 
-def _drawn(entry: PatternEntry, search: SearchFunction | None, pick: Pick, kind: str) -> Program:
+def _drawn(rule: str, search: SearchFunction | None, pick: Pick, kind: str) -> Program:
     if search is None:
-        return _walked(entry, pick, kind)
+        return _walked(rule, pick, kind)
     dtype = pick.one(OTHER_DTYPES) if kind == OTHER_DTYPE else None
     return program_of(search, pick, kind, dtype)
 
@@ -201,10 +208,12 @@ def _has(program: Program, kind: str, usual: Program | None) -> bool:
     return any(0 in view.sizes for view in program.inputs)
 
 
-def _walked(entry: PatternEntry, pick: Pick, kind: str) -> Program:
+def _walked(rule: str, pick: Pick, kind: str) -> Program:
     scene = Scene(*_pool(pick, kind), seed=0)
-    walk = Walk(pick, scene)
-    walk.draw(entry.pattern)
+    if rule in in_place_forms():
+        play(in_place_forms()[rule], pick, scene)
+    else:
+        Walk(pick, scene).draw(rules()[rule].pattern)
     read = {name for call in scene.instructions for name in call.refs}
     outputs = [
         name for call in scene.instructions for name in call.results if name not in read

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from aliasproof.generators.features import Features
 from aliasproof.generators.rules.derived import Derived, derive, drawn_rules, holds, pair_of
+from aliasproof.generators.rules.in_place_forms import in_place_forms
 from aliasproof.generators.rules.plain_matches import (
     USUAL,
     found,
@@ -72,6 +73,14 @@ def fired(program: Program, name: str = "inductor-fx") -> frozenset[str]:
 def test_a_rule_of_freezing_fires_where_weights_are_constants(rule: str) -> None:
     name = f"freezing_patterns.{rule}"
     assert name in fired(plain(name), "inductor-fx:freezing")
+
+
+def test_an_operator_is_put_in_place_where_its_result_is_copied_back() -> None:
+    programs = {rule: plain_match(rule, USUAL, 0) for rule in in_place_forms()}
+    fire = [rule for rule, it in programs.items() if isinstance(it, Program) and rule in fired(it)]
+    # A list of results that are copied each, and one that an index writes.
+    assert {"put in place/aten._foreach_mul.List", "put in place/aten.index_put.default"} <= {*fire}
+    assert len(fire) >= len(programs) - 2
 
 
 def test_a_dropout_that_drops_nothing_is_replaced() -> None:
