@@ -147,7 +147,11 @@ def _add_programs(parser: argparse.ArgumentParser) -> None:
         ("programs", int, f"run so many programs; default: {site_coverage.PROGRAMS}"),
         ("seed", int, f"those of a campaign with this seed; default: {site_coverage.SEED}"),
         ("rules", int, "of a hundred, so many are derived from rules; default: as a campaign"),
-        ("target", str, f"on this target; default: {site_coverage.TARGET}"),
+        (
+            "target",
+            str,
+            f"on this target, or on several with commas between; default: {site_coverage.TARGET}",
+        ),
     ):
         text = f"for site_coverage: {what}"
         parser.add_argument(f"--{name}", metavar=name.upper(), type=kind, help=text)

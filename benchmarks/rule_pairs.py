@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aliasproof.generators.rules.derived import derive, drawn_rules, holds
+from aliasproof.generators.rules.in_place_forms import in_place_forms
 from aliasproof.generators.rules.plain_matches import USUAL, out_of_reach, plain_match, rules
 from aliasproof.generators.rules.situations import BY_NAME, NAMES
 from aliasproof.generators.scene import Counts, NoChoice, Pick
@@ -60,7 +61,11 @@ def _is_refused(reason: str) -> bool:
 
 def measure(only: Sequence[str] = (), situations: Sequence[str] = NAMES) -> PairFigures:
     """Draw programs for each pair; `only` are parts of the names of rules."""
-    chosen = [name for name in rules() if not only or any(part in name for part in only)]
+    chosen = [
+        name
+        for name in (*rules(), *in_place_forms())
+        if not only or any(part in name for part in only)
+    ]
     within = {name for names in drawn_rules() for name in names}
     left_out: Counter[str] = Counter()
     pairs: dict[str, Counter[str]] = {situation: Counter() for situation in situations}

@@ -4,15 +4,23 @@
 those of a campaign with that seed. They run in worker processes, where `coverage` (its tracer on
 `sys.settrace`) notes the lines and branches of the modules that rewrite programs. Counted are
 those inside of functions: what a module does when it is imported is no program's, and neither is
-what torch does once per process to make its patterns.
+what torch does once per process to make its patterns. Lines that run there, and in no program, are
+left out of what there is, too.
+
+Several targets with commas between count as one: `--target inductor-fx,inductor-fx:grad`. Each runs
+so many programs.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,32 +109,54 @@ def measure(
 ) -> SiteCoverage:
     """Run the programs, and count what they reach."""
     programs, seed, target = programs or PROGRAMS, SEED if seed is None else seed, target or TARGET
-    total = FiredSites()
+    by_target = {}
     with tempfile.TemporaryDirectory() as folder:
-        pool = start_pool(1, Path(folder), [target])
-        with pool.at_work():
-            for shard in Plan((target,), seed=seed, programs=programs, rules=rules).shards():
-                pool.submit(RemoteCall("", f"{__name__}:run_shard", (shard, folder)))
-                _, outcome = pool.take()
-                if isinstance(outcome, Raised):
-                    raise outcome.error
-                if isinstance(outcome, Death):
-                    total.add(FiredSites(shard.count, lost=shard.count))
-                else:
-                    total.add(outcome.value)
+        for name in target.split(","):
+            plan = Plan((name,), seed=seed, programs=programs, rules=rules)
+            by_target[name] = _fired_by(plan, Path(folder))
         modules = _modules(Path(folder))
-    listed: Any = total.to_json(target, seed)["sites"]
-    kinds = dict.fromkeys(site["kind"] for site in listed)
-    of = {kind: [site for site in listed if site["kind"] == kind] for kind in kinds}
-    silent = [site for site in listed if not site["fired"] and site["reason"] is None]
+    return _counted(by_target, seed, modules)
+
+
+def _fired_by(plan: Plan, folder: Path) -> FiredSites:
+    total = FiredSites()
+    pool = start_pool(1, folder, plan.targets)
+    with pool.at_work():
+        for shard in plan.shards():
+            pool.submit(RemoteCall("", f"{__name__}:run_shard", (shard, str(folder))))
+            _, outcome = pool.take()
+            if isinstance(outcome, Raised):
+                raise outcome.error
+            if isinstance(outcome, Death):
+                total.add(FiredSites(shard.count, lost=shard.count))
+            else:
+                total.add(outcome.value)
+    return total
+
+
+def _counted(
+    by_target: Mapping[str, FiredSites], seed: int, modules: Mapping[str, ReachedCode]
+) -> SiteCoverage:
+    """The figures of all targets. A gap of one of them that fires in another is none."""
+    total = FiredSites()
+    kind_of: dict[str, str] = {}
+    gaps: set[str] = set()
+    for name, fired in by_target.items():
+        total.add(fired)
+        listed: Any = fired.to_json(name, seed)["sites"]
+        kind_of |= {site["name"]: site["kind"] for site in listed}
+        gaps |= {site["name"] for site in listed if not site["fired"] and site["reason"] is None}
+    kinds = Counter(kind_of.values())
+    fire = Counter(kind for name, kind in kind_of.items() if total.fired[name])
+    silent = Counter(kind for name, kind in kind_of.items() if name in gaps - total.fired.keys())
     return SiteCoverage(
-        target,
+        ",".join(by_target),
         seed,
         total.programs,
         total.discarded,
         total.lost,
-        {kind: (len(sites), sum(it["fired"] > 0 for it in sites)) for kind, sites in of.items()},
-        {kind: sum(site["kind"] == kind for site in silent) for kind in kinds},
+        {kind: (number, fire[kind]) for kind, number in kinds.items()},
+        {kind: silent[kind] for kind in kinds},
         modules,
         dict(total.fired),
     )
@@ -135,7 +165,8 @@ def measure(
 def run_shard(shard: Shard, folder: str) -> FiredSites:
     """What the programs of a shard fire. The lines that run go to a file in the folder."""
     all_sites()  # to read them runs the passes, which is no program's doing
-    tracer = _tracer(Path(folder) / f".coverage.{shard.seed}")
+    name = re.sub(r"\W", "_", shard.target)
+    tracer = _tracer(Path(folder) / f".coverage.{name}.{shard.seed}")
     tracer.start()
     try:
         return fired_by_shard(shard)
@@ -161,21 +192,55 @@ def _files() -> dict[str, str]:
     return {spec.origin: name for name, spec in specs.items() if spec is not None and spec.origin}
 
 
+def note_imports(file: str) -> None:
+    """Write the lines that run when torch is imported and its patterns are made, in this process.
+
+    They are read in a process of their own, before anything else imports these modules.
+    """
+    tracer = _tracer(Path(file))
+    tracer.start()
+    all_sites()
+    tracer.stop()
+    tracer.save()
+
+
 def _modules(folder: Path) -> dict[str, ReachedCode]:
     """The lines and branches in functions, of all files of data in a folder."""
-    tracer, report = _tracer(folder / ".coverage"), folder / "report.json"
+    tracer = _tracer(folder / ".coverage")
     tracer.combine([str(folder)])
-    tracer.get_data().touch_files(list(_files()))  # the report has also those that nothing reached
-    tracer.json_report(outfile=str(report))
+    imports = folder / "imports"
+    command = f"from {__name__} import note_imports; note_imports({str(imports)!r})"
+    subprocess.run([sys.executable, "-c", command], check=True)
+    ran, at_import = _functions(tracer), _functions(_read(imports))
+    return {name: _reached(functions, at_import[name]) for name, functions in ran.items()}
+
+
+def _read(file: Path) -> Any:
+    tracer = _tracer(file)
+    tracer.load()
+    return tracer
+
+
+def _functions(tracer: Any) -> dict[str, list[Any]]:
+    """The report on each function, by module."""
     names = _files()
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as report:
+        tracer.get_data().touch_files(list(names))  # the report has also those that nothing reached
+        tracer.json_report(outfile=report.name)
+        files = json.load(report)["files"]
     return {
-        names[str(Path(file).absolute())]: _reached(figures)
-        for file, figures in json.loads(report.read_text())["files"].items()
+        # The function without a name is the module itself.
+        names[str(Path(file).absolute())]: [it for name, it in figures["functions"].items() if name]
+        for file, figures in files.items()
     }
 
 
-def _reached(figures: Mapping[str, Any]) -> ReachedCode:
-    # The function without a name is the module itself.
-    summaries = [it["summary"] for name, it in figures["functions"].items() if name]
-    keys = ("num_statements", "covered_lines", "num_branches", "covered_branches")
-    return ReachedCode(*(sum(summary[key] for summary in summaries) for key in keys))
+def _reached(ran: Sequence[Any], at_import: Sequence[Any]) -> ReachedCode:
+    lines = {line for it in ran for line in it["executed_lines"]}
+    alone = {line for it in at_import for line in it["executed_lines"]} - lines
+    there = {line for it in ran for line in (*it["executed_lines"], *it["missing_lines"])} - alone
+    taken, missed = (
+        [it for function in ran for it in function[key] if it[0] not in alone]
+        for key in ("executed_branches", "missing_branches")
+    )
+    return ReachedCode(len(there), len(lines), len(taken) + len(missed), len(taken))

@@ -101,6 +101,8 @@ class Features:
     gradients: bool = True
     # Of a hundred programs, how many are derived from the compiler's rules.
     rules: int = 0
+    # Rules for weights that are constants are among them, as the variant 'freezing' makes them.
+    frozen: bool = False
 
     def describe(self) -> dict[str, object]:
         """The switches as plain JSON values."""

@@ -23,7 +23,8 @@ from aliasproof.targets.buffers import WithBuffers
 from aliasproof.targets.captured import half
 from aliasproof.targets.target import Build, CallsUser, Function, PlainBuild, UserRun
 
-SETTING = {"freezing": True}
+NAME = "freezing"
+SETTING = {NAME: True}
 
 
 def written_through_itself_alone(trace: Trace) -> bool:

@@ -79,7 +79,7 @@ BUFFERS = Variant(
     recipe=buffers.recipe,
 )
 FREEZING = Variant(
-    "freezing",
+    freezing.NAME,
     "half of the inputs are buffers of a module, and Inductor inlines them as constants",
     Contract(preconditions=(freezing.ONE_VIEW,)),
     build=freezing.build,

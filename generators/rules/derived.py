@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from aliasproof.generators.rules.evidence import Evidence
+from aliasproof.generators.rules.in_place_forms import in_place_forms
 from aliasproof.generators.rules.plain_matches import (
     USUAL,
     VARIANTS,
+    is_frozen,
     out_of_reach,
     plain_match,
     rules,
@@ -43,20 +45,23 @@ class Derived:
 
 
 @functools.cache
-def drawn_rules() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The rules that may match a program: those written by hand, and those torch traced.
+def drawn_rules() -> tuple[tuple[str, ...], ...]:
+    """The rules that may match a program: written by hand, traced by torch, and those of freezing.
 
     They take turns. Traced ones are many, and most differ in a dtype alone.
     """
     within = [name for name in rules() if out_of_reach(name) is None]
-    traced = [name for name in within if search_function(name) is not None]
-    return tuple(name for name in within if name not in traced), tuple(traced)
+    frozen = tuple(name for name in within if is_frozen(name))
+    others = [name for name in (*within, *in_place_forms()) if not is_frozen(name)]
+    traced = tuple(name for name in others if search_function(name) is not None)
+    return tuple(name for name in others if name not in traced), traced, frozen
 
 
-def pair_of(turn: int) -> tuple[str, str]:
-    """The rule and the situation of the program with that number."""
-    names = drawn_rules()[turn % 2]
-    turn //= 2
+def pair_of(turn: int, *, frozen: bool = False) -> tuple[str, str]:
+    """The rule and the situation of the program with that number. `frozen` adds those rules."""
+    groups = drawn_rules() if frozen else drawn_rules()[:2]
+    names = groups[turn % len(groups)]
+    turn //= len(groups)
     count = len(names) * len(NAMES)
     # A step without a common divisor visits each pair once in `count` turns, related ones apart.
     step = next(k for k in range(int(count * 0.618), 2 * count) if math.gcd(k, count) == 1)
@@ -64,20 +69,20 @@ def pair_of(turn: int) -> tuple[str, str]:
     return names[rule], NAMES[situation]
 
 
-def derived_scene(pick: Pick, turn: int, counts: Counts) -> Scene | None:
+def derived_scene(pick: Pick, turn: int, counts: Counts, *, frozen: bool = False) -> Scene | None:
     """The scene of the program with that number.
 
     Where its pair is not possible, another situation of the rule, and then another rule; None if
     none of some fits.
     """
-    rule, situation = pair_of(turn)
+    rule, situation = pair_of(turn, frozen=frozen)
     for _ in range(PAIRS_TRIED):
         try:
             derived = derive(pick, rule, BY_NAME[situation], counts)
         except NoChoice:
             situation = pick.one(NAMES)
             if isinstance(plain_match(rule, USUAL, 0), str):
-                rule, _ = pair_of(pick.integer(0, LATER))
+                rule, _ = pair_of(pick.integer(0, LATER), frozen=frozen)
             continue
         counts.pairs[rule, situation] += 1
         return derived.scene

@@ -87,6 +87,7 @@ class Walk:
     taken: set[str] = field(default_factory=set)  # inputs
     dims: list[Argument] = field(default_factory=list)  # calls often share one
     position: int = 0  # in the list that is drawn
+    length: int = 0  # of open lists of tensors: eager may crash where a call takes other ones
 
     def draw(self, pattern: Any, parameter: torch.Argument | None = None) -> Drawn:
         """What a pattern matches, as an argument of the parameter. Raises `NoChoice`."""
@@ -212,8 +213,8 @@ class Walk:
         """A tensor, or a list of them, where the parameter takes one; else a plain argument."""
         kind = "Tensor" if parameter is None else str(parameter.real_type)
         if kind.startswith("List[") and "Tensor" in kind:
-            count = self.pick.integer(1, MOST_REPETITIONS)
-            return tuple(self._tensor(parameter) for _ in range(count))
+            self.length = self.length or self.pick.integer(1, MOST_REPETITIONS)
+            return tuple(self._tensor(parameter) for _ in range(self.length))
         if "Tensor" in kind:
             absent = kind.startswith("Optional[") and self.pick.chance(50)
             return None if absent else self._tensor(parameter)

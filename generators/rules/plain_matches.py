@@ -10,17 +10,25 @@ import functools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
+from torch._inductor import config
 from torch._inductor.pattern_matcher import PatternEntry, _TargetExpr
 from torch._ops import OpOverload
 
-from aliasproof.generators.rules.matching import matches
+from aliasproof.generators.rules.in_place_forms import in_place_forms, play
+from aliasproof.generators.rules.matching import RAISES, TAKEN, refusal
 from aliasproof.generators.rules.pattern_walk import ALIKE, Walk
 from aliasproof.generators.rules.search_functions import SearchFunction, program_of
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.generators.sites.patterns import check_of, pattern_sites
+from aliasproof.generators.sites.patterns import (
+    check_of,
+    names_in,
+    pattern_sites,
+    reached_from,
+)
 from aliasproof.programs.layouts import dense_strides
 from aliasproof.programs.program import Input, Program, Storage
 
@@ -30,8 +38,8 @@ KINDS = (USUAL, EMPTY, NUMBER, OTHER_DTYPE)
 VARIANTS = 3  # of each kind; more cost time in each process, and differ in sizes alone
 
 MOST_WALKS = 500
-_MOST_TRACES = {True: 6, False: 2}  # of a search function: each takes as long as a hundred walks
-MOST_CHECKS = 30
+_MOST_TRACES = {True: 4, False: 2}  # of a search function: each takes as long as a hundred walks
+MOST_CHECKS = {False: 30, True: 60}  # where the constants are drawn, too
 OTHER_DTYPES = (torch.float64, torch.bfloat16, torch.int64, torch.complex64, torch.float16)
 
 
@@ -44,11 +52,18 @@ def rules() -> dict[str, PatternEntry]:
 @functools.cache
 def search_function(rule: str) -> SearchFunction | None:
     """What torch traced the rule's pattern from; None where it was written by hand."""
-    return SearchFunction.of(rules()[rule])
+    return None if rule in in_place_forms() else SearchFunction.of(rules()[rule])
+
+
+def is_frozen(rule: str) -> bool:
+    """True for a rule that runs where weights are constants: in the variant 'freezing'."""
+    return rule.startswith("freezing_patterns.")
 
 
 def out_of_reach(rule: str) -> str | None:
     """Why no program of ATen calls can have what the rule matches; None if one may."""
+    if rule in in_place_forms():
+        return None
     entry = rules()[rule]
     targets = set(_targets(entry.pattern))
     if not targets:
@@ -57,13 +72,9 @@ def out_of_reach(rule: str) -> str | None:
     if not any(isinstance(target, OpOverload) for target in root):
         return "matches functions of torch, methods or modules, which a program does not call"
     names = [target.name() for target in targets if isinstance(target, OpOverload)]
-    if rule.startswith("freezing_patterns."):
-        return "runs where weights are constants alone, in the variant 'freezing'"
     for packed in ("mkldnn", "onednn"):
         if any(packed in name for name in names):
             return f"matches operators of {packed}, which torch makes of packed constant weights"
-    if search_function(rule) is not None and "aten::rand" in names:
-        return "draws random numbers and replaces them by others: no values could be compared"
     if any(name.startswith("quantized_decomposed") for name in names):
         return "matches operators that torch registers where its quantization is imported"
     return None
@@ -83,29 +94,71 @@ def _targets(pattern: object) -> Iterator[object]:
         yield from _targets(part)
 
 
-@functools.cache
+@dataclass(frozen=True, slots=True)
+class FoundMatch:
+    """The program that a search found, or why there is none.
+
+    `setting` of Inductor is what the rule's check asks for, where it refuses all without.
+    """
+
+    program: Program | None = None
+    refused: str = ""
+    setting: tuple[str, bool] | None = None
+
+
 def plain_match(rule: str, kind: str, number: int) -> Program | str:
     """The program of that number, or why there is none."""
-    entry = rules()[rule]
+    result = found(rule, kind, number)
+    return result.refused if result.program is None else result.program
+
+
+@functools.cache
+def found(rule: str, kind: str, number: int) -> FoundMatch:
+    """What the search for the program of that number found."""
     reason = out_of_reach(rule)
     if reason is not None:
-        return reason
-    usual = None if (kind, number) == (USUAL, 0) else plain_match(rule, USUAL, 0)
-    first = plain_match(rule, kind, 0) if number else usual
-    if isinstance(usual, str) or isinstance(first, str):  # the search was long, and in vain
-        return usual if isinstance(usual, str) else str(first)
-    source = random.Random(f"{rule} {kind} {number}")
-    pick = Pick(source.randint)
+        return FoundMatch(refused=reason)
+    usual = None if (kind, number) == (USUAL, 0) else found(rule, USUAL, 0)
+    first = found(rule, kind, 0) if number else usual
+    for earlier in (usual, first):
+        if earlier is not None and earlier.program is None:  # the search was long, and in vain
+            return earlier
+    if usual is not None:
+        with config.patch(dict([usual.setting] if usual.setting else [])):
+            return replace(_searched(rule, kind, number, usual.program), setting=usual.setting)
+    default = _searched(rule, kind, number, None)
+    if (
+        rule in in_place_forms()
+        or default.program is not None
+        or not default.refused.startswith(_CHECK)
+    ):
+        return default
+    for name, value in settings_of(check_of(rules()[rule])):
+        with config.patch({name: value}):
+            changed = _searched(rule, kind, number, None)
+        if changed.program is not None:
+            return replace(changed, setting=(name, value))
+    return default
+
+
+def settings_of(check: Callable[..., object]) -> Iterator[tuple[str, bool]]:
+    """The settings of Inductor that a check reads, each turned over."""
+    read = {name for function in reached_from(check) for name in names_in(function.__code__)}
+    for name, value in config.get_config_copy().items():
+        if name.rpartition(".")[2] in read and isinstance(value, bool):
+            yield name, not value
+
+
+def _searched(rule: str, kind: str, number: int, usual: Program | None) -> FoundMatch:
     search = search_function(rule)
+    pick = Pick(random.Random(f"{rule} {kind} {number}").randint)
     refused: Counter[str] = Counter()
-    checks = 0
+    reasons: Counter[str] = Counter()
+    raises: list[Program] = []  # a program on which the check of the rule raises meets it, too
     for _ in range(MOST_WALKS if search is None else _MOST_TRACES[usual is None]):
         try:
-            if search is None:
-                program = _walked(entry, pick, kind)
-            else:
-                dtype = pick.one(OTHER_DTYPES) if kind == OTHER_DTYPE else None
-                program = program_of(search, pick, kind, dtype)
+            program = _drawn(rule, search, pick, kind)
+            program = with_constants(pick, program) if is_frozen(rule) else program
         except NoChoice as error:
             refused[(str(error) or str(error.__cause__ or "nothing fits")).partition("\n")[0]] += 1
             continue
@@ -113,14 +166,31 @@ def plain_match(rule: str, kind: str, number: int) -> Program | str:
             refused[f"no tensor of the match is {_WORDS[kind]}"] += 1
             continue
         # The first match of a search function says that it can be met; a trace takes time.
-        if (search is not None and usual is not None) or matches(entry, program):
-            return program
-        checks += 1
-        if checks == MOST_CHECKS:
+        known = rule in in_place_forms() or (search is not None and usual is not None)
+        reason = None if known else refusal(rules()[rule], program, frozen=is_frozen(rule))
+        if reason is None:
+            return FoundMatch(program)
+        reasons[reason] += 1
+        raises += [program] * (reason == RAISES)
+        if reasons.total() == MOST_CHECKS[is_frozen(rule)]:
             break
-    if checks:
-        return f"{check_of(entry).__qualname__} accepts none of {checks} draws"
-    return f"eager accepts no draw: {refused.most_common(1)[0][0]}"
+    if raises:
+        return FoundMatch(raises[0])
+    if not reasons:
+        return FoundMatch(refused=f"eager accepts no draw: {refused.most_common(1)[0][0]}")
+    taken = [reason for reason in reasons if TAKEN in reason]
+    none = f"{_CHECK}{check_of(rules()[rule]).__qualname__} accepts none of {reasons.total()} draws"
+    return FoundMatch(refused=taken[0] if taken else none)
+
+
+_CHECK = "its check "
+
+
+def _drawn(rule: str, search: SearchFunction | None, pick: Pick, kind: str) -> Program:
+    if search is None:
+        return _walked(rule, pick, kind)
+    dtype = pick.one(OTHER_DTYPES) if kind == OTHER_DTYPE else None
+    return program_of(search, pick, kind, dtype)
 
 
 _WORDS = {EMPTY: "empty", NUMBER: "without dimensions", OTHER_DTYPE: "of another dtype"}
@@ -138,15 +208,32 @@ def _has(program: Program, kind: str, usual: Program | None) -> bool:
     return any(0 in view.sizes for view in program.inputs)
 
 
-def _walked(entry: PatternEntry, pick: Pick, kind: str) -> Program:
+def _walked(rule: str, pick: Pick, kind: str) -> Program:
     scene = Scene(*_pool(pick, kind), seed=0)
-    walk = Walk(pick, scene)
-    walk.draw(entry.pattern)
+    if rule in in_place_forms():
+        play(in_place_forms()[rule], pick, scene)
+    else:
+        Walk(pick, scene).draw(rules()[rule].pattern)
     read = {name for call in scene.instructions for name in call.refs}
     outputs = [
         name for call in scene.instructions for name in call.results if name not in read
     ] or list(scene.instructions[-1].results)
     return pruned(scene.program(outputs))
+
+
+def with_constants(pick: Pick, program: Program) -> Program:
+    """The program with its inputs in another order: the last half is constant.
+
+    Mostly all inputs but one are, so that some before it are unused.
+    """
+    views = list(program.inputs)
+    given = views.pop(0 if pick.chance(60) else pick.integer(0, len(views) - 1))
+    before = max(len(views) - 1, 0) if pick.chance(80) else pick.integer(0, 2)
+    unused = [replace(given, name=f"unused{index}") for index in range(before)]
+    views = [*unused, given, *views]
+    storages = tuple(program.storages[view.storage] for view in views)
+    inputs = tuple(replace(view, storage=index) for index, view in enumerate(views))
+    return replace(program, storages=storages, inputs=inputs).renamed()
 
 
 def pruned(program: Program) -> Program:
@@ -175,6 +262,8 @@ def _pool(pick: Pick, kind: str) -> tuple[tuple[Storage, ...], tuple[Input, ...]
     shape = tuple(base)
     shapes = [shape] * ALIKE
     shapes += [shape[::-1], shape[-1:], shape[:1], (*shape[:-1], 1)[:rank], ()]
+    # One element per channel, as what a convolution takes.
+    shapes += [(1, shape[1], *(1,) * (rank - 2))] if rank > 2 else []
     kinds = [dtype] * len(shapes)
     if dtype == torch.bfloat16:  # with weights of 8 bits
         kinds[1] = kinds[2] = torch.int8

@@ -8,6 +8,7 @@ strides. A rule matches every size, so the sizes are drawn anew: equal ones stay
 from __future__ import annotations
 
 import inspect
+import itertools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from torch._ops import OpOverload
 
 from aliasproof.generators.rules.pattern_walk import call_as
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.layouts import dense_strides
+from aliasproof.programs.layouts import reach
 from aliasproof.programs.program import Argument, Input, Program, Ref, Storage
 
 SIZES = (2, 3, 4, 5)  # so that attention stays within the largest result
@@ -71,24 +72,44 @@ def program_of(search: SearchFunction, pick: Pick, kind: str, dtype: torch.dtype
             graph = search.trace(search.function, args)
     except Exception as error:
         raise NoChoice from error
-    return as_program(graph)
+    return as_program(_keeping_all(graph, search))
+
+
+# A dropout that drops nothing draws numbers, and its values can be compared.
+DROPOUT = "dropout_p"
+
+
+def _keeping_all(graph: fx.GraphModule, search: SearchFunction) -> fx.GraphModule:
+    """The graph with another probability of dropout: none.
+
+    With none from the start, torch would trace no random numbers.
+    """
+    drops = search.numbers.get(DROPOUT)
+    if drops is not None:
+        with_others = {drops: 0.0, 1 / (1 - drops): 1.0}
+        for node in graph.graph.nodes:
+            node.args = tuple(
+                with_others.get(value, value) if isinstance(value, float) else value
+                for value in node.args
+            )
+    return graph
 
 
 def _tensors(
     search: SearchFunction, pick: Pick, kind: str, dtype: torch.dtype | None
 ) -> list[torch.Tensor | float]:
-    orders: list[tuple[int, ...]] = []  # of the dimensions in memory
+    layouts: list[ExampleLayout] = []
     if search.examples:
         examples = [value for value in search.examples if isinstance(value, torch.Tensor)]
         shapes = [tuple(example.shape) for example in examples]
         dtypes = [example.dtype for example in examples]
         grads = [example.requires_grad for example in examples]
-        orders = [_order(example) for example in examples]
+        layouts = [ExampleLayout.of(example) for example in examples]
     else:
         rank = pick.integer(1, 3)
         shapes = [(2,) * rank] * len(search.parameters)
         dtypes, grads = [torch.float32] * len(shapes), [False] * len(shapes)
-        orders = [tuple(range(rank))] * len(shapes)
+        layouts = [ExampleLayout(tuple(range(rank)), frozenset())] * len(shapes)
     known = sorted({size for shape in shapes for size in shape} - {1})
     sizes: dict[int, int] = {1: 1}
     for size in known:
@@ -105,24 +126,38 @@ def _tensors(
     return [
         pick.one((2.0, 0.5, 4.0))
         if number and shape == () and kind != "0-d"
-        else _zeros(shape, order, own, grad=grad)
-        for shape, own, grad, order in zip(shapes, dtypes, grads, orders, strict=True)
+        else layout.zeros(shape, own, grad=grad)
+        for shape, own, grad, layout in zip(shapes, dtypes, grads, layouts, strict=True)
     ]
 
 
-def _order(example: torch.Tensor) -> tuple[int, ...]:
-    strides = example.stride()
-    return tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
+@dataclass(frozen=True, slots=True)
+class ExampleLayout:
+    """The order of the dimensions in memory, and those with a gap after each index."""
 
+    order: tuple[int, ...]
+    gaps: frozenset[int]
 
-def _zeros(
-    shape: tuple[int, ...], order: tuple[int, ...], dtype: torch.dtype, *, grad: bool
-) -> torch.Tensor:
-    """Zeros whose dimensions are in this order in memory, without gaps."""
-    strides = dict(zip(order, dense_strides(tuple(shape[dim] for dim in order)), strict=False))
-    in_order = tuple(strides[dim] for dim in range(len(shape)))
-    empty = torch.empty_strided(shape, in_order, dtype=dtype)
-    return empty.zero_().requires_grad_(grad and dtype.is_floating_point)
+    @classmethod
+    def of(cls, example: torch.Tensor) -> ExampleLayout:
+        """That of a tensor."""
+        strides, sizes = example.stride(), example.shape
+        order = tuple(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
+        pairs = itertools.pairwise(order)
+        gaps = {outer for outer, inner in pairs if strides[outer] > strides[inner] * sizes[inner]}
+        return cls(order, frozenset(gaps))
+
+    def zeros(self, shape: tuple[int, ...], dtype: torch.dtype, *, grad: bool) -> torch.Tensor:
+        """Zeros that are laid out so. A gap is as long as what is before it."""
+        if len(self.order) != len(shape):
+            return torch.zeros(shape, dtype=dtype).requires_grad_(grad and dtype.is_floating_point)
+        strides, step = [0] * len(shape), 1
+        for inner, dim in zip((None, *reversed(self.order)), reversed(self.order), strict=False):
+            step *= 2 if dim in self.gaps and inner is not None else 1
+            strides[dim] = step
+            step *= max(shape[dim], 1)
+        empty = torch.empty_strided(shape, strides, dtype=dtype)
+        return empty.zero_().requires_grad_(grad and dtype.is_floating_point)
 
 
 def as_program(graph: fx.GraphModule) -> Program:
@@ -133,7 +168,7 @@ def as_program(graph: fx.GraphModule) -> Program:
     metas = [node.meta["val"] for node in given]
     if not all(isinstance(meta, torch.Tensor) for meta in metas):
         raise NoChoice
-    storages = tuple(Storage(meta.dtype, meta.numel()) for meta in metas)
+    storages = tuple(Storage(meta.dtype, reach(meta.shape, meta.stride())) for meta in metas)
     inputs = tuple(
         Input(f"x{index}", index, meta.dtype, tuple(meta.shape), tuple(meta.stride()))
         for index, meta in enumerate(metas)

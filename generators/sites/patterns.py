@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 from unittest import mock
 
@@ -173,6 +173,29 @@ def check_of(entry: PatternEntry) -> Callable[..., Any]:
 def _variables(function: Callable[..., Any]) -> Mapping[str, Any]:
     """The variables of an enclosing function that a function uses."""
     return inspect.getclosurevars(inspect.unwrap(function)).nonlocals
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """The names and texts that a function reads, also in functions within it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)
+        elif isinstance(constant, str):
+            yield constant
+
+
+def reached_from(check: Callable[..., Any], depth: int = 3) -> Iterator[FunctionType]:
+    """A check and the functions of its own module that it names, some calls deep."""
+    function = inspect.unwrap(check)
+    if not isinstance(function, FunctionType):
+        return
+    yield function
+    if depth:
+        for name in names_in(function.__code__):
+            called = function.__globals__.get(name)
+            if isinstance(called, FunctionType) and called.__module__ == function.__module__:
+                yield from reached_from(called, depth - 1)
 
 
 def root_of(entry: PatternEntry) -> str:

@@ -19,18 +19,26 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import CodeType, FrameType, FunctionType
+from operator import getitem
+from types import FrameType, FunctionType
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import fx
 from torch._inductor import config
-from torch._inductor.pattern_matcher import PatternEntry, PatternExpr, PatternMatcherPass
+from torch._inductor.pattern_matcher import (
+    LoweringPatternEntry,
+    PatternEntry,
+    PatternExpr,
+    PatternMatcherPass,
+)
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.generators.coverage import why_not_applicable
+from aliasproof.generators.rules.matching import TAKEN, is_covered
+from aliasproof.generators.rules.plain_matches import USUAL, found, settings_of
 from aliasproof.generators.sites import (
     graph_passes,
     operator_tables,
@@ -38,6 +46,7 @@ from aliasproof.generators.sites import (
     trivial_run,
     view_writes,
 )
+from aliasproof.generators.sites.patterns import names_in, reached_from
 from aliasproof.generators.sites.site import Site, location_of
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.schemas import Kind, facts, resolve
@@ -66,8 +75,10 @@ def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False
         entry = _entries()[site.name]
         return (
             _not_started(_passes().get(place), conditions)
-            or _waits_for_others(entry)
+            or _is_lowered(entry, conditions)
+            or _waits_for_others(entry, conditions)
             or (_refusal(entry) if refused else None)
+            or _of_the_search(site.name, conditions)
         )
     if site.kind == graph_passes.KIND:
         function = _functions()[site.name]
@@ -79,6 +90,10 @@ def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False
     if site.kind in {table.name for table in operator_tables.KINDS}:
         return _operator_reason(site.name.partition("/")[2])
     return None
+
+
+# What freezing makes of weights that are constants.
+PACKED = ("mkldnn", "onednn")
 
 
 @functools.cache
@@ -197,17 +212,8 @@ def _names_in_passes() -> frozenset[str]:
         for module in patterns.pass_modules()
         for value in vars(module).values()
         if isinstance(value, FunctionType) and value.__module__ == module.__name__
-        for name in _names_in(value.__code__)
+        for name in names_in(value.__code__)
     )
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
-        elif isinstance(constant, str):
-            yield constant
 
 
 def _of_collectives(function: FunctionType, conditions: Conditions) -> str | None:
@@ -221,7 +227,7 @@ def _of_collectives(function: FunctionType, conditions: Conditions) -> str | Non
     passes = [inspect.unwrap(one) for one in graph_passes.graph_passes()]
     if any(one in passes and one.__code__ in started for one in functions):
         return None
-    named = any("_c10d_functional" in name for one in functions for name in _names_in(one.__code__))
+    named = any("_c10d_functional" in name for one in functions for name in names_in(one.__code__))
     return "is for collectives of torch.distributed" if named else None
 
 
@@ -232,16 +238,40 @@ def _sorted(conditions: Conditions) -> tuple[tuple[str, object], ...]:
 # --- patterns that no program can match -----------------------------------------------------------
 
 
-def _waits_for_others(entry: PatternEntry) -> str | None:
+def _is_lowered(entry: PatternEntry, conditions: Conditions) -> str | None:
+    """A match that a function replaces which is called when the graph is lowered."""
+    lowered = isinstance(entry, LoweringPatternEntry) and bool(entry.handler.__code__.co_names)
+    if not lowered or conditions.generates_code:
+        return None
+    return "its replacement is called when a graph is lowered: target inductor"
+
+
+def _of_the_search(name: str, conditions: Conditions) -> str | None:
+    """What the search for a plain match of the pattern finds out. It takes a second."""
+    entry = _entries()[name]
+    if not is_covered(entry) and not any(settings_of(patterns.check_of(entry))):
+        return None
+    search = found(name, USUAL, 0)
+    if TAKEN in search.refused:
+        return search.refused
+    setting = search.setting
+    if setting is None or conditions.settings.get(setting[0]) == setting[1]:
+        return None
+    return f"its check asks for torch._inductor.config.{setting[0]} = {setting[1]}"
+
+
+def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None:
     """Calls in a pattern that no straight line makes. One may spell out a backward pass."""
     parts = _parts_of(entry.pattern)
-    operators = [operator for part in parts for operator in getattr(part, "fns", ())[:1]]
+    operators = [called for part in parts for called in getattr(part, "fns", ())[:1]]
     of_aten = [it for it in operators if isinstance(it, OpOverload | OpOverloadPacket)]
-    for operator in of_aten:
-        namespace = str(operator).partition(".")[0]
-        if namespace not in ("aten", "prims"):
+    for called in of_aten:
+        namespace = str(called).partition(".")[0]
+        packed = namespace in PACKED
+        if (packed and not conditions.freezing) or namespace not in (*PACKED, "aten", "prims"):
             return f"waits for calls of {namespace}, which no program makes"
-    if len(of_aten) < sum(not isinstance(it, HigherOrderOperator) for it in operators):
+    python = [it for it in operators if not isinstance(it, HigherOrderOperator)]
+    if len(of_aten) < sum(it is not getitem for it in python):
         return "matches functions of Python or modules: a straight line calls ATen"
     return None
 
@@ -264,8 +294,8 @@ def _parts_of(pattern: object) -> Iterator[PatternExpr]:
 def _refusal(entry: PatternEntry) -> str | None:
     """Whether a check needs a GPU: it names one, and refuses a plain match on the CPU."""
     check = patterns.check_of(entry)
-    for function in _reached_from(check):
-        if set(_names_in(function.__code__)) & _OF_GPUS and _refuses_on_cpu(check):
+    for function in reached_from(check):
+        if set(names_in(function.__code__)) & _OF_GPUS and _refuses_on_cpu(check):
             file, line = location_of(function)
             return f"needs a GPU, as {function.__name__} (torch/{file}:{line}) asks"
     return None
@@ -289,19 +319,6 @@ def _refuses_on_cpu(check: Callable[..., Any]) -> bool:
 
 
 _OF_GPUS = {"is_cuda", "is_gpu", "cuda", "GPU_TYPES"}
-
-
-def _reached_from(check: Callable[..., Any], depth: int = 3) -> Iterator[FunctionType]:
-    """A check and the functions of its own module that it names, some calls deep."""
-    function = inspect.unwrap(check)
-    if not isinstance(function, FunctionType):
-        return
-    yield function
-    if depth:
-        for name in _names_in(function.__code__):
-            called = function.__globals__.get(name)
-            if isinstance(called, FunctionType) and called.__module__ == function.__module__:
-                yield from _reached_from(called, depth - 1)
 
 
 # --- operators ------------------------------------------------------------------------------------

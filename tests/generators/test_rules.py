@@ -11,7 +11,15 @@ from torch import Tensor
 
 from aliasproof.generators.features import Features
 from aliasproof.generators.rules.derived import Derived, derive, drawn_rules, holds, pair_of
-from aliasproof.generators.rules.plain_matches import USUAL, out_of_reach, plain_match, rules
+from aliasproof.generators.rules.in_place_forms import in_place_forms
+from aliasproof.generators.rules.plain_matches import (
+    USUAL,
+    found,
+    is_frozen,
+    out_of_reach,
+    plain_match,
+    rules,
+)
 from aliasproof.generators.rules.situations import BY_NAME, NAMES, SITUATIONS
 from aliasproof.generators.scene import Counts, NoChoice, Pick
 from aliasproof.generators.sites.all_sites import recording
@@ -44,14 +52,51 @@ def plain(rule: str) -> Program:
     return program
 
 
-def fired(program: Program) -> frozenset[str]:
+def fired(program: Program, name: str = "inductor-fx") -> frozenset[str]:
     """The sites that fire when Inductor compiles a program and runs its graph."""
     inputs = input_tensors(program)
     with recording() as recorder, torch.no_grad():
         seed_generators()
-        built = target("inductor-fx").build(ProgramFunction(program), input_tensors(program))
+        built = target(name).build(ProgramFunction(program), input_tensors(program))
         built.function(*inputs)
         return recorder.take()[0]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "binary_folding_pass/binary_folding_init.folded_op(aten.add.Tensor)",
+        "pass_patterns[0]/_register_weight_pack_pass.convolution(aten.convolution.default)",
+        "pass_patterns[1]/_register_weight_pack_pass.linear(aten.mm.default)",
+    ],
+)
+def test_a_rule_of_freezing_fires_where_weights_are_constants(rule: str) -> None:
+    name = f"freezing_patterns.{rule}"
+    assert name in fired(plain(name), "inductor-fx:freezing")
+
+
+def test_an_operator_is_put_in_place_where_its_result_is_copied_back() -> None:
+    programs = {rule: plain_match(rule, USUAL, 0) for rule in in_place_forms()}
+    fire = [rule for rule, it in programs.items() if isinstance(it, Program) and rule in fired(it)]
+    # A list of results that are copied each, and one that an index writes.
+    assert {"put in place/aten._foreach_mul.List", "put in place/aten.index_put.default"} <= {*fire}
+    assert len(fire) >= len(programs) - 2
+
+
+def test_a_dropout_that_drops_nothing_is_replaced() -> None:
+    rule = "joint_graph.patterns/_sfdp_pattern_3_training(aten.view.default)"
+    assert any(call.op == "aten.rand.default" for call in plain(rule).instructions)
+    assert rule in fired(plain(rule))
+
+
+def test_a_setting_that_a_check_asks_for_is_found() -> None:
+    two_products = "post_grad.pass_patterns[1]/mm_plus_mm(aten.add)"
+    assert found(two_products, USUAL, 0).setting == ("max_autotune", True)
+    first = "joint_graph.patterns/_sfdp_pattern_1_inference(aten.view.default)"
+    same_calls = found(
+        "joint_graph.patterns/_sfdp_pattern_3_inference(aten.view.default)", USUAL, 0
+    )
+    assert same_calls.refused.startswith(f"{first} comes first")
 
 
 @pytest.mark.parametrize("rule", SAMPLE)
@@ -97,10 +142,12 @@ def test_what_is_measured_is_not_there_by_itself() -> None:
 
 
 def test_numbers_walk_through_all_pairs() -> None:
-    for parity, names in enumerate(drawn_rules()):
+    for group, names in enumerate(drawn_rules()):
         count = len(names) * len(NAMES)
-        drawn = {pair_of(2 * turn + parity) for turn in range(count)}
+        drawn = {pair_of(3 * turn + group, frozen=True) for turn in range(count)}
         assert drawn == {(rule, name) for rule in names for name in NAMES}
+    without = {pair_of(turn)[0] for turn in range(200)}
+    assert not any(is_frozen(rule) for rule in without)
 
 
 def test_programs_depend_on_seed_and_number_alone() -> None:

@@ -39,7 +39,11 @@ def reason(name: str, conditions: Conditions | None = None, *, refused: bool = F
         ("graph pass/_functorch.partitioners.min_cut_rematerialization_partition", "gradients"),
         (
             "post_grad.pass_patterns[1]/_register_unary_fusion_lowering.fn(aten.relu)",
-            "calls of mkldnn",
+            "target inductor",
+        ),
+        (
+            "joint_graph.patterns/_sfdp_pattern_3_inference(aten.view.default)",
+            "_sfdp_pattern_1_inference(aten.view.default) comes first",
         ),
         (
             "pre_grad.apply_gumbel_max_trick_pass/apply_gumbel_max_trick(argmax)",
@@ -70,6 +74,18 @@ def test_what_a_site_needs_is_found_out(name, part):
         ),
         ("lowering/aten.mul.Tensor", Conditions(generates_code=True)),
         (
+            "post_grad.pass_patterns[1]/cat_slice_cat(aten.cat)",
+            Conditions(generates_code=True),
+        ),
+        (
+            "post_grad.pass_patterns[1]/mm_plus_mm(aten.add)",
+            Conditions(generates_code=True, settings={"max_autotune": True}),
+        ),
+        (
+            "post_grad.pass_patterns[1]/_register_unary_fusion_lowering.fn(aten.relu)",
+            Conditions(generates_code=True, freezing=True),
+        ),
+        (
             "b2b_gemm.B2B_GEMM_PASS/b2b_gemm_handler(aten.mm)",
             Conditions(settings={"b2b_gemm_pass": True}),
         ),
@@ -87,10 +103,18 @@ def test_a_pass_for_several_machines_is_told_from_one_that_mentions_them():
 
 
 def test_what_programs_could_reach_is_a_gap():
-    assert reason("post_grad.pass_patterns[1]/mm_plus_mm(aten.add)") is None
+    assert reason("post_grad.pass_patterns[2]/splitwithsizes_cat_replace(aten.cat)") is None
     assert reason("decomposition/aten.rad2deg.default") is None
     # A straight line can spell out a backward pass.
     assert reason("joint_graph.patterns/mm_pattern_training(aten.mm.default)") is None
+
+
+def test_what_freezing_and_a_setting_bring_is_told():
+    code = Conditions(generates_code=True)
+    fused = "post_grad.pass_patterns[1]/_register_unary_fusion_lowering.fn(aten.relu)"
+    assert "calls of mkldnn" in (reason(fused, code) or "")
+    twice = "post_grad.pass_patterns[1]/mm_plus_mm(aten.add)"
+    assert "config.max_autotune = True" in (reason(twice, code) or "")
 
 
 def test_a_check_that_refuses_needs_a_gpu_where_it_asks_for_one():

@@ -20,6 +20,7 @@ from aliasproof.programs.devices import is_device_name, on_device
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.gluing import glue
 from aliasproof.programs.program import Program
+from aliasproof.targets import freezing
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.groups import can_glue
 from aliasproof.trials.worker import SEEDS_APART
@@ -68,7 +69,8 @@ class Shard:
 
     def features(self) -> Features:
         """What its programs may contain."""
-        features = swarm(self.seed)
+        frozen = freezing.NAME in self.target.split(":")
+        features = replace(swarm(self.seed), frozen=frozen)
         return features if self.rules is None else replace(features, rules=self.rules)
 
     def drawn(self, counts: Counts | None = None) -> Iterator[Program]:
