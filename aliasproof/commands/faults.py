@@ -25,6 +25,9 @@ Faults = Annotated[
 Programs = Annotated[
     int | None, whole_number("A fault survives after this many programs. Default: 5,000.", 1)
 ]
+Rules = Annotated[
+    int, whole_number("Of a hundred programs, how many are derived from rules, as for fuzz.", 0)
+]
 Listed = Annotated[
     bool, typer.Option("--list", help="Print what is wrong in each fault, and where it is from.")
 ]
@@ -36,6 +39,7 @@ def faults(
     listed: Listed = False,
     programs: Programs = None,
     seed: Seed = 0,
+    rules: Rules = 0,
     workers: Workers = None,
     json: Json = False,
 ) -> int:
@@ -65,7 +69,7 @@ def faults(
         if console.is_terminal:
             print_kill(console, row)
 
-    matrix = kill_matrix(chosen, seed, most, min(FURTHER, most), count, progress)
+    matrix = kill_matrix(chosen, seed, most, min(FURTHER, most), count, progress, rules)
     if json:
         write_json(matrix.to_json())
     else:

@@ -129,16 +129,20 @@ def kill_matrix(
     further: int = FURTHER,
     workers: int = 1,
     listener: Listener = lambda row: None,
+    rules: int = 0,
 ) -> Matrix:
     """Try each fault on programs until it is killed, and then on more for the other oracles.
 
     A fault without a kill is given up after `most_programs`. After the first kill it is tried on
     `further` programs. `listener` is called with each row, in order. The matrix does not depend on
-    `workers`. Raises `UserError` for an unknown name, and `InternalError` if the code of a fault
-    fails.
+    `workers`. `rules` of a hundred programs are derived from rules of Inductor: a planted fault is
+    in a pass of ours, which has none of these, but their situations are all of aliasing. Raises
+    `UserError` for an unknown name, and `InternalError` if the code of a fault fails.
     """
     chosen = [fault_named(name).name for name in names]
-    make_row = functools.partial(row_of, seed=seed, most_programs=most_programs, further=further)
+    make_row = functools.partial(
+        row_of, seed=seed, most_programs=most_programs, further=further, rules=rules
+    )
     rows = []
     for row in _in_parallel(make_row, chosen, workers):
         listener(row)
@@ -159,20 +163,29 @@ def _in_parallel(
 
 
 def row_of(
-    name: str, seed: int, most_programs: int = MOST_PROGRAMS, further: int = FURTHER
+    name: str,
+    seed: int,
+    most_programs: int = MOST_PROGRAMS,
+    further: int = FURTHER,
+    rules: int = 0,
 ) -> FaultRow:
     """One row of the matrix."""
     fault = fault_named(name)
-    return row_of_target(fault.target, seed, most_programs, further, right=fault.right)
+    return row_of_target(fault.target, seed, most_programs, further, fault.right, rules)
 
 
 def row_of_target(
-    target: Target, seed: int, most_programs: int, further: int, right: Target | None = None
+    target: Target,
+    seed: int,
+    most_programs: int,
+    further: int,
+    right: Target | None = None,
+    rules: int = 0,
 ) -> FaultRow:
     """A row for any target. Programs that become the same graphs as by `right` are not judged."""
     first: dict[str, int] = {}
     last, number, refused = most_programs, 0, 0
-    for number, prepared in enumerate(itertools.islice(_cases(seed), most_programs), 1):
+    for number, prepared in enumerate(itertools.islice(_cases(seed, rules), most_programs), 1):
         # Most programs do not show the fault, and to compare graphs costs less than to judge them.
         if right is None or _differ(prepared, target, right):
             reports = _reports(prepared, target)
@@ -220,16 +233,15 @@ class PreparedCase:
     graphs: dict[str, bytes] = field(default_factory=dict)
 
 
-def _cases(seed: int) -> Iterator[PreparedCase]:
+def _cases(seed: int, rules: int) -> Iterator[PreparedCase]:
     for number in itertools.count():
-        yield from _shard(seed * SEEDS_APART + number)
+        yield from _shard(seed * SEEDS_APART + number, rules)
 
 
 @functools.lru_cache(maxsize=120)  # since the next fault is tried on the same programs
-def _shard(seed: int) -> list[PreparedCase]:
+def _shard(seed: int, rules: int) -> list[PreparedCase]:
     cases = []
-    # A planted fault is in a pass, and no pass has the rules of Inductor.
-    features = replace(swarm(seed), rules=0)
+    features = replace(swarm(seed), rules=rules)
     for program in sample(features, seed, PROGRAMS_PER_SHARD):
         case = Case.of(program)
         try:

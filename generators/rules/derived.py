@@ -33,6 +33,7 @@ TRIES = 4  # for a pair: other operands, other writes
 BOOLS = (("0",), ("1",), ("0", "1"))
 FRACTIONS = (("0.5", "-0.25", "1", "0.0", "2"), ("0.0", "1"), ("-1", "0.5", "-2"))
 PAIRS_TRIED = 8  # for a program
+STAYS = 4  # turns. It divides the number of situations.
 LATER = 1_000_000  # a number of a program that no run of pairs reaches
 
 
@@ -58,15 +59,19 @@ def drawn_rules() -> tuple[tuple[str, ...], ...]:
 
 
 def pair_of(turn: int, *, frozen: bool = False) -> tuple[str, str]:
-    """The rule and the situation of the program with that number. `frozen` adds those rules."""
+    """The rule and the situation of the program with that number. `frozen` adds those rules.
+
+    A rule stays for some turns: to search for what it matches costs as much as many programs.
+    """
     groups = drawn_rules() if frozen else drawn_rules()[:2]
     names = groups[turn % len(groups)]
-    turn //= len(groups)
-    count = len(names) * len(NAMES)
-    # A step without a common divisor visits each pair once in `count` turns, related ones apart.
+    part, within = divmod(turn // len(groups), STAYS)
+    parts = len(NAMES) // STAYS  # per rule, each with other situations
+    count = len(names) * parts
+    # A step without a common divisor visits each part once in `count` turns, related ones apart.
     step = next(k for k in range(int(count * 0.618), 2 * count) if math.gcd(k, count) == 1)
-    rule, situation = divmod(turn * step % count, len(NAMES))
-    return names[rule], NAMES[situation]
+    rule, first = divmod(part * step % count, parts)
+    return names[rule], NAMES[first + parts * within]
 
 
 def derived_scene(pick: Pick, turn: int, counts: Counts, *, frozen: bool = False) -> Scene | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -90,7 +90,8 @@ def _refusal_in(entry: PatternEntry, graph: fx.GraphModule) -> str | None:
     reasons = []
     with V.set_fake_mode(mode), torch.no_grad():
         for node in reversed(graph.graph.nodes):
-            reason = _refusal_of(entry, node)
+            # The program is what torch traced the pattern from: that is not traced again.
+            reason = _refusal_of(entry, node, check_of(entry))
             if reason is None:
                 first = next((it for it in _before(entry, node) if _takes(it, node)), None)
                 if first is None:
@@ -105,12 +106,12 @@ def _order(reason: str) -> int:
     return 3 if reason.endswith(TAKEN) else (NO_MATCH, REFUSED, RAISES).index(reason)
 
 
-def _refusal_of(entry: PatternEntry, node: fx.Node) -> str | None:
+def _refusal_of(entry: PatternEntry, node: fx.Node, check: Callable[[Match], Any]) -> str | None:
     match = entry.pattern.match(node)
     if not isinstance(match, Match):
         return NO_MATCH
     try:
-        return None if entry.extra_check(match) else REFUSED
+        return None if check(match) else REFUSED
     except Exception:  # noqa: BLE001 - a check of torch that does not expect such a graph
         return RAISES
 
@@ -119,7 +120,7 @@ def _takes(entry: PatternEntry, node: fx.Node) -> bool:
     """True if an entry rewrites a node. One without a check looks at the match when it rewrites."""
     if not isinstance(entry, ReplacementPatternEntry) and check_of(entry) is _return_true:
         return False
-    return _refusal_of(entry, node) is None
+    return _refusal_of(entry, node, entry.extra_check) is None
 
 
 def _before(entry: PatternEntry, node: fx.Node) -> Iterator[PatternEntry]:

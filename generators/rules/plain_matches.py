@@ -19,7 +19,7 @@ from torch._inductor.pattern_matcher import PatternEntry, _TargetExpr
 from torch._ops import OpOverload
 
 from aliasproof.generators.rules.in_place_forms import in_place_forms, play
-from aliasproof.generators.rules.matching import RAISES, TAKEN, refusal
+from aliasproof.generators.rules.matching import RAISES, TAKEN, is_covered, refusal
 from aliasproof.generators.rules.pattern_walk import ALIKE, Walk
 from aliasproof.generators.rules.search_functions import SearchFunction, program_of
 from aliasproof.generators.scene import NoChoice, Pick, Scene
@@ -38,7 +38,7 @@ KINDS = (USUAL, EMPTY, NUMBER, OTHER_DTYPE)
 VARIANTS = 3  # of each kind; more cost time in each process, and differ in sizes alone
 
 MOST_WALKS = 500
-_MOST_TRACES = {True: 4, False: 2}  # of a search function: each takes as long as a hundred walks
+_MOST_TRACES = {True: 3, False: 2}  # of a search function: each takes as long as a hundred walks
 MOST_CHECKS = {False: 30, True: 60}  # where the constants are drawn, too
 OTHER_DTYPES = (torch.float64, torch.bfloat16, torch.int64, torch.complex64, torch.float16)
 
@@ -172,7 +172,9 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
             return FoundMatch(program)
         reasons[reason] += 1
         raises += [program] * (reason == RAISES)
-        if reasons.total() == MOST_CHECKS[is_frozen(rule)]:
+        # What comes first takes the next draw, too, where its pattern matches as much.
+        covered = reason.endswith(TAKEN) and is_covered(rules()[rule])
+        if covered or reasons.total() == MOST_CHECKS[is_frozen(rule)]:
             break
     if raises:
         return FoundMatch(raises[0])

@@ -38,7 +38,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.generators.coverage import why_not_applicable
 from aliasproof.generators.rules.matching import TAKEN, is_covered
-from aliasproof.generators.rules.plain_matches import USUAL, found, settings_of
+from aliasproof.generators.rules.plain_matches import USUAL, found, is_frozen, settings_of
 from aliasproof.generators.sites import (
     graph_passes,
     operator_tables,
@@ -249,6 +249,8 @@ def _is_lowered(entry: PatternEntry, conditions: Conditions) -> str | None:
 def _of_the_search(name: str, conditions: Conditions) -> str | None:
     """What the search for a plain match of the pattern finds out. It takes a second."""
     entry = _entries()[name]
+    if is_frozen(name):  # constants are drawn, too: that takes longer
+        return None
     if not is_covered(entry) and not any(settings_of(patterns.check_of(entry))):
         return None
     search = found(name, USUAL, 0)

@@ -179,6 +179,13 @@ def test_a_row_is_the_same_again_and_in_other_processes() -> None:
     assert kill_matrix(names, seed=1, most_programs=10, further=3, workers=2) == alone
 
 
+def test_programs_from_rules_are_other_programs() -> None:
+    fault = "epilogue is dead code"
+    row = row_of(fault, seed=0, most_programs=4, further=0, rules=100)
+    assert row.killed is not None
+    assert row_of_target(REFERENCE, seed=0, most_programs=4, further=0, rules=100).first == {}
+
+
 def test_a_matrix_counts_kills_by_oracle() -> None:
     rows = (
         FaultRow("without same stride", 9, 0, {"metadata": 4}),
