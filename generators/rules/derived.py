@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from aliasproof.generators.rules.evidence import Evidence
+from aliasproof.generators.rules.operator_calls import CALLS, operators, plain_call
 from aliasproof.generators.rules.plain_matches import (
     USUAL,
     VARIANTS,
@@ -43,20 +44,30 @@ class Derived:
 
 
 @functools.cache
-def drawn_rules() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The rules that may match a program: those written by hand, and those torch traced.
+def drawn_rules() -> tuple[tuple[str, ...], ...]:
+    """The rules that may match a program: patterns written by hand, those torch traced, operators.
 
-    They take turns. Traced ones are many, and most differ in a dtype alone.
+    They take turns. Traced ones are many, and most differ in a dtype alone. A call of an operator
+    that torch decomposes or lowers is a match of the rule that does it.
     """
     within = [name for name in rules() if out_of_reach(name) is None]
     traced = [name for name in within if search_function(name) is not None]
-    return tuple(name for name in within if name not in traced), tuple(traced)
+    by_hand = tuple(name for name in within if name not in traced)
+    return by_hand, operators(), tuple(traced)
+
+
+@functools.cache
+def match_of(rule: str, kind: str, number: int) -> Program | str:
+    """What the rule fires on, and nothing else, or why there is none."""
+    plain = plain_match if rule in rules() else plain_call
+    return plain(rule, kind, number)
 
 
 def pair_of(turn: int) -> tuple[str, str]:
     """The rule and the situation of the program with that number."""
-    names = drawn_rules()[turn % 2]
-    turn //= 2
+    lists = drawn_rules()
+    names = lists[turn % len(lists)]
+    turn //= len(lists)
     count = len(names) * len(NAMES)
     # A step without a common divisor visits each pair once in `count` turns, related ones apart.
     step = next(k for k in range(int(count * 0.618), 2 * count) if math.gcd(k, count) == 1)
@@ -76,7 +87,7 @@ def derived_scene(pick: Pick, turn: int, counts: Counts) -> Scene | None:
             derived = derive(pick, rule, BY_NAME[situation], counts)
         except NoChoice:
             situation = pick.one(NAMES)
-            if isinstance(plain_match(rule, USUAL, 0), str):
+            if isinstance(match_of(rule, USUAL, 0), str):
                 rule, _ = pair_of(pick.integer(0, LATER))
             continue
         counts.pairs[rule, situation] += 1
@@ -86,22 +97,29 @@ def derived_scene(pick: Pick, turn: int, counts: Counts) -> Scene | None:
 
 def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Derived:
     """A scene with a match of the rule in that situation. Raises `NoChoice` with the reason."""
-    # A trace takes as long as many walks, and its variants differ in sizes alone.
-    number = 0 if search_function(rule) is not None else pick.integer(0, VARIANTS - 1)
-    usual = plain_match(rule, USUAL, 0)
+    usual = match_of(rule, USUAL, 0)
     if isinstance(usual, str):
         raise NoChoice(usual)
-    plain = plain_match(rule, situation.kind, number)
-    if isinstance(plain, str):
-        raise NoChoice(plain)
     dtypes = frozenset(view.dtype for view in usual.inputs)
     reason = NoChoice("nothing fits")
+    numbers = _numbers(rule)
     for _ in range(TRIES):
+        plain = match_of(rule, situation.kind, pick.integer(0, numbers - 1))
+        if isinstance(plain, str):
+            raise NoChoice(plain)
         try:
             return _woven(pick, situation.inputs(pick, plain), situation, dtypes, counts)
         except NoChoice as error:
             reason = error
     raise reason
+
+
+def _numbers(rule: str) -> int:
+    """How many matches of the rule there are for a situation to be around."""
+    if rule not in rules():
+        return CALLS
+    # A trace takes as long as many walks, and its variants differ in sizes alone.
+    return 1 if search_function(rule) is not None else VARIANTS
 
 
 def _woven(

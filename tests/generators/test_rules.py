@@ -97,9 +97,10 @@ def test_what_is_measured_is_not_there_by_itself() -> None:
 
 
 def test_numbers_walk_through_all_pairs() -> None:
-    for parity, names in enumerate(drawn_rules()):
+    lists = drawn_rules()
+    for index, names in enumerate(lists):
         count = len(names) * len(NAMES)
-        drawn = {pair_of(2 * turn + parity) for turn in range(count)}
+        drawn = {pair_of(len(lists) * turn + index) for turn in range(count)}
         assert drawn == {(rule, name) for rule in names for name in NAMES}
 
 
