@@ -1,5 +1,7 @@
 """Rules of the compiler and situations around them: which pairs drawn programs meet.
 
+The rules are the patterns of Inductor, and the operators that it decomposes or lowers.
+
 A pair is *met* if a drawn program has the match and, as measured in a run, the situation. It is
 *not possible* if the calls that the rule matches leave no room for it: a match of one call has no
 inner value, and eager refuses a matrix product of tensors without dimensions. Else it is *not
@@ -13,14 +15,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aliasproof.generators.rules.derived import derive, drawn_rules, holds
+from aliasproof.generators.rules import operator_calls, plain_matches
+from aliasproof.generators.rules.derived import derive, drawn_rules, holds, match_of
 from aliasproof.generators.rules.in_place_forms import in_place_forms
-from aliasproof.generators.rules.plain_matches import USUAL, out_of_reach, plain_match, rules
+from aliasproof.generators.rules.plain_matches import USUAL, rules
 from aliasproof.generators.rules.situations import BY_NAME, NAMES
 from aliasproof.generators.scene import Counts, NoChoice, Pick
 from benchmarks.tables import Table
 
 TRIES = 6  # programs per pair
+OF_OPERATORS = "aten."
 MET = ""  # the reason of a pair that is met
 NOT_MEASURED = "drawn, but not there"
 # These say that the rule's check refuses what was drawn; another draw might do. Where eager
@@ -60,18 +64,19 @@ def _is_refused(reason: str) -> bool:
 
 
 def measure(only: Sequence[str] = (), situations: Sequence[str] = NAMES) -> PairFigures:
-    """Draw programs for each pair; `only` are parts of the names of rules."""
-    chosen = [
-        name
-        for name in (*rules(), *in_place_forms())
-        if not only or any(part in name for part in only)
-    ]
+    """Draw programs for each pair of patterns; `only` are parts of the names of rules.
+
+    A part that begins like an operator, as `aten.`, asks for the operators with such a name.
+    """
+    parts = [part for part in only if part.startswith(OF_OPERATORS)]
+    known = operator_calls.tabled() if parts else (*rules(), *in_place_forms())
+    chosen = [name for name in known if not only or any(part in name for part in only)]
     within = {name for names in drawn_rules() for name in names}
     left_out: Counter[str] = Counter()
     pairs: dict[str, Counter[str]] = {situation: Counter() for situation in situations}
     met = 0
     for rule in chosen:
-        plain = plain_match(rule, USUAL, 0) if rule in within else out_of_reach(rule)
+        plain = match_of(rule, USUAL, 0) if rule in within else _out_of_reach(rule)
         if not isinstance(plain, str):
             met += 1
             for situation in situations:
@@ -79,6 +84,12 @@ def measure(only: Sequence[str] = (), situations: Sequence[str] = NAMES) -> Pair
         else:
             left_out[plain] += 1
     return PairFigures(met, pairs, dict(left_out.most_common()))
+
+
+def _out_of_reach(rule: str) -> str | None:
+    if rule in rules():
+        return plain_matches.out_of_reach(rule)
+    return operator_calls.out_of_reach(rule)
 
 
 def pair(rule: str, situation: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import torch
@@ -78,6 +78,7 @@ LAYOUTS = (
 )
 
 RULES_SHARE = 50  # of a hundred programs of a shard that has the switch on
+LOOPS_SHARE = 60  # of a hundred programs of a shard that is devoted to code generation
 
 SCENARIO_NAMES = tuple(scenario.name for scenario in SCENARIOS)
 # Those that decide how inputs are drawn meet all others.
@@ -103,6 +104,8 @@ class Features:
     rules: int = 0
     # Rules for weights that are constants are among them, as the variant 'freezing' makes them.
     frozen: bool = False
+    # Of a hundred programs, how many are calls that one loop of generated code may compute.
+    loops: int = 0
 
     def describe(self) -> dict[str, object]:
         """The switches as plain JSON values."""
@@ -131,6 +134,14 @@ def swarm(seed: int) -> Features:
         gradients=chance.random() < 0.25,
         rules=RULES_SHARE if chance.random() < 0.25 else 0,
     )
+
+
+def for_code_generation(features: Features, seed: int) -> Features:
+    """The features of a shard of that seed on a target that generates code.
+
+    Each second shard is about loops: in others, few programs are long enough for a vector register.
+    """
+    return replace(features, loops=LOOPS_SHARE) if seed % 2 else features
 
 
 def _each(chance: random.Random, names: Sequence[T]) -> tuple[T, ...]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from aliasproof.generators.draft import Draft
 from aliasproof.generators.features import DTYPES, Features
+from aliasproof.generators.fused_loops import loop_scene
 from aliasproof.generators.gradient_regions import with_gradients
 from aliasproof.generators.inputs import draw_inputs
 from aliasproof.generators.operator import Operator
@@ -98,6 +99,8 @@ def _draw_scene(pick: Pick, features: Features, counts: Counts, turn: int | None
         scene = _derived_scene(pick, features, counts, turn)
         if scene is not None:
             return scene
+    if features.loops and pick.chance(features.loops):
+        return loop_scene(pick, counts)
     storages, inputs = draw_inputs(pick, features)
     scene = Scene(storages, inputs, pick.integer(0, 99), counts)
     for _ in range(pick.integer(1, features.instructions)):

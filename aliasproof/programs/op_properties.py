@@ -59,20 +59,35 @@ _BY_DATA = "tensor data decide which element goes where"
 _LIBRARY = "a library function without an exact result"
 _SUMS = "adds in any order"
 _READS = "stores nothing by index"
+_ALONE = "no target computes it in another way"
+_ELSEWHERE = "which element goes where depends on sizes alone, but hashes of operands do not tell"
 _COMBINES = "combines the values, so only the rounding depends on the order"
 
 # fmt: off
 ROWS = (
     Row("_to_copy _unsafe_view alias atleast_1d atleast_2d atleast_3d cat clone copy detach "
-        "empty_permuted empty_strided fill flip item lift_fresh masked_fill nonzero ones "
-        "new_empty_strided new_ones new_zeros repeat roll scalar_tensor stack type_as view_copy "
-        "where zeros as_strided_scatter diagonal_scatter select_scatter slice_scatter", _R.MOVES),
+        "empty_permuted empty_strided fill flip item lift_fresh lift_fresh_copy masked_fill "
+        "repeat roll stack type_as where as_strided_scatter diagonal_scatter select_scatter "
+        "slice_scatter", _R.MOVES),
+    # Copies of views.
+    Row("alias_copy as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy "
+        "split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy "
+        "unsqueeze_copy view_copy", _R.MOVES),
     # These move nothing: their in-place forms change metadata.
-    Row("as_strided resize resize_as set squeeze t transpose unsqueeze", _R.MOVES),
-    Row("arange full full_like new_full ones_like zero zeros_like", _R.MOVES,
+    Row("as_strided set squeeze t transpose unsqueeze", _R.MOVES),
+    Row("arange eye full full_like new_full new_ones new_zeros ones ones_like promote_types "
+        "scalar_tensor zero zeros zeros_like", _R.MOVES,
         hashed="a constant: the hash is of the values themselves"),
-    Row("empty empty_like new_empty", _R.MOVES, hashed="memory that was never written has no hash"),
-    Row("tril triu", _R.MOVES, hashed="no target computes it in another way"),
+    Row("empty empty_like new_empty new_empty_strided resize resize_as", _R.MOVES,
+        hashed="memory that was never written has no hash"),
+    Row("lift tril triu", _R.MOVES, hashed=_ALONE),
+    Row("block_diag channel_shuffle constant_pad_nd diag_embed im2col native_channel_shuffle "
+        "pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d reflection_pad3d "
+        "replication_pad1d replication_pad2d replication_pad3d rot90 unsafe_split "
+        "unsafe_split_with_sizes upsample_nearest1d upsample_nearest2d upsample_nearest3d",
+        _R.MOVES, hashed=_ELSEWHERE),
+    Row("masked_select nonzero repeat_interleave", _R.MOVES, hashed=_BY_DATA),
+    Row("embedding", _R.MOVES, hashed=_BY_DATA, equal=_READS),
     Row("_local_scalar_dense", _R.MOVES, hashed="the result is a Python number"),
     Row("gather index index_select take", _R.MOVES, hashed=_BY_DATA, equal=_READS),
     Row("_index_put_impl index_copy index_put masked_scatter put", _R.MOVES, hashed=_BY_DATA),
@@ -81,16 +96,23 @@ ROWS = (
 
     Row("__ilshift __irshift _conj_physical add bitwise_and bitwise_left_shift bitwise_not "
         "bitwise_or bitwise_right_shift bitwise_xor conj_physical gcd isinf isnan isposinf lcm "
-        "nan_to_num neg rsub sub bernoulli rand_like randint_like random uniform",
+        "nan_to_num neg sub bernoulli rand_like randint_like random uniform",
         _R.EXACT),
-    Row("clamp clamp_max clamp_min hardtanh maximum minimum relu", _R.EXACT | _R.ANY_ZERO),
+    Row("rsub", _R.EXACT, hashed="a difference with its operands in the other order"),
+    Row("clamp clamp_max clamp_min fmax fmin hardtanh maximum minimum relu",
+        _R.EXACT | _R.ANY_ZERO),
     Row("threshold", _R.EXACT | _R.ANY_ZERO | _R.JUMPS),
     Row("_add_relu", _R.EXACT | _R.ANY_ZERO | _R.MAY_DROP_NAN),
-    Row("ceil eq floor frac ge gt heaviside le logical_and logical_not logical_or logical_xor lt "
-        "ne nextafter round sign trunc", _R.EXACT | _R.JUMPS),
+    Row("bucketize count_nonzero equal hardshrink isin isneginf searchsorted softshrink",
+        _R.EXACT | _R.JUMPS, hashed=_MIXES),
+    Row("ceil eq floor frac frexp ge gt heaviside le logical_and logical_not logical_or "
+        "logical_xor lt ne nextafter round sign trunc", _R.EXACT | _R.JUMPS),
     Row("copysign signbit", _R.EXACT | _R.READS_ZERO_SIGN | _R.JUMPS),
     Row("amax amin aminmax", _R.EXACT | _R.ANY_ZERO, hashed=_MIXES),
-    Row("cummax cummin max min", _R.EXACT | _R.ANY_ZERO | _R.JUMPS, hashed=_MIXES),
+    Row("adaptive_max_pool2d adaptive_max_pool3d cummax cummin fractional_max_pool2d kthvalue max "
+        "max_pool2d_with_indices max_pool3d_with_indices median min mode nanmedian topk "
+        "unique_consecutive unique_dim unique_dim_consecutive",
+        _R.EXACT | _R.ANY_ZERO | _R.JUMPS, hashed=_MIXES),
     Row("all any argmax argmin sort", _R.EXACT | _R.JUMPS, hashed=_MIXES),
     Row("index_reduce scatter_reduce", _R.EXACT | _R.ANY_ZERO, hashed=_BY_DATA, equal=_COMBINES),
 
@@ -101,6 +123,25 @@ ROWS = (
     Row("acos acosh asin asinh atan atanh celu cos digamma elu erf erfc erfinv exp exp2 expm1 gelu "
         "i0 igamma igammac lgamma log log10 log1p log2 logit mish mvlgamma sigmoid silu sin sinc "
         "tan tanh xlogy", _R.DIFFERS, _LIBRARY),
+    # Of the module `special`.
+    Row("special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 "
+        "special_chebyshev_polynomial_t special_chebyshev_polynomial_u "
+        "special_chebyshev_polynomial_v special_chebyshev_polynomial_w special_entr special_erfcx "
+        "special_hermite_polynomial_h special_hermite_polynomial_he special_i0e special_i1 "
+        "special_i1e special_laguerre_polynomial_l special_legendre_polynomial_p special_log_ndtr "
+        "special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 "
+        "special_modified_bessel_k1 special_ndtri special_scaled_modified_bessel_k0 "
+        "special_scaled_modified_bessel_k1 special_shifted_chebyshev_polynomial_t "
+        "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
+        "special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 special_xlog1py "
+        "special_zeta", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, _LIBRARY),
+    Row("angle log_sigmoid_forward softplus", _R.DIFFERS, _LIBRARY, _ALONE),
+    Row("glu", _R.DIFFERS, _LIBRARY, _MIXES),
+    Row("linspace logspace", _R.DIFFERS, "multiplies and adds", "counts from both ends"),
+    Row("logaddexp logaddexp2", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, _LIBRARY),
+    Row("fake_quantize_per_channel_affine_cachemask fake_quantize_per_tensor_affine_cachemask "
+        "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams bincount histc histogram",
+        _R.DIFFERS | _R.JUMPS, "divides or multiplies, and rounds then", _MIXES),
     Row("hypot", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, _LIBRARY),
     Row("pow", _R.DIFFERS | _R.MULTIPLIES | _R.READS_ZERO_SIGN, _LIBRARY),
     Row("cosh sinh", _R.DIFFERS | _R.OVERFLOWS_EARLY, _LIBRARY),
@@ -115,7 +156,21 @@ ROWS = (
     Row("addcdiv addcmul fma lerp", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, "multiplies and adds"),
     Row("deg2rad rad2deg", _R.DIFFERS, "multiplies by a constant that it rounds"),
     Row("ldexp", _R.DIFFERS | _R.MULTIPLIES, "multiplies by a constant that it rounds"),
-    Row("cumsum mean sum", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, _SUMS, _MIXES),
+    Row("cumsum mean nansum sum trace vdot", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, _SUMS, _MIXES),
+    Row("_adaptive_avg_pool2d _adaptive_avg_pool3d _euclidean_dist _fft_c2c _fft_c2r _fft_r2c "
+        "_pdist_forward _slow_conv2d_forward _trilinear avg_pool2d avg_pool3d col2im convolution "
+        "dist grid_sampler_2d linalg_cross linalg_vector_norm norm slow_conv3d_forward "
+        "upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_trilinear3d",
+        _R.DIFFERS | _R.ADDS_IN_ANY_ORDER | _R.MAY_SKIP_ZEROS, _SUMS, _MIXES),
+    Row("binary_cross_entropy binary_cross_entropy_with_logits huber_loss mse_loss "
+        "multi_margin_loss multilabel_margin_loss_forward nll_loss_forward smooth_l1_loss "
+        "soft_margin_loss",
+        _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, "a mean of what it computes", _MIXES),
+    Row("_log_softmax _safe_softmax _softmax logcumsumexp logsumexp",
+        _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, "adds powers in any order", _MIXES),
+    Row("native_batch_norm native_group_norm native_layer_norm std std_mean var var_mean",
+        _R.DIFFERS | _R.ADDS_IN_ANY_ORDER | _R.CANCELS_IN_SHORT_DTYPES, _SUMS, _MIXES),
+    Row("_prelu_kernel", _R.ONCE, hashed=_ALONE),
     Row("cumprod prod", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, "multiplies in any order", _MIXES),
     Row("addbmm addmm addmv baddbmm bmm dot mm mv",
         _R.DIFFERS | _R.ADDS_IN_ANY_ORDER | _R.MAY_SKIP_ZEROS, _SUMS, _MIXES),
@@ -136,7 +191,8 @@ ROWS = (
     # Those with a generator of their own are compared by a control, too, which draws once more.
     Row("cauchy exponential geometric log_normal normal rand randint randn randn_like", _R.DIFFERS,
         "random numbers that a library function transforms"),
-    Row("native_dropout rrelu_with_noise", _R.DIFFERS,
+    Row("multinomial", _R.DIFFERS | _R.JUMPS, "divides random numbers by sums", _MIXES),
+    Row("native_dropout rrelu_with_noise rrelu_with_noise_functional", _R.DIFFERS,
         "random numbers, multiplied by rounded factors"),
 
     # Programs that are lifted call these other names of comparisons and of `trunc`.

@@ -99,4 +99,5 @@ TARGET = Target(
     group=25,
     cost=6,
     backend="inductor",
+    generates_code=True,
 )

@@ -221,6 +221,7 @@ class Target:
     target is no form of it.
     `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
     `cost` is about how many times as long a program takes as in most targets.
+    `generates_code` says whether it compiles loops: then campaigns draw programs for those.
     """
 
     name: str
@@ -241,6 +242,7 @@ class Target:
     has_settings: bool = False
     yours: str = ""
     backend: Any = None
+    generates_code: bool = False
 
     @property
     def earlier(self) -> tuple[Target, ...]:

@@ -14,6 +14,7 @@ import torch
 
 from aliasproof.generators.rules.evidence import Evidence
 from aliasproof.generators.rules.in_place_forms import in_place_forms
+from aliasproof.generators.rules.operator_calls import CALLS, operators, plain_call
 from aliasproof.generators.rules.plain_matches import (
     USUAL,
     VARIANTS,
@@ -34,6 +35,7 @@ BOOLS = (("0",), ("1",), ("0", "1"))
 FRACTIONS = (("0.5", "-0.25", "1", "0.0", "2"), ("0.0", "1"), ("-1", "0.5", "-2"))
 PAIRS_TRIED = 8  # for a program
 STAYS = 4  # turns. It divides the number of situations.
+OF_OPERATORS = "aten."  # how the names of those rules begin
 LATER = 1_000_000  # a number of a program that no run of pairs reaches
 
 
@@ -47,15 +49,27 @@ class Derived:
 
 @functools.cache
 def drawn_rules() -> tuple[tuple[str, ...], ...]:
-    """The rules that may match a program: written by hand, traced by torch, and those of freezing.
+    """The rules that may match a program, in four groups; the last one needs constants.
 
-    They take turns. Traced ones are many, and most differ in a dtype alone.
+    Patterns written by hand, with operators that have an in-place form; operators that are
+    decomposed or lowered; patterns that torch traced; patterns of freezing.
+
+    They take turns. Traced ones are many, and most differ in a dtype alone. A call of an operator
+    that torch decomposes or lowers is a match of the rule that does it.
     """
     within = [name for name in rules() if out_of_reach(name) is None]
     frozen = tuple(name for name in within if is_frozen(name))
     others = [name for name in (*within, *in_place_forms()) if not is_frozen(name)]
     traced = tuple(name for name in others if search_function(name) is not None)
-    return tuple(name for name in others if name not in traced), traced, frozen
+    by_hand = tuple(name for name in others if name not in traced)
+    return by_hand, operators(), traced, frozen
+
+
+@functools.cache
+def match_of(rule: str, kind: str, number: int) -> Program | str:
+    """What the rule fires on, and nothing else, or why there is none."""
+    plain = plain_call if rule.startswith(OF_OPERATORS) else plain_match
+    return plain(rule, kind, number)
 
 
 def pair_of(turn: int, *, frozen: bool = False) -> tuple[str, str]:
@@ -63,7 +77,7 @@ def pair_of(turn: int, *, frozen: bool = False) -> tuple[str, str]:
 
     A rule stays for some turns: to search for what it matches costs as much as many programs.
     """
-    groups = drawn_rules() if frozen else drawn_rules()[:2]
+    groups = drawn_rules() if frozen else drawn_rules()[:-1]
     names = groups[turn % len(groups)]
     part, within = divmod(turn // len(groups), STAYS)
     parts = len(NAMES) // STAYS  # per rule, each with other situations
@@ -86,7 +100,7 @@ def derived_scene(pick: Pick, turn: int, counts: Counts, *, frozen: bool = False
             derived = derive(pick, rule, BY_NAME[situation], counts)
         except NoChoice:
             situation = pick.one(NAMES)
-            if isinstance(plain_match(rule, USUAL, 0), str):
+            if isinstance(match_of(rule, USUAL, 0), str):
                 rule, _ = pair_of(pick.integer(0, LATER), frozen=frozen)
             continue
         counts.pairs[rule, situation] += 1
@@ -96,22 +110,29 @@ def derived_scene(pick: Pick, turn: int, counts: Counts, *, frozen: bool = False
 
 def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Derived:
     """A scene with a match of the rule in that situation. Raises `NoChoice` with the reason."""
-    # A trace takes as long as many walks, and its variants differ in sizes alone.
-    number = 0 if search_function(rule) is not None else pick.integer(0, VARIANTS - 1)
-    usual = plain_match(rule, USUAL, 0)
+    usual = match_of(rule, USUAL, 0)
     if isinstance(usual, str):
         raise NoChoice(usual)
-    plain = plain_match(rule, situation.kind, number)
-    if isinstance(plain, str):
-        raise NoChoice(plain)
     dtypes = frozenset(view.dtype for view in usual.inputs)
     reason = NoChoice("nothing fits")
+    numbers = _numbers(rule)
     for _ in range(TRIES):
+        plain = match_of(rule, situation.kind, pick.integer(0, numbers - 1))
+        if isinstance(plain, str):
+            raise NoChoice(plain)
         try:
             return _woven(pick, situation.inputs(pick, plain), situation, dtypes, counts)
         except NoChoice as error:
             reason = error
     raise reason
+
+
+def _numbers(rule: str) -> int:
+    """How many matches of the rule there are for a situation to be around."""
+    if rule.startswith(OF_OPERATORS):
+        return CALLS
+    # A trace takes as long as many walks, and its variants differ in sizes alone.
+    return 1 if search_function(rule) is not None else VARIANTS
 
 
 def _woven(

@@ -142,9 +142,10 @@ def test_what_is_measured_is_not_there_by_itself() -> None:
 
 
 def test_numbers_walk_through_all_pairs() -> None:
-    for group, names in enumerate(drawn_rules()):
+    lists = drawn_rules()
+    for index, names in enumerate(lists):
         count = len(names) * len(NAMES)
-        drawn = {pair_of(3 * turn + group, frozen=True) for turn in range(count)}
+        drawn = {pair_of(len(lists) * turn + index, frozen=True) for turn in range(count)}
         assert drawn == {(rule, name) for rule in names for name in NAMES}
     without = {pair_of(turn)[0] for turn in range(200)}
     assert not any(is_frozen(rule) for rule in without)

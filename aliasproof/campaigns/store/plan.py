@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from aliasproof.campaigns.store.json_codec import decoded
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.generators.features import Features, swarm
+from aliasproof.generators.features import Features, for_code_generation, swarm
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
 from aliasproof.programs.devices import is_device_name, on_device
@@ -71,6 +71,8 @@ class Shard:
         """What its programs may contain."""
         frozen = freezing.NAME in self.target.split(":")
         features = replace(swarm(self.seed), frozen=frozen)
+        if target_named(self.target).generates_code:
+            features = for_code_generation(features, self.seed)
         return features if self.rules is None else replace(features, rules=self.rules)
 
     def drawn(self, counts: Counts | None = None) -> Iterator[Program]:

@@ -1,0 +1,223 @@
+"""`plain_call`: a call of an operator that Inductor decomposes or lowers, and nothing else.
+
+Operators of the table are drawn by their own drawers, all others by their schemas: arguments are
+drawn until eager accepts them. A call may have another one before it or after it, for the rules of
+fusion that the two meet. What it is depends on the operator, the kind and the number alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import re
+from collections import Counter
+
+import torch
+from torch._inductor import decomposition, lowering
+from torch._ops import OpOverload
+
+from aliasproof.generators.coverage import why_not_applicable
+from aliasproof.generators.features import Features
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.rules.plain_matches import (
+    EMPTY,
+    NUMBER,
+    OTHER_DTYPE,
+    OTHER_DTYPES,
+    USUAL,
+    pruned,
+)
+from aliasproof.generators.rules.schema_drawer import call_by_schema
+from aliasproof.generators.scenario_steps import fresh
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.generators.strategies import draw_call
+from aliasproof.programs.layouts import dense_strides
+from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.programs.schemas import Kind, facts, resolve
+
+CALLS = 4  # programs of each kind: the call alone, and with others
+MOST_DRAWS = 300
+DTYPES = (torch.float32, torch.float32, torch.float32, torch.int64, torch.bool, torch.complex64)
+RANKS = (2, 2, 2, 1, 3, 4, 5)
+SIZES = (2, 3, 4)
+LONG_SIZES = (7, 8, 15, 16, 17, 31, 33)  # around those of vector registers
+_EVERYTHING = Features()
+_LINES = {operator.name: operator for operator in OPERATORS}
+
+
+@functools.cache
+def operators() -> tuple[str, ...]:
+    """The overloads that have a decomposition or a lowering and that a program may call."""
+    return tuple(name for name in tabled() if out_of_reach(name) is None)
+
+
+@functools.cache
+def tabled() -> tuple[str, ...]:
+    """The overloads of ATen that the dispatcher has and Inductor decomposes or lowers."""
+    tables = (decomposition.select_decomp_table(), lowering.lowerings)
+    known = frozenset(torch._C._dispatch_get_all_op_names())
+    overloads = {
+        str(op)
+        for table in tables
+        for op in table
+        if isinstance(op, OpOverload) and op.namespace == "aten" and _dispatched_name(op) in known
+    }
+    return tuple(sorted(overloads))
+
+
+def _dispatched_name(op: OpOverload) -> str:
+    name: str = op._schema.name
+    return f"{name}.{op._overloadname}" if op._overloadname != "default" else name
+
+
+@functools.cache
+def out_of_reach(name: str) -> str | None:
+    """Why no program has such a call, or none that could be judged; None if one may."""
+    op = resolve(name)
+    reason = why_not_applicable(op)
+    if reason is not None:
+        return reason
+    returns = [str(result.type) for result in op._schema.returns]
+    kinds = [str(argument.type) for argument in op._schema.arguments]
+    if facts(op).kind is Kind.OUT:
+        return "an out= form: functionalization calls the functional form"
+    if not returns or any("Tensor" not in kind for kind in returns):
+        return "gives no tensor"
+    if not any("Tensor" in kind for kind in kinds):
+        return "takes no tensor"
+    if "generator" in op._overloadname or any(kind.startswith("__torch__") for kind in kinds):
+        return "takes what a program does not name"
+    plain = op.overloadpacket.__name__
+    if name in _LINES:
+        return None
+    return next((why for words, why in _LEFT_OUT.items() if re.search(words, plain)), None)
+
+
+_OF_MATRICES = (
+    "^linalg_(?!cross|matmul|multi_dot|norm|vecdot|vector_norm|vander)|cholesky|triangular_solve"
+    "|^(det|geqrf|inverse|logdet|lu_.*|matrix_exp|nuclear_norm|orgqr|ormqr|pinverse|qr|slogdet|svd)$"
+)
+# By words in the name: operators whose arguments no schema says enough of.
+_LEFT_OUT = {
+    "^_": "a part of other operators: its kernel does not check what it is given",
+    "_backward$": "autograd calls it, on what the forward call kept: in variant 'grad'",
+    "sparse|^smm$|^sspaddmm$|nested|to_mkldnn": "is for tensors that are not strided",
+    "^quantized_|^fbgemm_|mkldnn": "takes packed weights",
+    "^native_batch_norm$": "its kernel ends the process where arguments do not fit",
+    _OF_MATRICES: "its result is not unique, or hangs on rounding where a matrix is singular",
+    "quantile$": "checks tensor data, but not under a dispatch mode, as eager runs here",
+    "^choose_qparams_optimized$": "reads tensor data where no dispatch mode sees it",
+    "^histogramdd$": "may take minutes, as it fills a histogram of as many dimensions as columns",
+    "^(gru|lstm|rnn_tanh|rnn_relu)$": "takes a list of weights whose sizes depend on one another",
+}
+
+
+@functools.cache
+def plain_call(name: str, kind: str, number: int) -> Program | str:
+    """The program of that number, or why there is none."""
+    reason = out_of_reach(name)
+    if reason is not None:
+        return reason
+    usual = None if (kind, number) == (USUAL, 0) else plain_call(name, USUAL, 0)
+    first = plain_call(name, kind, 0) if number else usual
+    if isinstance(usual, str) or isinstance(first, str):  # the search was long, and in vain
+        return usual if isinstance(usual, str) else str(first)
+    pick = Pick(random.Random(f"{name} {kind} {number}").randint)
+    refused: Counter[str] = Counter()
+    for _ in range(MOST_DRAWS):
+        try:
+            program = _drawn(name, pick, kind, number)
+        except NoChoice as error:
+            refused[(str(error.__cause__ or error) or "nothing fits").partition("\n")[0]] += 1
+            continue
+        if has_kind(program, kind, usual):
+            return program
+        refused[f"no operand is {_WORDS[kind]}"] += 1
+    return f"eager accepts no draw: {refused.most_common(1)[0][0]}"
+
+
+_WORDS = {EMPTY: "empty", NUMBER: "without dimensions", OTHER_DTYPE: "of another dtype"}
+
+
+def _drawn(name: str, pick: Pick, kind: str, number: int) -> Program:
+    """A draw of the program. Raises `NoChoice` if eager refuses it."""
+    scene = Scene(*_pool(pick, kind, _rank(name)), seed=0)
+    operand = fresh(pick, scene, pick.one(scene.newest_first())) if number % 2 else None
+    before = len(scene.instructions)
+    if name in _LINES and pick.chance(70):
+        draw_call(pick, scene, _EVERYTHING, _LINES[name])
+    else:
+        call_by_schema(pick, scene, resolve(name), operand)
+    results = [result for call in scene.instructions[before:] for result in call.results]
+    if operand is not None and operand not in scene.instructions[-1].refs:
+        raise NoChoice("the call does not take what another one computes")
+    outputs = list(scene.instructions[-1].results)
+    if number >= CALLS // 2 and outputs:
+        last = pick.one(outputs)
+        if pick.chance(40):
+            outputs += [fresh(pick, scene, last)]
+        else:
+            other = resolve(pick.one(operators()))
+            outputs += call_by_schema(pick, scene, other, last)
+    if not all(scene.values[result].layout == torch.strided for result in results):
+        raise NoChoice("gives a tensor that is not strided")
+    return _played_again(pruned(scene.program(outputs)))
+
+
+def _played_again(program: Program) -> Program:
+    """The program, if eager accepts it: an input has other values beside fewer ones."""
+    scene = Scene(program.storages, program.inputs, program.seed)
+    for call in program.instructions:
+        scene.call(call.op, *call.args, named=True, **dict(call.kwargs))
+    return program
+
+
+def _rank(name: str) -> tuple[int, ...]:
+    """Ranks of operands. A name with `2d` is of images, beside which are batches and channels."""
+    for dims in (1, 2, 3):
+        if f"{dims}d" in name:
+            return (dims + 2, dims + 2, dims + 1)
+    return RANKS
+
+
+def _pool(
+    pick: Pick, kind: str, ranks: tuple[int, ...]
+) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
+    """Tensors for a call to choose from: most have one shape and dtype."""
+    dtype = pick.one(OTHER_DTYPES if kind == OTHER_DTYPE else DTYPES)
+    rank = 0 if kind == NUMBER else pick.one(ranks)
+    size = pick.one(SIZES)
+    shape = [size] * rank if pick.chance(60) else [pick.integer(1, 4) for _ in range(rank)]
+    if rank and pick.chance(30):
+        shape[-1] = pick.one(LONG_SIZES)
+    if kind == EMPTY and rank:
+        shape[pick.integer(0, rank - 1)] = 0
+    alike = tuple(shape)
+    inputs: list[Input] = []
+    storages: list[Storage] = []
+
+    def add(sizes: tuple[int, ...], own: torch.dtype) -> None:
+        inputs.append(Input(f"x{len(inputs)}", len(inputs), own, sizes, dense_strides(sizes)))
+        storages.append(Storage(own, math.prod(sizes)))
+
+    for sizes in ((), alike[:1], alike[-1:], (*alike[:-1], 1)[:rank], alike[1:], alike[::-1]):
+        add(sizes, dtype)
+    for sizes in (alike[:1], alike):
+        add(sizes, torch.int64)
+    add(alike, torch.bool)
+    for _ in range(3):
+        add(alike, dtype)
+    return tuple(storages), tuple(inputs)
+
+
+def has_kind(program: Program, kind: str, usual: Program | None) -> bool:
+    """True if an input is what the kind asks for."""
+    if kind == USUAL or usual is None:
+        return True
+    if kind == OTHER_DTYPE:
+        known = {view.dtype for view in usual.inputs}
+        return any(view.dtype not in known for view in program.inputs)
+    if kind == NUMBER:
+        return any(view.sizes == () for view in program.inputs)
+    return any(0 in view.sizes for view in program.inputs)
