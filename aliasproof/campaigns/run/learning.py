@@ -24,7 +24,7 @@ from aliasproof.campaigns.run.shard import RanProgram, ShardResult
 from aliasproof.campaigns.store.plan import Shard, StoredProgram
 from aliasproof.programs.program import Program
 
-GENERATION = 16  # shards of the first ones; later ones have a quarter of all before
+GENERATION = 40  # shards of the first ones; later ones have a quarter of all before
 EDITING = 0.5  # the share of shards that edit stored programs
 PARENTS = 25  # programs that a shard edits, one for each of its own
 PER_SITE = 4  # programs that are kept for a site: the shortest, which show it best
