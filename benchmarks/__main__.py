@@ -20,7 +20,6 @@ import z3
 from aliasproof.programs.errors import UserError
 from benchmarks import (
     ablation,
-    learning_ablation,
     model_checks,
     models,
     pass_cost,
@@ -49,9 +48,6 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
 NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "scenario_yield": lambda options: scenario_yield.measure(options.seconds or SECONDS),
     "ablation": lambda options: ablation.measure(options.seconds or SECONDS),
-    "learning_ablation": lambda options: learning_ablation.measure(
-        options.seconds or SECONDS, seed=options.seed
-    ),
     "sweep": lambda options: sweep.measure(
         seconds=options.seconds, resume=options.resume, names=options.only
     ),
@@ -109,9 +105,9 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds",
         metavar="SECONDS",
         type=int,
-        help="how long each search takes: for scenario_yield, per target; for the ablations, per"
-        f" target and configuration; default: {SECONDS}. For sweep, begin no other operator after"
-        " that; default: no limit",
+        help="how long each search takes: for scenario_yield, per target; for ablation, per target"
+        f" and configuration; default: {SECONDS}. For sweep, begin no other operator after that;"
+        " default: no limit",
     )
     parser.add_argument(
         "--resume",
