@@ -20,7 +20,6 @@ import z3
 from aliasproof.programs.errors import UserError
 from benchmarks import (
     ablation,
-    learning_ablation,
     minimization,
     model_checks,
     models,
@@ -52,9 +51,6 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
 NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "scenario_yield": lambda options: scenario_yield.measure(options.seconds or SECONDS),
     "ablation": lambda options: ablation.measure(options.seconds or SECONDS),
-    "learning_ablation": lambda options: learning_ablation.measure(
-        options.seconds or SECONDS, seed=options.seed
-    ),
     "sweep": lambda options: sweep.measure(
         seconds=options.seconds, resume=options.resume, names=options.only
     ),
@@ -115,8 +111,8 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds",
         metavar="SECONDS",
         type=int,
-        help="how long each search takes: for scenario_yield, per target; for the ablations, per"
-        f" target and configuration; default: {SECONDS}. For sweep and minimization, begin no other"
+        help="how long each search takes: for scenario_yield, per target; for ablation, per target"
+        f" and configuration; default: {SECONDS}. For sweep and minimization, begin no other"
         " operator or program after that; default: no limit",
     )
     parser.add_argument(

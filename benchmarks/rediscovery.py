@@ -1,7 +1,8 @@
 """What a blind search meets of the known bugs, with programs as they were drawn before and now.
 
 *Blind*: no scenario is played whose family names a known bug, and no program of a known bug runs.
-*before* draws no program from rules of the compiler; *now* draws as a campaign does. They take
+*before* draws no program from rules of the compiler, nor for generated code; *now* draws as a
+campaign does. They take
 turns, shard by shard with equal seeds, and each target has equal processor time on both sides. That
 time includes drawing, and telling which bug a violation is. A bug that was met often on a side is
 mended in its later shards, as in a campaign, so that it hides no others.
@@ -16,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD
+from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import Features, swarm
@@ -41,12 +42,12 @@ def written_for_bugs() -> frozenset[str]:
     )
 
 
-def blind_features(side: str, seed: int) -> Features:
+def blind_features(target: str, side: str, seed: int) -> Features:
     """The features of a shard with that seed, without scenarios that were written for bugs."""
-    features, left_out = swarm(seed), written_for_bugs()
+    features = swarm(seed) if side == BEFORE else Shard(seed, target).features()
+    left_out = written_for_bugs()
     kept = tuple(name for name in features.scenarios if name not in left_out)
-    rules = 0 if side == BEFORE else features.rules
-    return replace(features, scenarios=kept, rules=rules)
+    return replace(features, scenarios=kept, rules=0 if side == BEFORE else features.rules)
 
 
 def reachable(bug: KnownBug, targets: Sequence[str]) -> bool:
@@ -69,7 +70,7 @@ class BlindSearch:
             for name, hits in self.found.causes.items()
             if hits >= OFTEN and name in KNOWN_BUGS and KNOWN_BUGS[name].mended is not None
         )
-        features = blind_features(self.side, seed)
+        features = blind_features(self.target, self.side, seed)
         return Batch(self.target, features, seed, PROGRAMS_PER_SHARD, mended=often)
 
 

@@ -89,7 +89,7 @@ def draw_program(
         if not scene.leaves_unwritten_memory():
             break
         scene = _draw_scene(pick, features, counts, turn)
-    program = scene.program(draw_outputs(pick, scene))
+    program = scene.program(_draw_outputs(pick, scene))
     return with_gradients(pick, scene, program) if features.gradients else program
 
 
@@ -107,7 +107,7 @@ def _draw_scene(pick: Pick, features: Features, counts: Counts, turn: int | None
         # A step that finds nothing to do is drawn anew, with other ops and arguments.
         for _ in range(TRIES):
             try:
-                draw_step(pick, scene, features)
+                _draw_step(pick, scene, features)
                 break
             except NoChoice:
                 continue
@@ -138,7 +138,7 @@ def _derived_scene(
     if scene is not None:
         for _ in range(pick.integer(0, 3) if pick.chance(50) else 0):
             with contextlib.suppress(NoChoice):
-                draw_step(pick, scene, features)
+                _draw_step(pick, scene, features)
     return scene
 
 
@@ -148,8 +148,7 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
     return st.integers(low, high)
 
 
-def draw_step(pick: Pick, scene: Scene, features: Features) -> None:
-    """Add a call or a scenario to the scene. Raises `NoChoice` if nothing there fits."""
+def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     scenarios = _scenarios(features)
     # A scenario adds two to six instructions, so about half of a program comes from them.
     if scenarios and pick.chance(25):
@@ -209,7 +208,7 @@ def _conversion(pick: Pick, scene: Scene, operator: Operator) -> str:
     return scene.call("aten._to_copy.default", Ref(pick.one(fitting)), dtype=dtype)[0]
 
 
-def draw_outputs(pick: Pick, scene: Scene) -> list[str]:
+def _draw_outputs(pick: Pick, scene: Scene) -> list[str]:
     """Up to four values, mostly new ones; sometimes none, so only the inputs show a mistake."""
     names = scene.newest_first(scene.is_written)
     count = pick.integer(1, 4) if names and not pick.chance(5) else 0

@@ -112,14 +112,6 @@ Rules = Annotated[
         WHOLE,
     ),
 ]
-NoLearning = Annotated[
-    bool,
-    typer.Option(
-        "--no-learning",
-        help="Draw each program anew. By default, half of the shards edit programs that fired rare"
-        " sites of the compiler.",
-    ),
-]
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -148,7 +140,6 @@ def fuzz(
     device: DeviceName = None,
     group: Group = None,
     rules: Rules = None,
-    no_learning: NoLearning = False,
     cluster: Cluster = None,
     json: Json = False,
     fail_on_findings: FailOnFindings = False,
@@ -166,7 +157,6 @@ def fuzz(
     given |= {"limit": limit, "memory": memory, "workers": worker_count(workers, cluster)}
     given |= {"past_known": past_known or profile == "ci" or None, "share": share_of(shard)}
     given |= {"seconds": _duration(seconds, programs, until, profile), "rules": rules}
-    given |= {"learning": False if no_learning else None}
     given |= {"finish": (seconds, programs, until) == (None, None, None)}
     with quitting_at_ctrl_c():
         _say_that_it_starts()

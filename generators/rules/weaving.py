@@ -63,7 +63,7 @@ class Weaving:
         self.calls.append(len(self.scene.instructions))
         args = tuple(rename(argument, self.names) for argument in call.args)
         kwargs = {key: rename(value, self.names) for key, value in call.kwargs}
-        results = self.scene.call(call.op, *args, named=bool(call.results), **kwargs)
+        results = self.scene.call(call.op, *args, named=True, **kwargs)
         self.names.update(zip(call.results, results, strict=False))
 
     # --- values of the match ----------------------------------------------------------------------

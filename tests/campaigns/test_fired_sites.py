@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +15,20 @@ from torch._inductor import lowering
 from torch._inductor.fx_passes import post_grad
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
+from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.fired_sites import (
     fired_by,
     fired_by_shard,
     fired_sites,
 )
-from aliasproof.campaigns.run.site_counts import conditions_of, kinds_recorded
+from aliasproof.campaigns.run.fuzz import fuzz
+from aliasproof.campaigns.run.shard import ShardResult, run_shard
+from aliasproof.campaigns.run.site_counts import FiredSites, conditions_of, kinds_recorded
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json
+from aliasproof.campaigns.store import plan as plans
 from aliasproof.campaigns.store.plan import Plan, Shard
+from aliasproof.campaigns.store.store import Store
 from aliasproof.generators.features import swarm
 from aliasproof.generators.sites.all_sites import recording
 from aliasproof.generators.sites.site import SiteRecorder
@@ -131,3 +140,65 @@ def test_a_campaign_counts_all_its_shards_and_the_programs_that_end_their_proces
     assert counted.programs == sum(told) == 30
     assert 0 < counted.lost < 30
     assert "wrapper/RuntimeWrapper.post_compile" in counted.fired
+
+
+# --- in campaigns ---------------------------------------------------------------------------------
+
+
+def sites_of(run: Path) -> FiredSites:
+    store = Store.open(run)
+    try:
+        return FiredSites.of_store(store, "aot")
+    finally:
+        store.close()
+
+
+def test_a_resumed_run_and_one_of_two_workers_have_the_sites_of_an_uninterrupted_one(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(plans, "PROGRAMS_PER_SHARD", 2)
+    pressed: list[int] = []
+
+    def stop_at_half(campaign: Campaign) -> None:
+        if campaign.total.programs >= 6 and not pressed:
+            pressed.append(1)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    # Programs of this seed show nothing, so that none is reduced.
+    plan = Plan(("aot",), seed=15, programs=12, workers=1)
+    whole = fuzz(plan, tmp_path / "whole")
+    assert fuzz(plan, tmp_path / "resumed", stop_at_half).interrupted
+    resumed = fuzz(plan, tmp_path / "resumed")
+    two = fuzz(replace(plan, workers=2), tmp_path / "two")
+    counts = [sites_of(tmp_path / name) for name in ("whole", "resumed", "two")]
+    assert counts == counts[:1] * 3
+    assert counts[0].fired == whole.statistics["aot"].fired
+    assert whole.sites == resumed.sites == two.sites
+    assert whole.sites.fired == len(counts[0].fired)
+
+
+def test_what_experiments_fire_is_not_the_programs() -> None:
+    """A violation is looked for in the layers below, by runs of other targets."""
+    shard = Shard(1007, "aot", 6)
+    campaign = run_shard(shard)
+    assert campaign.statistics.violating
+    assert campaign.statistics.fired == fired_by_shard(shard).fired
+
+
+def test_programs_that_are_compiled_as_one_count_once_in_a_campaign():
+    """Those that a campaign runs alone, such as those that draw random numbers, count alone."""
+    shard = next(Plan(("inductor",), programs=3).shards())
+    together = run_shard(shard).statistics.fired
+    alone = run_shard(replace(shard, group=1)).statistics.fired
+    assert 0 < max(together.values()) < max(alone.values()) <= 3
+    assert any(name.startswith("lowering/") for name in together)
+
+
+def test_a_shard_of_before_there_were_sites_has_none():
+    stored = outcome_to_json(ShardResult(Shard(1, "aot"), Statistics(programs=25)))
+    counts = stored["statistics"]
+    assert isinstance(counts, dict)
+    del counts["fired"], counts["refused"]
+    outcome = outcome_from_json(stored, Shard(1, "aot"))
+    assert isinstance(outcome, ShardResult)
+    assert outcome.statistics == Statistics(programs=25)

@@ -33,7 +33,6 @@ PRELOADED = (
     _CALLS,
     "torch._functorch.aot_autograd",
     "aliasproof.generators.sites.all_sites",  # its hooks record what programs fire
-    "aliasproof.generators.edited_programs",
 )
 # What a compile by Inductor imports late, which takes two seconds.
 PRELOADED_FOR_INDUCTOR = (

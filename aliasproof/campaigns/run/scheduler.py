@@ -20,7 +20,6 @@ from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
 from aliasproof.campaigns.failure.frequent_bugs import FrequentBugs
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.executor import ENDED_FROM_OUTSIDE, Mistake, WorkerEnd
-from aliasproof.campaigns.run.learning import Learning
 from aliasproof.campaigns.run.tasks import FinishedReduction, Tasks, Ticket
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Shard
@@ -91,7 +90,6 @@ class Scheduler:
     _next: Shard | None = None
     _scheduled: int = 0
     _frequent: FrequentBugs = field(default_factory=FrequentBugs)
-    _learning: Learning = field(default_factory=Learning)
     _queue: deque[_Attempt] = field(default_factory=deque)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _reductions: list[_Asked] = field(default_factory=list)
@@ -101,8 +99,6 @@ class Scheduler:
     def __post_init__(self) -> None:
         self._shards = self.campaign.plan.shards()
         self._next = next(self._shards, None)
-        if self.campaign.plan.learning:
-            self.tasks.learning = self._learning
 
     @property
     def elapsed(self) -> float:
@@ -128,7 +124,7 @@ class Scheduler:
     def fill(self) -> bool:
         """Schedule shards. Returns False if the search is over."""
         while self._next is not None and self._is_room():
-            shard = self._prepared(self._next)
+            shard = self._with_mends(self._next)
             # What is in the store is taken, whatever the time: it is a part of the campaign.
             if shard is None or (self._time_is_up() and not self.tasks.has_result(shard)):
                 break
@@ -167,7 +163,6 @@ class Scheduler:
             failure = self._take_shard(self._queue.popleft())
             if len(self._queue) < waiting:  # no further attempt
                 self._frequent.take()
-                self._learning.take()
             return failure
         for asked in self._reductions:
             if asked.ticket.outcome is not None:
@@ -176,16 +171,12 @@ class Scheduler:
         self.tasks.executor.wait(POLL)
         return None
 
-    def _prepared(self, shard: Shard) -> Shard | None:
-        """The next shard of the plan, with what shards before it decide; None if that is open yet.
-
-        Frequent known bugs are mended in it, and it may edit stored programs.
-        """
-        plan, mends = self.campaign.plan, self._frequent.mended(self._scheduled)
-        if mends is None:
-            return None
-        shard = shard if plan.past_known else replace(shard, mended=mends)
-        return self._learning.prepared(shard, self._scheduled) if plan.learning else shard
+    def _with_mends(self, shard: Shard) -> Shard | None:
+        """The next shard of the plan, with frequent known bugs mended; None if that is open yet."""
+        mends = self._frequent.mended(self._scheduled)
+        if mends is None or self.campaign.plan.past_known:
+            return None if mends is None else shard
+        return replace(shard, mended=mends)
 
     def _time_is_up(self) -> bool:
         seconds = self.campaign.plan.seconds
@@ -208,7 +199,6 @@ class Scheduler:
             return self._handle_end(attempt, result)
         if isinstance(result, Mistake):
             return None
-        self._learning.add(result)
         for kept in self.tasks.failures(attempt.ticket):
             if kept.failure.known is not None:
                 self.campaign.known[kept.failure.known] += 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.corpus.known_bugs import mended
 from aliasproof.generators.sites.site import SiteRecorder
+from aliasproof.generators.strategies import sample
 from aliasproof.programs.devices import on_device
 from aliasproof.programs.errors import require_sound_process
 from aliasproof.programs.program import Program
@@ -23,20 +23,12 @@ from aliasproof.trials.value_search import CAMPAIGN_BUDGET
 from aliasproof.trials.worker import processor_seconds
 
 
-class RanProgram(NamedTuple):
-    """A program of a shard that ran alone and was right, and the sites that it fired, in order."""
-
-    number: int
-    program: Program
-    fired: tuple[str, ...]
-
-
 @dataclass(slots=True)
 class ShardResult:
     """What a shard found, and the seconds of processor time that it took.
 
     `recognizing` are the seconds spent on whether failures are known bugs, `searching` all others.
-    `group_failures` are those of programs that are right alone. `ran` are programs to learn from.
+    `group_failures` are those of programs that are right alone.
     """
 
     shard: Shard
@@ -46,7 +38,6 @@ class ShardResult:
     suspicions: Suspicions = field(default_factory=Suspicions)
     searching: float = 0.0
     recognizing: float = 0.0
-    ran: list[RanProgram] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -63,14 +54,13 @@ class _Firing:
         self.announce(indices)
         self.recorder.take()
 
-    def ran(self, indices: Sequence[int]) -> frozenset[str]:
+    def ran(self, indices: Sequence[int]) -> None:
         """These programs have run."""
         fired, refused = self.recorder.take()
         if self._seen.isdisjoint(indices):
             self._seen.update(indices)
             self.result.statistics.fired.update(fired)
             self.result.statistics.refused.update(refused)
-        return fired
 
 
 def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardResult:
@@ -93,7 +83,7 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
 
 def _run_groups(firing: _Firing) -> None:
     result, shard = firing.result, firing.result.shard
-    programs = shard.drawn(result.statistics.instructions)
+    programs = sample(shard.features(), shard.seed, shard.count, result.statistics.instructions)
     for group in shard.groups():
         start = time.perf_counter()
         # Those that are skipped, too: the others must stay the same.
@@ -111,18 +101,12 @@ def _run_groups(firing: _Firing) -> None:
 
 def _run_program(index: int, program: Program, firing: _Firing) -> None:
     """Examine one program and add what it shows to the result."""
-    result, target, fired = firing.result, target_named(firing.result.shard.target), set[str]()
+    result, target = firing.result, target_named(firing.result.shard.target)
     firing.begin([index])
     examination = examine(
-        Case.of(program),
-        target,
-        search=CAMPAIGN_BUDGET,
-        ran=lambda: fired.update(firing.ran([index])),
+        Case.of(program), target, search=CAMPAIGN_BUDGET, ran=lambda: firing.ran([index])
     )
     _add(program, examination, result)
-    # One that is wrong would be found again by its edits.
-    if fired and examination.symptom is None:
-        result.ran.append(RanProgram(index, program, tuple(sorted(fired))))
 
 
 def _run_group(programs: dict[int, Program], firing: _Firing) -> None:

@@ -22,8 +22,7 @@ from aliasproof.campaigns.run.executor import (
     Result,
     WorkerEnd,
 )
-from aliasproof.campaigns.run.learning import Learning
-from aliasproof.campaigns.run.shard import RanProgram, ShardResult
+from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
 from aliasproof.campaigns.store.full_disk import require_room
@@ -70,10 +69,6 @@ def task_name(shard: Shard, attempt: int) -> str:
     unset = {"mended": not shard.mended, "rules": shard.rules is None}
     for name in (name for name, absent in unset.items() if absent):
         del values[name]
-    # What it edits is named, as it is stored with the shard that it is from.
-    del values["stored"]
-    if shard.stored:
-        values["stored"] = [[stored.seed, stored.number] for stored in shard.stored]
     return json.dumps(values | {"attempt": attempt})
 
 
@@ -90,7 +85,6 @@ def outcome_to_json(outcome: ShardOutcome) -> dict[str, object]:
         ],
         "searching": outcome.searching,
         "recognizing": outcome.recognizing,
-        "ran": [encoded(ran) for ran in outcome.ran],
     }
 
 
@@ -112,7 +106,6 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ())
         suspicions,
         float(data["searching"]),
         float(data["recognizing"]),
-        [*decoded(tuple[RanProgram, ...], data.get("ran", []))],
     )
 
 
@@ -120,15 +113,13 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ())
 class Tasks:
     """Runs tasks in an executor. Results go into the store.
 
-    If not `isolating`, programs at whose candidates processes end are not reduced. `learning` says
-    which programs of a result may be edited later; the others are not stored.
+    If not `isolating`, programs at whose candidates processes end are not reduced.
     """
 
     store: Store
     folder: RunFolder
     executor: Executor
     isolating: bool = False
-    learning: Learning | None = None
     _running: dict[int, Ticket] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -192,9 +183,6 @@ class Tasks:
 
     def _keep_outcome(self, ticket: Ticket, shard: Shard, outcome: ShardOutcome) -> None:
         failures = _failures(outcome) if isinstance(outcome, ShardResult) else []
-        if isinstance(outcome, ShardResult):
-            learning = self.learning
-            outcome.ran = [] if learning is None else learning.worth_storing(outcome)
         for failure in failures:
             seen = failure.violation.evidence if failure.violation else {}
             require_room(f"{failure.symptom.kind} {seen.get('message')}", self.folder.folder)

@@ -8,13 +8,12 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from aliasproof.campaigns.store.json_codec import decoded
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import Features, for_code_generation, swarm
-from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
 from aliasproof.programs.devices import is_device_name, on_device
 from aliasproof.programs.errors import UserError
@@ -30,18 +29,7 @@ PROGRAMS_PER_SHARD = TURNS_PER_SEED
 PROGRAM_LIMIT = 120.0  # seconds. A program takes a hundredth of a second, a compile by C++ ten.
 
 # What decides which programs run, and where. The rest may change when a run goes on.
-DECIDING = (
-    *("targets", "seed", "programs", "past_known", "device", "group", "share", "rules"),
-    "learning",
-)
-
-
-class StoredProgram(NamedTuple):
-    """A program that a campaign keeps to edit it: its shard's seed, and its number there."""
-
-    seed: int
-    number: int
-    program: Program
+DECIDING = ("targets", "seed", "programs", "past_known", "device", "group", "share", "rules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +39,7 @@ class Shard:
     The programs with the indices in `skip` do not run: a worker died or hung on them before. With
     `past_known`, torch runs with the known bugs mended. The programs are on `device`. `group` of
     them are compiled as one. A worker died or hung while those with the indices `suspects` ran
-    together. The known bugs `mended` were frequent before. With `stored` programs, all are edits
-    of those, as far as edits fit.
+    together. The known bugs `mended` were frequent before.
     """
 
     seed: int
@@ -65,7 +52,6 @@ class Shard:
     suspects: range = range(0)
     mended: tuple[str, ...] = ()
     rules: int | None = None
-    stored: tuple[StoredProgram, ...] = ()
 
     def features(self) -> Features:
         """What its programs may contain."""
@@ -74,17 +60,6 @@ class Shard:
         if target_named(self.target).generates_code:
             features = for_code_generation(features, self.seed)
         return features if self.rules is None else replace(features, rules=self.rules)
-
-    def drawn(self, counts: Counts | None = None) -> Iterator[Program]:
-        """All its programs; `counts` is updated as they are drawn."""
-        if not self.stored:
-            return sample(self.features(), self.seed, self.count, counts)
-        # Imported here: it needs torch's Inductor, which takes seconds.
-        from aliasproof.generators.edited_programs import edited_sample  # noqa: PLC0415
-
-        programs = [stored.program for stored in self.stored]
-        counts = Counts() if counts is None else counts
-        return edited_sample(programs, self.features(), self.seed, self.count, counts)
 
     def mends(self) -> Iterable[KnownBug]:
         """The known bugs that are mended while programs run."""
@@ -101,7 +76,7 @@ class Shard:
         return glue(self._programs(indices)).program
 
     def _programs(self, indices: range) -> list[Program]:
-        drawn = itertools.islice(self.drawn(), indices.start, indices.stop)
+        drawn = list(sample(self.features(), self.seed, indices.stop))[indices.start :]
         return [on_device(program, self.device) for program in drawn]
 
     def groups(self) -> Iterator[range]:
@@ -125,7 +100,6 @@ class Plan:
     store. A program hangs if it takes longer than `limit` seconds. A worker may allocate `memory`
     GiB; None for a part of what is free. `command` runs it: a hunt has one target. `rules` of a
     hundred programs are derived from rules of Inductor; None leaves that to the swarm features.
-    With `learning`, some shards edit programs that fired rare sites of the compiler.
     """
 
     targets: tuple[str, ...]
@@ -142,17 +116,11 @@ class Plan:
     memory: float | None = None
     command: str = FUZZ
     rules: int | None = None
-    learning: bool = True
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
         """The plan of JSON values. Raises `ValueError` for numbers that are out of range."""
-        data = {
-            "command": FUZZ,
-            "rules": None,
-            "learning": False,
-            **data,
-        }  # stored runs may lack these
+        data = {"command": FUZZ, "rules": None, **data}  # stored runs may lack these
         if data["limit"] is None:
             data["limit"] = PROGRAM_LIMIT
         plan: Plan = decoded(cls, data)
