@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from aliasproof.campaigns.store.finding import Finding
@@ -22,7 +21,7 @@ from aliasproof.reports.status import Status
 from aliasproof.reports.storage_strips import StripSet
 
 # States of findings that nobody needs to look at again.
-SETTLED = ("known", "fixed", "documented", "flaky", "latent", "suspicion")
+SETTLED = ("known", "fixed", "documented", "flaky", "latent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ def report_of_run(contents: RunContents, findings: Iterable[ReportedFinding]) ->
     """The report of a run with these findings."""
     known = tuple((_bug(name), times) for name, times in contents.known.items())
     return RunReport(
-        contents.folder.name,
+        contents.folder.resolve().name,
         tuple(findings),
         contents.command,
         contents.torches,
@@ -243,8 +242,3 @@ def _bug(identifier: str) -> BugLink:
 def is_web_address(link: str) -> bool:
     """Whether a page may link to a text: a person wrote it, and `javascript:` is a link, too."""
     return re.fullmatch(r"https?://[^\s\"'<>]+", link) is not None
-
-
-def folder_of(finding: ReportedFinding) -> Path:
-    """The folder of a finding, for people."""
-    return Path(finding.folder)

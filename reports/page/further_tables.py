@@ -38,8 +38,8 @@ def kill_matrix(data: Mapping[str, Any]) -> TableOfPage:
         raise _other_json("--faults", "aliasproof faults --json", reason) from None
     survive = f"; not killed: {', '.join(survivors)}" if survivors else ""
     caption = (
-        f"{killed} of {counted(len(rows), 'planted fault')} are killed{survive}. A number is that"
-        " of the first program on which the oracle reports a violation."
+        f"Killed: {killed} of {counted(len(rows), 'planted fault')}{survive}. A number is that of"
+        " the first program on which the oracle reports a violation."
     )
     return TableOfPage("Kill matrix", ("fault", "killed", *oracles), rows, caption)
 

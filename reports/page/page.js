@@ -17,7 +17,7 @@
   const rows = byId("rows"), head = byId("head"), more = byId("more");
   const form = document.querySelector(".filters");
   const texts = data.rows.map((row) => row.join(" ").toLowerCase());
-  const unpacked = new Map();
+  const unpacked = new Map(), opened = new Map(); // by the number of a finding: HTML, and its row
   let order = data.rows.map((_, number) => number), matching = order, limit = STEP, sorted = null;
 
   const say = (text) => { byId("said").textContent = text; };
@@ -64,9 +64,19 @@
     return line;
   }
 
+  // Shows a row of details below the row of its finding.
+  function expand(line, below) {
+    if (!below) return;
+    const button = line.querySelector(".what");
+    button.setAttribute("aria-expanded", "true");
+    button.setAttribute("aria-controls", below.id);
+    line.after(below);
+  }
+
   function show() {
     const left = matching.length - limit;
     rows.replaceChildren(...matching.slice(0, limit).map(rowOf));
+    for (const line of [...rows.children]) expand(line, opened.get(Number(line.dataset.number)));
     more.hidden = left <= 0;
     more.textContent = `Show ${Math.min(STEP, left)} more of ${matching.length}`;
     const all = data.rows.length, name = all === 1 ? "finding" : "findings";
@@ -107,21 +117,21 @@
 
   async function toggle(button) {
     const line = button.closest("tr"), number = Number(line.dataset.number);
-    if (button.getAttribute("aria-expanded") === "true") {
+    if (opened.has(number)) {
       button.setAttribute("aria-expanded", "false");
       button.removeAttribute("aria-controls");
-      line.nextElementSibling.remove();
+      opened.get(number).remove();
+      opened.delete(number);
       return;
     }
-    button.setAttribute("aria-expanded", "true");
     const below = make("tr", "details"), cell = make("td"), region = make("section");
     cell.colSpan = columns.length;
     below.id = `details-${number}`;
-    button.setAttribute("aria-controls", below.id);
     region.setAttribute("aria-label", `Details of ${data.rows[number][at.id]}`);
     cell.append(region);
     below.append(cell);
-    line.after(below);
+    opened.set(number, below);
+    expand(line, below);
     region.innerHTML = await details(number);
     history.replaceState(null, "", "#" + encodeURIComponent(data.rows[number][at.id]));
   }

@@ -53,8 +53,8 @@ def run_page(report: RunReport) -> str:
         chunks=list(_chunks(environment, report.findings)),
         charts=charts(report.moments),
         further=further,
-        states=Counter(finding.state for finding in report.findings),
-        found=Counter(finding.target for finding in report.findings),
+        found=(found := Counter(finding.target for finding in report.findings)),
+        targets=list(dict.fromkeys((*report.programs, *found))),
     )
     return text
 

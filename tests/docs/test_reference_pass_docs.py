@@ -36,7 +36,7 @@ def defined(code):
 def printed(code):
     """What the pass prints of a program."""
     parts = dict(explain(*defined(code)).parts)
-    del parts["ATen calls"]
+    del parts["ATen calls"], parts["bytes of the ATen calls"]
     return "\n\n".join(f"{title}\n{indented(text)}" for title, text in parts.items()) + "\n"
 
 

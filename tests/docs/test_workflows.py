@@ -110,6 +110,7 @@ def test_a_night_is_fuzzed_merged_and_reported_and_a_finding_fails_one_night(
 ) -> None:
     jobs, runner = workflow("nightly.yml")["jobs"], Runner(tmp_path)
     small = {"SHARDS": "1", "LIMIT": "--programs 2", "TARGETS": "--target identity"}
+    small["AGAIN"] = "--seconds 0"
     assert runner.job(jobs["fuzz"], {"torch": "2.13.0", "shard": 1}, small)
     assert (runner.artefacts / "run-2.13.0-1" / "store.sqlite").is_file()
     # Another shard, which found something.

@@ -107,7 +107,7 @@ REPORT = RunReport(
 def many(count: int) -> RunReport:
     """A report with so many findings, of which some ran again."""
     findings = (
-        replace(KNOWN if n % 10 else FINDING, identifier=f"finding-{n}", size=n % 40)
+        replace(KNOWN if n % 100 else FINDING, identifier=f"finding-{n}", size=n % 40)
         for n in range(count)
     )
     return replace(REPORT, findings=tuple(findings))

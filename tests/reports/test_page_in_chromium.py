@@ -94,6 +94,20 @@ def test_details_open_with_hostile_texts_as_texts(page):
     assert page.run("location.hash") == "#inductor-errors-2"
 
 
+def test_what_is_open_stays_open_when_the_table_is_sorted_and_filtered(page):
+    opened(page, "aot-values-1")
+    click(page, "#head th[data-column=target] button")
+    click(page, "#open")
+    assert page.run("document.querySelectorAll('.details .lead').length") == 1
+    assert (
+        page.run("document.querySelector('.details').previousElementSibling.dataset.number") == "0"
+    )
+    opened_button = "document.querySelector('[aria-expanded=true] small').textContent"
+    assert page.run(opened_button) == "aot-values-1"
+    click(page, "[aria-expanded=true]")
+    assert page.run("document.querySelectorAll('.details').length") == 0
+
+
 def test_a_button_copies_and_says_so(page):
     page.ask("Browser.grantPermissions", permissions=["clipboardReadWrite"])
     opened(page, "aot-values-1")

@@ -167,7 +167,7 @@ def test_a_kill_matrix_and_a_coverage_of_ops_are_tables_of_the_page():
     page = run_page(replace(REPORT, faults=faults, drawn=drawn))
     assert "<img" not in page
     texts = " ".join(Elements(page).texts)
-    assert "1 of 1 planted fault are killed" in texts
+    assert "Killed: 1 of 1 planted fault." in texts
     assert "1 of 2" in texts
     assert "aten.never.default" in texts
 

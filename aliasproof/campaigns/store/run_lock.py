@@ -72,7 +72,11 @@ class Holder(NamedTuple):
         The lock is not tried: a campaign that starts at that moment would find it taken.
         """
         try:
-            name = (folder / NAME).read_text(errors="replace").strip()
+            descriptor = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                name = _read(descriptor)
+            finally:
+                os.close(descriptor)
         except OSError:
             return cls("")
         match = re.fullmatch(r"pid (\d+) on (.*)", name)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aliasproof.campaigns.store.run_lock import Holder
+from aliasproof.campaigns.store.run_lock import Holder, require_own_files
 from aliasproof.campaigns.store.store_schema import DEADLY, connection_to_read, require_form
 from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.programs.errors import UserError, printable
@@ -142,7 +142,9 @@ class RunReader:
 
     @classmethod
     def open(cls, folder: Path) -> RunReader:
-        """Raises `UserError` if the folder is no run."""
+        """Raises `UserError` if the folder is no run, or has what no run makes."""
+        if folder.is_dir():  # a pipe in place of the lock would be read without an end
+            require_own_files(folder)
         return cls(folder, connection_to_read(folder))
 
     def close(self) -> None:
