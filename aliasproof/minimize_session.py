@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.failure.recognition import cause_of
 from aliasproof.campaigns.failure.reduction import shown_by_reduced
 from aliasproof.campaigns.failure.signature import signature
 from aliasproof.campaigns.store.finding import Finding
@@ -20,7 +21,7 @@ from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.processes.isolation import step
 from aliasproof.programs.devices import on_device, require_device
 from aliasproof.programs.errors import Rejected, UserError, did_you_mean
-from aliasproof.programs.execution import seed_generators
+from aliasproof.programs.execution import ProgramFunction, seed_generators
 from aliasproof.programs.lifting import LiftedProgram, lift_program
 from aliasproof.programs.program import Program
 from aliasproof.programs.stored_graph import is_stored_graph
@@ -161,13 +162,21 @@ def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
         known = f"; these do: {', '.join(reporting)}" if reporting else ""
         return f"the oracle '{request.oracle}' reports no difference of {target.name}{known}"
     if examination.failed and examination.symptom is not None:
-        return Kept(examination.symptom)
+        return Kept(examination.symptom, cause=_cause(case, examination.symptom))
     if reporting:
         return (
             f"{target.name} breaks no promise that results show, but a difference is reported by"
             f" {', '.join(reporting)}; name one of them with --oracle"
         )
     return f"{target.name} does what eager does"
+
+
+def _cause(case: Case, symptom: Symptom) -> str | None:
+    """What the cause is, if results of a program show it."""
+    function = case.function
+    if not isinstance(function, ProgramFunction) or symptom.latent:
+        return None
+    return cause_of(function.program, symptom)
 
 
 @dataclass(frozen=True, slots=True)

@@ -328,7 +328,9 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
         outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
     kept = _difference(outcome, request)
     symptom = kept.symptom
-    print_lines(notes(), f"keeps {symptom.oracle}: {symptom.kind}, target {symptom.target}")
+    known = f", known bug {kept.cause}" if kept.cause else ""
+    what = f"{symptom.oracle}: {symptom.kind}, target {symptom.target}{known}"
+    print_lines(notes(), f"keeps {what}")
     check = TargetCheck(request, subject, kept, options.limits)
     with check.at_work(options.count):
         question = question_about(kept, request)
