@@ -21,7 +21,7 @@ from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.processes.isolation import step
 from aliasproof.programs.devices import on_device, require_device
 from aliasproof.programs.errors import Rejected, UserError, did_you_mean
-from aliasproof.programs.execution import ProgramFunction, seed_generators
+from aliasproof.programs.execution import seed_generators
 from aliasproof.programs.lifting import LiftedProgram, lift_program
 from aliasproof.programs.program import Program
 from aliasproof.programs.stored_graph import is_stored_graph
@@ -162,7 +162,7 @@ def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
         known = f"; these do: {', '.join(reporting)}" if reporting else ""
         return f"the oracle '{request.oracle}' reports no difference of {target.name}{known}"
     if examination.failed and examination.symptom is not None:
-        return Kept(examination.symptom, cause=_cause(case, examination.symptom))
+        return Kept(examination.symptom)
     if reporting:
         return (
             f"{target.name} breaks no promise that results show, but a difference is reported by"
@@ -171,12 +171,10 @@ def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
     return f"{target.name} does what eager does"
 
 
-def _cause(case: Case, symptom: Symptom) -> str | None:
-    """What the cause is, if results of a program show it."""
-    function = case.function
-    if not isinstance(function, ProgramFunction) or symptom.latent:
-        return None
-    return cause_of(function.program, symptom)
+def with_cause(program: Program, kept: Kept) -> Kept:
+    """What must stay, with the known bug that it is, if results show it."""
+    asked = kept.exact and not kept.step and not kept.symptom.latent
+    return replace(kept, cause=cause_of(program, kept.symptom)) if asked else kept
 
 
 @dataclass(frozen=True, slots=True)
