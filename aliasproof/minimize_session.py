@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.failure.recognition import cause_of
 from aliasproof.campaigns.failure.reduction import shown_by_reduced
 from aliasproof.campaigns.failure.signature import signature
 from aliasproof.campaigns.store.finding import Finding
@@ -168,6 +169,12 @@ def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
             f" {', '.join(reporting)}; name one of them with --oracle"
         )
     return f"{target.name} does what eager does"
+
+
+def with_cause(program: Program, kept: Kept) -> Kept:
+    """What must stay, with the known bug that it is, if results show it."""
+    asked = kept.exact and not kept.step and not kept.symptom.latent
+    return replace(kept, cause=cause_of(program, kept.symptom)) if asked else kept
 
 
 @dataclass(frozen=True, slots=True)

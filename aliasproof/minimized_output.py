@@ -92,6 +92,7 @@ def question_about(kept: Kept, request: MinimizeRequest) -> dict[str, object]:
     code = code_name(request.target or "")
     return {
         **asdict(kept.symptom),
+        "cause": kept.cause,
         "exact": kept.exact,
         "step": kept.step,
         "asked target": request.target,

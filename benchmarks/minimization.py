@@ -3,7 +3,7 @@
 `python -m benchmarks minimization`. The programs are those of `minimization_subjects`: 50 of about
 200 instructions and 5 of about 2,000, drawn from a seed. Both reducers get the same program, and
 ask the same question: the main violation has the oracle and the kind of the first one. Ours asks
-for the target at fault, too.
+for the target at fault and the known bug, too, as the command `minimize` does.
 
 How to read a row:
 
@@ -37,7 +37,7 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.trials import trial
-from aliasproof.trials.attribution import grade, grades_of
+from aliasproof.trials.attribution import grades_of
 from aliasproof.trials.trial import Case, Trial, run_trial
 from aliasproof.trials.worker import quiet_torch
 from benchmarks import minimization_subjects
@@ -193,7 +193,7 @@ def shortened(subject: LongProgram) -> Shortened:
     builds, started = _Builds(), time.process_time()
 
     def predicate(candidate: Program) -> int:
-        return builds.about(lambda: grade(candidate, subject.target, subject.symptom))
+        return builds.about(lambda: subject.grade(candidate))
 
     best = len(grades_of(subject.symptom))
     reducer = Reducer(subject.program, predicate, best_grade=best)

@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.failure.recognition import cause_of
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.faults.catalogue import FAULTS
@@ -39,7 +41,7 @@ from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.targets.reference import REFERENCE
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
-from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.attribution import Symptom, grade
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case
 from benchmarks.running_models import Gpt, LanguageLstm, Llama
@@ -57,6 +59,7 @@ class LongProgram:
     target: Target
     symptom: Symptom
     keeps_cause: Callable[[Case], bool]
+    grade: Callable[[Program], int]
 
 
 def features(instructions: int) -> Features:
@@ -107,9 +110,9 @@ def _planted(fault: Fault, program: Program, seed: int) -> LongProgram | None:
         right = _symptom(reduced, fault.right) is None
         return right and _symptom(reduced, fault.target) is not None
 
-    return LongProgram(
-        f"{fault.name}, {seed}", "planted", program, fault.target, symptom, keeps_cause
-    )
+    ask = functools.partial(grade, target=fault.target, symptom=symptom)
+    name = f"{fault.name}, {seed}"
+    return LongProgram(name, "planted", program, fault.target, symptom, keeps_cause, ask)
 
 
 def _symptom(case: Case, target: Target) -> Symptom | None:
@@ -173,7 +176,8 @@ def with_bug(kind: str, host: Program, bug: KnownBug, seed: int) -> LongProgram 
             def keeps_cause(reduced: Case) -> bool:
                 return _symptom(reduced, target) is not None and _is_of(bug, reduced, target)
 
-            return LongProgram(name, kind, program, target, symptom, keeps_cause)
+            ask = Kept(symptom, cause=cause_of(program, symptom)).grade
+            return LongProgram(name, kind, program, target, symptom, keeps_cause, ask)
     return None
 
 

@@ -33,7 +33,7 @@ from aliasproof.processes.isolation import (
     memory_available,
     start_server,
 )
-from aliasproof.processes.outcome import Death, Outcome, Raised
+from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.reports.console import notes, print_lines, print_notes
 from aliasproof.reports.reduction_table import print_progress
@@ -326,9 +326,15 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
     with _process(request, options) as process:
         subject = _subject(process, request)
         outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
-    kept = _difference(outcome, request)
+        kept = _difference(outcome, request)
+        told = outcome
+        if isinstance(outcome, Returned):  # else the process has ended
+            told = outcome_of(process, f"{SESSION}:with_cause", subject.program, kept)
+    kept = told.value if isinstance(told, Returned) else kept
     symptom = kept.symptom
-    print_lines(notes(), f"keeps {symptom.oracle}: {symptom.kind}, target {symptom.target}")
+    known = f", known bug {kept.cause}" if kept.cause else ""
+    what = f"{symptom.oracle}: {symptom.kind}, target {symptom.target}{known}"
+    print_lines(notes(), f"keeps {what}")
     check = TargetCheck(request, subject, kept, options.limits)
     with check.at_work(options.count):
         question = question_about(kept, request)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aliasproof.campaigns.failure.recognition import has_cause
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import time_limit
@@ -32,6 +33,9 @@ class Kept:
       at the bug with the shortest program. It is empty if the pass is not asked for.
     - It ends its process, in this `step` of its trial. If eager does so, too, it is no failure of
       the target.
+    - Its `cause` is the same: a known bug, without which it is right; or none of them, if the cause
+      is empty. A target has many bugs with one symptom, and a long program is near to several.
+      Without a cause, the symptom alone counts.
     - If not `exact`, the oracle reports a difference of this kind, also one that is documented.
     """
 
@@ -39,6 +43,7 @@ class Kept:
     blamed: str = ""
     step: str = ""
     exact: bool = True
+    cause: str | None = None
 
     @property
     def grades(self) -> tuple[Symptom, ...]:
@@ -59,6 +64,9 @@ class Kept:
         if not self.exact:
             return int(_reports(program, self.target, self.symptom))
         number = grade(program, self.target, self.symptom)
+        if number and self.cause is not None:
+            shown = self.grades[number - 1]
+            number = number if has_cause(program, shown, self.cause) else 0
         if not number or not self.blamed:
             return number
         return number if _pass_of(program, self.grades[number - 1]) == self.blamed else 0

@@ -105,6 +105,45 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
     return bugs[0]
 
 
+def cause_of(program: Program, symptom: Symptom) -> str | None:
+    """The known bug of a violation as `has_cause` takes it, by few compiles of a long program.
+
+    Empty if the violation is there while all known bugs are mended. None if that cannot be told:
+    it is another violation then, or several bugs together, or a target that is not excused. Raises
+    `Rejected` if the program is undefined in eager.
+    """
+    target = target_named(symptom.target)
+    if not target.excused:
+        return None
+    case = Case.of(program).under(target)
+    eager = run_eager(case)
+    left = _run_mended(case, target, eager, KNOWN_BUGS.values())
+    if not _is_right(left):
+        return "" if _is_of(symptom, left) else None
+    bugs = [bug for bug in plausible_bugs(program, target.name) if bug.mended is not None]
+    # If one bug is the reason, one half has it.
+    while len(bugs) > 1:
+        half = bugs[: len(bugs) // 2]
+        bugs = half if _is_right(_run_mended(case, target, eager, half)) else bugs[len(half) :]
+    alone = bool(bugs) and _is_right(_run_mended(case, target, eager, bugs))
+    return bugs[0].identifier if alone else None
+
+
+def has_cause(program: Program, symptom: Symptom, cause: str) -> bool:
+    """Whether a program with this symptom has it for a cause that `cause_of` gave."""
+    target = target_named(symptom.target)
+    case = Case.of(program).under(target)
+    eager = run_eager(case)
+    if cause:
+        return _is_right(_run_mended(case, target, eager, [KNOWN_BUGS[cause]]))
+    return _is_of(symptom, _run_mended(case, target, eager, KNOWN_BUGS.values()))
+
+
+def _is_of(symptom: Symptom, trial: Trial) -> bool:
+    main = _main(trial)
+    return main is not None and (main.oracle, main.kind) == (symptom.oracle, symptom.kind)
+
+
 def _run_mended(case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]) -> Trial:
     # Each is a compile, so that many of them take longer than a program may.
     time_limit.begin()

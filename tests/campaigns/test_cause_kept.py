@@ -1,0 +1,50 @@
+"""A reduction keeps the known bug that a violation is, or that it is none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.failure.recognition import cause_of, has_cause
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.programs.gluing import glue
+from aliasproof.programs.program import Program
+from aliasproof.trials.attribution import Symptom
+
+pytestmark = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="bugs of torch 2.13"
+)
+WRONG = Symptom("functionalize", "values", "wrong value")
+EXPAND, UNFOLD = "expand-inverse", "unfold-inverse"
+
+
+def program_of(bug: str) -> Program:
+    program = KNOWN_BUGS[bug].program
+    return replace(program, outputs=tuple(view.name for view in program.inputs))
+
+
+def test_the_known_bug_is_told_by_few_compiles() -> None:
+    assert cause_of(program_of(EXPAND), WRONG) == EXPAND
+    assert has_cause(program_of(EXPAND), WRONG, EXPAND)
+    assert not has_cause(program_of(EXPAND), WRONG, "")
+
+
+def test_a_candidate_that_shows_another_bug_is_not_interesting() -> None:
+    kept = Kept(WRONG, cause=UNFOLD)
+    assert Kept(WRONG).grade(program_of(EXPAND)) == 1
+    assert kept.grade(program_of(EXPAND)) == 0
+
+
+def test_what_no_mend_removes_has_no_known_cause() -> None:
+    both = glue([program_of(EXPAND), program_of(UNFOLD)]).program
+    assert cause_of(both, WRONG) is None
+    assert cause_of(program_of(EXPAND), Symptom("identity", "values", "wrong value")) is None
+
+
+def test_a_target_of_ours_has_no_excuse(program: Callable[..., Program]) -> None:
+    given = program("v0 = aten.neg.default(x0)\nreturn (v0,)", (4,))
+    assert cause_of(given, Symptom("reference", "values", "wrong value")) is None
