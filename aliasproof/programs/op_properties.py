@@ -75,7 +75,8 @@ ROWS = (
     Row("tril triu", _R.MOVES, hashed="no target computes it in another way"),
     Row("_local_scalar_dense", _R.MOVES, hashed="the result is a Python number"),
     Row("gather index index_select take", _R.MOVES, hashed=_BY_DATA, equal=_READS),
-    Row("_index_put_impl index_copy index_put masked_scatter put", _R.MOVES, hashed=_BY_DATA),
+    Row("_index_put_impl _unsafe_index_put index_copy index_put masked_scatter put", _R.MOVES,
+        hashed=_BY_DATA),
     Row("index_fill", _R.MOVES, hashed=_BY_DATA, equal="stores one value everywhere"),
     Row("scatter", _R.MOVES | _R.CHANGES_NANS_IN_SHORT_DTYPES, hashed=_BY_DATA),
 
@@ -87,11 +88,12 @@ ROWS = (
     Row("threshold", _R.EXACT | _R.ANY_ZERO | _R.JUMPS),
     Row("_add_relu", _R.EXACT | _R.ANY_ZERO | _R.MAY_DROP_NAN),
     Row("ceil eq floor frac ge gt heaviside le logical_and logical_not logical_or logical_xor lt "
-        "ne nextafter round sign trunc", _R.EXACT | _R.JUMPS),
+        "ne nextafter randperm round sign trunc", _R.EXACT | _R.JUMPS),
     Row("copysign signbit", _R.EXACT | _R.READS_ZERO_SIGN | _R.JUMPS),
     Row("amax amin aminmax", _R.EXACT | _R.ANY_ZERO, hashed=_MIXES),
     Row("cummax cummin max min", _R.EXACT | _R.ANY_ZERO | _R.JUMPS, hashed=_MIXES),
     Row("all any argmax argmin sort", _R.EXACT | _R.JUMPS, hashed=_MIXES),
+    Row("_int_mm", _R.EXACT, hashed=_MIXES),
     Row("index_reduce scatter_reduce", _R.EXACT | _R.ANY_ZERO, hashed=_BY_DATA, equal=_COMBINES),
 
     Row("abs leaky_relu", _R.ONCE),
@@ -117,7 +119,7 @@ ROWS = (
     Row("ldexp", _R.DIFFERS | _R.MULTIPLIES, "multiplies by a constant that it rounds"),
     Row("cumsum mean sum", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, _SUMS, _MIXES),
     Row("cumprod prod", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER, "multiplies in any order", _MIXES),
-    Row("addbmm addmm addmv baddbmm bmm dot mm mv",
+    Row("addbmm addmm addmv baddbmm bmm convolution dot mm mv",
         _R.DIFFERS | _R.ADDS_IN_ANY_ORDER | _R.MAY_SKIP_ZEROS, _SUMS, _MIXES),
     Row("addr", _R.DIFFERS | _R.ADDS_IN_ANY_ORDER | _R.MAY_SKIP_ZEROS, "multiplies and adds",
         _MIXES),
