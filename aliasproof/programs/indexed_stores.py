@@ -75,6 +75,7 @@ INDEXED_STORES: dict[object, PositionsRule] = {
     aten.index_put: _index_put_positions,
     aten.index_put_: _index_put_positions,
     aten._index_put_impl_: _index_put_positions,
+    aten._unsafe_index_put: _index_put_positions,
     aten.scatter: _scatter_positions,
     aten.scatter_: _scatter_positions,
     aten.index_copy: _index_copy_positions,

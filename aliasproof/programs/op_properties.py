@@ -90,7 +90,8 @@ ROWS = (
     Row("embedding", _R.MOVES, hashed=_BY_DATA, equal=_READS),
     Row("_local_scalar_dense", _R.MOVES, hashed="the result is a Python number"),
     Row("gather index index_select take", _R.MOVES, hashed=_BY_DATA, equal=_READS),
-    Row("_index_put_impl index_copy index_put masked_scatter put", _R.MOVES, hashed=_BY_DATA),
+    Row("_index_put_impl _unsafe_index_put index_copy index_put masked_scatter put", _R.MOVES,
+        hashed=_BY_DATA),
     Row("index_fill", _R.MOVES, hashed=_BY_DATA, equal="stores one value everywhere"),
     Row("scatter", _R.MOVES | _R.CHANGES_NANS_IN_SHORT_DTYPES, hashed=_BY_DATA),
 
@@ -106,7 +107,7 @@ ROWS = (
     Row("bucketize count_nonzero equal hardshrink isin isneginf searchsorted softshrink",
         _R.EXACT | _R.JUMPS, hashed=_MIXES),
     Row("ceil eq floor frac frexp ge gt heaviside le logical_and logical_not logical_or "
-        "logical_xor lt ne nextafter round sign trunc", _R.EXACT | _R.JUMPS),
+        "logical_xor lt ne nextafter randperm round sign trunc", _R.EXACT | _R.JUMPS),
     Row("copysign signbit", _R.EXACT | _R.READS_ZERO_SIGN | _R.JUMPS),
     Row("amax amin aminmax", _R.EXACT | _R.ANY_ZERO, hashed=_MIXES),
     Row("adaptive_max_pool2d adaptive_max_pool3d cummax cummin fractional_max_pool2d kthvalue max "
@@ -114,6 +115,7 @@ ROWS = (
         "unique_consecutive unique_dim unique_dim_consecutive",
         _R.EXACT | _R.ANY_ZERO | _R.JUMPS, hashed=_MIXES),
     Row("all any argmax argmin sort", _R.EXACT | _R.JUMPS, hashed=_MIXES),
+    Row("_int_mm", _R.EXACT, hashed=_MIXES),
     Row("index_reduce scatter_reduce", _R.EXACT | _R.ANY_ZERO, hashed=_BY_DATA, equal=_COMBINES),
 
     Row("abs leaky_relu", _R.ONCE),

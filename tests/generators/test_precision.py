@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.generators.operator import Operator
 from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.rules.in_place_forms import in_place_forms
 from aliasproof.generators.rules.operator_calls import operators, plain_call
 from aliasproof.generators.rules.plain_matches import USUAL, plain_match
 from aliasproof.oracles.calls import stores, torch_name
@@ -161,6 +162,16 @@ RULES_THAT_BRING_OPS = (
     "replace_random.patterns/replace_random(aten.randn.default)",
     "replace_random.patterns/replace_random(aten.rand.default)",
     "replace_random.patterns/replace_randint(aten.randint.low)",
+    "joint_graph.patterns/_misc_patterns_init.randperm_index_pattern(aten.index.Tensor)",
+    (
+        "freezing_patterns.pass_patterns[0]/_register_weight_pack_pass.convolution"
+        "(aten.convolution.default)"
+    ),
+    (
+        "freezing_patterns.pass_patterns[2]/_register_smooth_quant_int_mm_pattern"
+        "._int_mm_weight_prepack(aten.mul.Tensor)"
+    ),
+    *in_place_forms(),
 )
 
 
