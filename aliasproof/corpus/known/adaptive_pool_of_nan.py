@@ -39,5 +39,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: calls(program, "adaptive_max_pool1d", "adaptive_max_pool2d"),
-    rank=810,
+    rank=815,
 )

@@ -29,5 +29,5 @@ BUG = KnownBug(
         reduced=True,
     ),
     plausible=lambda program: calls(program, "any", "all"),
-    rank=800,
+    rank=805,
 )

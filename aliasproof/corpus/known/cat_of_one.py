@@ -42,5 +42,5 @@ BUG = KnownBug(
     plausible=lambda program: calls(
         program, "cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack"
     ),
-    rank=820,
+    rank=825,
 )

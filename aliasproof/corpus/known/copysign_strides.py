@@ -22,5 +22,5 @@ BUG = KnownBug(
         ("metadata",), "wrong stride", lambda program: calls(program, "copysign", "copysign_")
     ),
     plausible=lambda program: calls(program, "copysign", "copysign_"),
-    rank=880,
+    rank=885,
 )

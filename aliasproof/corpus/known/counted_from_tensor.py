@@ -25,5 +25,5 @@ BUG = KnownBug(
         lambda program: calls(program, "linspace", "logspace"),
     ),
     plausible=lambda program: calls(program, "linspace", "logspace"),
-    rank=840,
+    rank=845,
 )

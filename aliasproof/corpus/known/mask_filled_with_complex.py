@@ -26,5 +26,5 @@ BUG = KnownBug(
         lambda program: calls(program, "masked_fill", "masked_fill_"),
     ),
     plausible=lambda program: calls(program, "masked_fill", "masked_fill_"),
-    rank=870,
+    rank=875,
 )

@@ -34,5 +34,5 @@ BUG = KnownBug(
         ("values", "inputs"), r"^(wrong value|input ends wrong)", _custom_write, reduced=True
     ),
     plausible=_custom_write,
-    rank=670,
+    rank=675,
 )

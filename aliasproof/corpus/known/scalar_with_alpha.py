@@ -19,5 +19,5 @@ BUG = KnownBug(
     ("2.13",),
     mark=Mark(("errors",), r"TypeError: (add|sub)\(\) takes"),
     plausible=lambda program: calls(program, "add", "add_", "sub", "sub_"),
-    rank=860,
+    rank=865,
 )

@@ -22,5 +22,5 @@ BUG = KnownBug(
     ("2.13",),
     # The order of strides that outputs must have is not the one of the buffer that they view.
     mark=Mark(("aliasing",), r"lost alias|no longer", reduced=True),
-    rank=850,
+    rank=855,
 )
