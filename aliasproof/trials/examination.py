@@ -84,23 +84,21 @@ def examine(
     """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
 
     `eager` is the run in eager, if the caller has it; it may have raised. Without it, eager runs
-    here, and must not raise. The oracles on graphs judge a run whose results are right; with
-    `every_oracle`, any run. With `attribute`, the targets that this one builds on run too, to find
-    the first that is wrong. `without_graphs` is the reason not to judge graphs, or empty. With a
-    budget for the `search`, a difference that only *equivalence* sees is tried with other values.
-    `ran` is called when the target has run, before anything else does.
+    here, and must not raise. `ran` is called when the target has run. The oracles on graphs judge a
+    run whose results are right; with `every_oracle`, any run. With `attribute`, the targets that
+    this one builds on run too, to find the first that is wrong. `without_graphs` is the reason not
+    to judge graphs, or empty. `search` is the budget to show by values what *equivalence* sees.
     """
-    spent = Spent()
     if target.conditions is not None and case.conditions is not target.conditions:
         eager = None  # that run was under other conditions
-    case = case.under(target)
+    case, spent = case.under(target), Spent()
     try:
         trial = run_trial(case, target, spent, eager or returning(run_eager(case, spent)), ran)
     except Rejected as reason:
         return rejection(case, target, reason, spent)
-    reports, mistake = trial.judgement.reports, None
+    reports, mistake, shown = trial.judgement.reports, None, None
     # A wrong result needs no more evidence, so the cost of the oracles on graphs can be saved.
-    right, shown = not trial.judgement.violations, None
+    right = not trial.judgement.violations
     if without_graphs and (right or every_oracle):
         unknown = Report(Verdict.UNKNOWN, reason=without_graphs)
         reports = {**reports, **dict.fromkeys(ON_GRAPHS, unknown)}
