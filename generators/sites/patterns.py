@@ -183,6 +183,8 @@ def names_in(code: CodeType) -> Iterator[str]:
             yield from names_in(constant)
         elif isinstance(constant, str):
             yield constant
+        elif isinstance(constant, tuple):
+            yield from (element for element in constant if isinstance(element, str))
 
 
 def reached_from(check: Callable[..., Any], depth: int = 3) -> Iterator[FunctionType]:

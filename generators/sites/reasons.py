@@ -272,6 +272,9 @@ def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None
         packed = namespace in PACKED
         if (packed and not conditions.freezing) or namespace not in (*PACKED, "aten", "prims"):
             return f"waits for calls of {namespace}, which no program makes"
+    functions = [it for it in operators if isinstance(it, HigherOrderOperator)]
+    if functions and not functions[0].name().startswith("auto_functionalized"):
+        return f"waits for calls of {functions[0].name()}, which takes functions or kernels"
     python = [it for it in operators if not isinstance(it, HigherOrderOperator)]
     if len(of_aten) < sum(it is not getitem for it in python):
         return "matches functions of Python or modules: a straight line calls ATen"

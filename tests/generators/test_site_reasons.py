@@ -49,6 +49,7 @@ def reason(name: str, conditions: Conditions | None = None, *, refused: bool = F
             "pre_grad.apply_gumbel_max_trick_pass/apply_gumbel_max_trick(argmax)",
             "functions of Python",
         ),
+        ("post_grad/decompose_scan_to_while_loop._(scan)", "calls of scan"),
         ("lowering/aten.mul.Tensor", "generated code"),
         ("decomposition/aten.rad2deg.out", "out="),
         ("no-op/aten.slice_scatter.out", "out="),
@@ -121,6 +122,8 @@ def test_a_check_that_refuses_needs_a_gpu_where_it_asks_for_one():
     padded = "joint_graph.patterns/mm_pattern_inference(aten.mm.default)"
     assert reason(padded) is None, "nothing matched, so its check was not asked"
     assert "check_device" in (reason(padded, refused=True) or "")
+    stable = "post_grad.pass_patterns[1]/prepare_softmax_pattern(aten.amax.default)"
+    assert "prepare_softmax_extra_check" in (reason(stable, refused=True) or "")
     # It names a GPU, too, and accepts on the CPU.
     attention = "joint_graph.patterns/_sfdp_pattern_1_inference(aten.view.default)"
     assert reason(attention, refused=True) is None

@@ -88,7 +88,11 @@ def fired_by(shard: Shard, recorder: SiteRecorder) -> FiredSites:
         program = programs[0] if len(programs) == 1 else glue(programs).program
         isolation.begin_programs(indices)
         recorder.take()
-        ran, _ = run_target(Case.of(program).under(target), target, Spent())
+        try:
+            ran, _ = run_target(Case.of(program).under(target), target, Spent())
+        except Rejected:  # by a variant that finds no part of the program for its operator
+            result.discarded += len(members)
+            continue
         fired, refused = recorder.take()
         if ran.error is not None and len(members) > 1:
             # One that raises hides what the others would fire.
