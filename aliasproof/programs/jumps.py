@@ -103,9 +103,11 @@ def _has_ties(name: str, tensor: torch.Tensor, dim: object, near: float) -> bool
     """Whether two elements among which the op chooses, or that it orders, are nearly equal."""
     if not tensor.is_floating_point() or tensor.is_meta:
         return True
+    if not tensor.dim():
+        return False
     ordered = readable(tensor)
     ordered = ordered.sort(dim).values if isinstance(dim, int) else ordered.flatten().sort().values
-    along = dim if isinstance(dim, int) and tensor.dim() else -1
+    along = dim if isinstance(dim, int) else -1
     if ordered.shape[along] < 2:
         return False
     apart = ordered.diff(dim=along)

@@ -330,3 +330,16 @@ def test_what_is_mended_shows_nothing_else_of_merged_inputs(body: str) -> None:
     case = Case.of(program_of(body, view(1, storage=0), view(storage=0)))
     with mended_bugs(BUGS):
         assert not run_trial(case, target_named("aot")).judgement.violations
+
+
+def test_a_remainder_by_infinity_is_mended_for_an_integer_operand_too() -> None:
+    bug = KNOWN_BUGS["remainder-of-infinity"]
+    integer = replace(bug.program.inputs[0], dtype=torch.int32)
+    storages = (replace(bug.program.storages[0], dtype=torch.int32), bug.program.storages[1])
+    program = replace(bug.program, storages=storages, inputs=(integer, bug.program.inputs[1]))
+    case, inductor = Case.of(program), target_named("inductor")
+    if inductor.unavailable() is not None:
+        pytest.skip("no code is generated here")
+    assert run_trial(case, inductor).judgement.violations
+    with mended_bugs([bug]):
+        assert not run_trial(case, inductor).judgement.violations

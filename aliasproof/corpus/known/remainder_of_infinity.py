@@ -21,7 +21,7 @@ def mended(original: Any, *args: Any) -> Any:
     `CppVecOverrides.remainder` is `a - floor(a / b) * b`, and `0 * inf` is nan. The code without
     vectors is right.
     """
-    if args[0].get_dtype().is_floating_point:
+    if any(operand.get_dtype().is_floating_point for operand in args):
         return run_in_eager(OP, *args)
     return original(*args)
 
