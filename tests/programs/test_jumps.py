@@ -36,8 +36,9 @@ def is_open(function: Callable[[Tensor], object], x: Tensor) -> bool:
         (lambda x: scaled(x).view(2, 2).argmax(dim=1), torch.tensor([1.0, 2.0, 2.0, 4.0])),
         (lambda x: scaled(x).masked_fill(x < 2, HIDDEN).softmax(0), SEVENTH),
         (lambda x: (scaled(x) + torch.where(x < 2, HIDDEN, 0.0)).softmax(0), SEVENTH),
+        (lambda x: scaled(x).sum().sort(-1).indices, SEVENTH),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_away_from_a_jump_all_kernels_say_the_same(
     function: Callable[[Tensor], object], x: Tensor
