@@ -60,9 +60,8 @@ def faults(
             results().out(f"{wrong.name}: {wrong.summary} ({wrong.source})")
         return 0
     quiet_torch()
-    most, chosen = programs or MOST_PROGRAMS, list(dict.fromkeys(fault or FAULTS))
+    most, chosen, console = programs or MOST_PROGRAMS, list(dict.fromkeys(fault or FAULTS)), notes()
     count = min(workers or len(os.sched_getaffinity(0)), len(chosen))
-    console = notes()
 
     def progress(row: FaultRow) -> None:
         # The matrix is printed at the end; in a file, these lines would only repeat it.

@@ -79,6 +79,11 @@ def test_hooks_are_there_for_what_a_target_fires_and_gone_afterwards():
         assert hooked() == before
 
 
+def test_a_program_without_a_part_for_an_operator_is_discarded():
+    counted = fired_by_shard(Shard(3, "inductor-fx:scan", count=2, rules=0))
+    assert counted.discarded == counted.programs == 2
+
+
 def test_programs_that_are_compiled_as_one_count_as_one():
     shard = replace(next(Plan(("inductor",), programs=3).shards()), target="inductor")
     counted = fired_by_shard(shard)
