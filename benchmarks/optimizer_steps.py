@@ -104,7 +104,7 @@ def _averaged(compile_: Compile, *, multi: bool) -> list[float]:
         if multi
         else {"avg_fn": swa_utils.get_ema_avg_fn(0.9)}
     )
-    average = swa_utils.AveragedModel(model, **form)  # type: ignore[arg-type]
+    average = swa_utils.AveragedModel(model, **form)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     update = compile_(average.update_parameters)
     for _ in range(STEPS):
