@@ -11,8 +11,8 @@ How to read a row:
   undefined in eager, or raise there.
 - *cause*: the result still fails, and the right pass is right on it (a planted fault), or it is
   right while the known bug is mended.
-- *seconds* are of processor time. The minifier has no end for some programs, so it is stopped
-  after `MINIFIER_SECONDS`, and the best graph until there counts.
+- *seconds* are of processor time. The minifier is stopped after `MINIFIER_SECONDS`, and the best
+  graph until there counts.
 """
 
 from __future__ import annotations
