@@ -140,10 +140,12 @@ class PassWatch:
             values = map(_first, (returned, variable))
             root = next((value for value in values if isinstance(value, fx.GraphModule)), None)
             part, name = part_and_pass(_with_callers(frame)) if event == "return" else CAPTURE
-            # Torch can write code for a graph that Python does not read. Such a graph cannot run:
-            # the first version after it that can is asked.
+            # Torch can write code for a graph that Python does not read, and a pass may leave it to
+            # a later one to bring calls in order. Such a graph cannot run: the first version after
+            # it that can is asked.
             with contextlib.suppress(SyntaxError):
-                self.versions.append(Version(part, name, copied(graph, root)))
+                if _is_in_order(graph):
+                    self.versions.append(Version(part, name, copied(graph, root)))
         self._last[names] = text
 
 
@@ -235,6 +237,16 @@ def _first(value: object) -> object:
 def placeholders(graph: fx.Graph) -> list[str]:
     """The names of the placeholders of a graph."""
     return [node.name for node in graph.nodes if node.op == "placeholder"]
+
+
+def _is_in_order(graph: fx.Graph) -> bool:
+    """Whether each value is there before a node reads it."""
+    before: set[fx.Node] = set()
+    for node in graph.nodes:
+        if not before.issuperset(node.all_input_nodes):
+            return False
+        before.add(node)
+    return True
 
 
 def _text(graph: fx.Graph) -> _Text:

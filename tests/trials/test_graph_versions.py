@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import fx
@@ -26,13 +28,37 @@ def forgets(graph: fx.Graph) -> None:
         node.target = aten.abs.default
 
 
+def puts_before_operand(graph: fx.Graph) -> None:
+    """Put a call before what it reads; a later pass brings calls in order."""
+    [call] = graph.find_nodes(op="call_function", target=aten.neg.default)
+    [x] = graph.find_nodes(op="placeholder")
+    x.prepend(call)
+
+
+def brings_in_order(graph: fx.Graph) -> None:
+    [call] = graph.find_nodes(op="call_function", target=aten.neg.default)
+    [x] = graph.find_nodes(op="placeholder")
+    x.append(call)
+    call.target = aten.abs.default
+
+
 def run_passes(graph: fx.Graph) -> None:
     draws(graph)
     forgets(graph)
 
 
-def test_a_graph_whose_code_python_does_not_read_is_no_version(
-    monkeypatch: pytest.MonkeyPatch,
+def run_passes_that_reorder(graph: fx.Graph) -> None:
+    puts_before_operand(graph)
+    brings_in_order(graph)
+
+
+@pytest.mark.parametrize(
+    ("run_passes", "last"),
+    [(run_passes, "forgets"), (run_passes_that_reorder, "brings_in_order")],
+    ids=["code that Python does not read", "calls out of order"],
+)
+def test_a_graph_that_cannot_run_is_no_version(
+    monkeypatch: pytest.MonkeyPatch, run_passes: Callable[[fx.Graph], None], last: str
 ) -> None:
     driver = Driver(run_passes, "a part", "graph")
     monkeypatch.setattr(graph_versions, "drivers", lambda: {run_passes.__code__: driver})
@@ -41,4 +67,4 @@ def test_a_graph_whose_code_python_does_not_read_is_no_version(
     watch = PassWatch()
     with watch.watching():
         run_passes(graph)
-    assert [version.name for version in watch.versions[1:]] == ["forgets"]
+    assert [version.name for version in watch.versions[1:]] == [last]
