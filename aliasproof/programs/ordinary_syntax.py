@@ -9,6 +9,7 @@ always means the program. `aliasproof.programs.parsing` reads only what
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -143,8 +144,8 @@ def _line(instruction: Instruction, values: dict[str, torch.Tensor], *, near: bo
     for text, atom in _spellings(instruction):
         try:
             calls = _calls_of(text, instruction, values, near=near)
-        except (AttributeError, TypeError, RuntimeError, IndexError, ValueError):
-            continue  # torch's Python has no such call
+        except (AttributeError, TypeError, RuntimeError, IndexError, ValueError, Warning):
+            continue  # torch's Python has no such call, or warns that it is deprecated
         if calls == expected:
             return _Line(target, text, atom)
     return _Line(target, exact)
@@ -167,7 +168,9 @@ def _calls_of(
     scope: dict[str, Any] = dict(zip(names, clone_inputs([values[n] for n in names]), strict=True))
     tensors = list(scope.values())
     scope |= {"torch": torch, "aten": torch.ops.aten}
-    calls = recorded_calls(lambda: eval(text, scope), tensors)  # noqa: S307 - our own text
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "This overload of")
+        calls = recorded_calls(lambda: eval(text, scope), tensors)  # noqa: S307 - our own text
     return [replace(call, op=_NEAR.get(call.op, call.op)) for call in calls] if near else calls
 
 

@@ -118,7 +118,7 @@ def test_check_of_python(call, tmp_path, text, parts):
         ("not-text.json", b"\xff\xfe", "UTF-8"),
         ("not-text.py", b"\xff\xfe", "not Python"),
         ("nul.py", b"x = 1\0\n", "nul.py"),
-        ("program.md", b"x", "neither a .py, a .json nor a .txt file"),
+        ("program.md", b"x", "neither a .py, a .json, a .txt nor a .pt2 file"),
         ("folder/else", b"", "folder without program.json"),
         (None, b"", "missing.py does not exist"),
     ],

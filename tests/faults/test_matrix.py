@@ -160,7 +160,7 @@ def test_a_fault_that_few_programs_show_is_killed_on_one(program, monkeypatch, f
     oracles, text, size = KILLED_ON[fault]
     case = Case.of(program(text, size))
     prepared = PreparedCase(case, run_eager(case))
-    monkeypatch.setattr(matrix, "_cases", lambda seed: iter([prepared]))
+    monkeypatch.setattr(matrix, "_cases", lambda seed, rules: iter([prepared]))
     assert row_of(fault, seed=0, most_programs=1, further=0).first == dict.fromkeys(
         oracles.split(), 1
     )

@@ -233,6 +233,6 @@ KILLED_ON = {
 def test_a_fault_of_planning_is_killed_on_a_short_program(program, monkeypatch, fault: str) -> None:
     case = Case.of(program(*KILLED_ON[fault]))
     prepared = PreparedCase(case, run_eager(case))
-    monkeypatch.setattr(matrix, "_cases", lambda seed: iter([prepared]))
+    monkeypatch.setattr(matrix, "_cases", lambda seed, rules: iter([prepared]))
     assert row_of(fault, seed=0, most_programs=1, further=0).killed == 1
     assert row_of_target(REFERENCE_PLANNED, seed=0, most_programs=1, further=0).first == {}

@@ -26,7 +26,7 @@ BUG = KnownBug(
     "https://github.com/pytorch/pytorch/issues/197108",
     program_of(
         """
-        v0, v1 = aten.var_mean.correction(x0, None)
+        v0, v1 = aten.var_mean.correction(x0, [0], correction=-1)
         return (v1,)
         """,
         view(0),
