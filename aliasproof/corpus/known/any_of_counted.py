@@ -25,7 +25,7 @@ BUG = KnownBug(
     mark=Mark(
         ("errors",),
         r"CppCompileError",
-        lambda program: calls(program, "any", "all"),
+        lambda program: calls(program, "any", "all") and calls(program, "arange", "cumsum"),
         reduced=True,
     ),
     plausible=lambda program: calls(program, "any", "all"),

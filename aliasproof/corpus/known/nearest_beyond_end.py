@@ -7,7 +7,11 @@ from aliasproof.programs.program import Program
 
 
 def _upsamples(program: Program) -> bool:
-    return any("upsample_nearest" in call.op for call in program.instructions)
+    """Whether the program names the scale of an upsampling."""
+    return any(
+        "upsample_nearest" in call.op and any(isinstance(it, float) for it in call.args)
+        for call in program.instructions
+    )
 
 
 BUG = KnownBug(
