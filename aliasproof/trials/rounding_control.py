@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Report, Verdict, with_differences
+from aliasproof.programs.program import Argument, Instruction, Program
 from aliasproof.programs.storage_bytes import bytes_of
 from aliasproof.programs.trace import Trace
 from aliasproof.trials.promises import ON_VALUES
@@ -71,6 +73,25 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         place = buffer.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
         made.append(empty.set_(*place))
     return made
+
+
+def without_narrow_conversions(program: Program) -> Program:
+    """The program with float64 in place of floating-point dtypes that its calls name.
+
+    What reads bits as another dtype is left as it is.
+    """
+    return replace(program, instructions=tuple(map(_wide_call, program.instructions)))
+
+
+def _wide_call(call: Instruction) -> Instruction:
+    if call.op == "aten.view.dtype":
+        return call
+    kwargs = tuple((name, _wide_argument(value)) for name, value in call.kwargs)
+    return replace(call, args=tuple(map(_wide_argument, call.args)), kwargs=kwargs)
+
+
+def _wide_argument(value: Argument) -> Argument:
+    return _wide(value) if isinstance(value, torch.dtype) else value
 
 
 def may_round(

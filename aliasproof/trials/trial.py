@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -181,33 +181,40 @@ def _rounds_alone(
     case: Case, target: Target, places: Sequence[str], eager: Observation, actual: Observation
 ) -> bool:
     """Whether differences are rounding: a control in float64 decides (`rounding_control`)."""
-    wide = _widened(case.plain or case)
-    if wide is None:
-        return False
-    try:
-        wide = wide.under(target)
-        seed_generators()
-        exact = observe(wide.function, wide.fresh_inputs())
-        if exact.error is not None:
+    for wide in _widened(case.plain or case):
+        try:
+            wide = wide.under(target)
+            seed_generators()
+            exact = observe(wide.function, wide.fresh_inputs())
+            if exact.error is not None:
+                continue
+            if not rounding_control.may_round(places, eager, actual, exact):
+                return False
+            control, _ = run_target(wide, target, Spent())
+        except Rejected:  # the function or the target is not for float64
             return False
-        if not rounding_control.may_round(places, eager, actual, exact):
-            return False
-        control, _ = run_target(wide, target, Spent())
-    except Rejected:  # the function or the target is not for float64
-        return False
-    return control.error is None and rounding_control.agree(places, exact, control)
+        return control.error is None and rounding_control.agree(places, exact, control)
+    return False
 
 
-def _widened(case: Case) -> Case | None:
-    """The case with float64 in place of dtypes with fewer digits; None if that cannot be."""
+def _widened(case: Case) -> Iterator[Case]:
+    """The case with float64 in place of dtypes with fewer digits, if that can be.
+
+    First that of the inputs alone: a conversion that a target forgets is no rounding. Where eager
+    then raises, since a converted operand meets another one, also that of the conversions.
+    """
 
     def wide(inputs: MakeInputs) -> Sequence[torch.Tensor]:
         return rounding_control.widened(inputs()) or ()
 
     if not wide(case.fresh_inputs):
-        return None
+        return
     second = case.second_inputs
-    return Case(case.function, partial(wide, case.fresh_inputs), second and partial(wide, second))
+    inputs = partial(wide, case.fresh_inputs), second and partial(wide, second)
+    yield Case(case.function, *inputs)
+    if isinstance(case.function, ProgramFunction):
+        program = rounding_control.without_narrow_conversions(case.function.program)
+        yield Case(ProgramFunction(program), *inputs)
 
 
 def run_target(case: Case, target: Target, spent: Spent) -> tuple[Observation, Build | None]:

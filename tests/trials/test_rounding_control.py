@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aliasproof.checking import check
+from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Verdict
+from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.trials import rounding_control
 from aliasproof.trials.trial import Case, Trial, run_trial
@@ -130,3 +133,31 @@ def test_the_statistics_that_batch_norm_updates_round() -> None:
         return made
 
     assert not trial(function, other, *inputs).judgement.violations
+
+
+def test_a_conversion_that_a_control_cannot_do_without_is_widened_too() -> None:
+    """Vectorised kernels round the factor 0.66666 to float16, and others do not."""
+    program = program_of(
+        """
+        v0 = aten.add.Scalar(x0, 3)
+        v1 = aten.permute.default(v0, [0, 2, 1, 3])
+        v2 = aten.permute.default(v1, [0, 1, 3, 2])
+        v3 = aten.mul.Scalar(v2, 0.66666)
+        v4 = aten.view.default(v3, [4, 4, 3])
+        v5 = aten._to_copy.default(x1, dtype=torch.float16)
+        v6 = aten.permute.default(v4, [0, 2, 1])
+        v7 = aten.bmm.default(v5, v6)
+        return (v7,)
+        """,
+        view(1, 3, 4, 4, dtype=torch.float16),
+        view(4, 3, 3),
+    )
+    numbers = ((torch.arange(48) * 7) % 48 + 1), ((torch.arange(36) * 7) % 36 + 11)
+    storages = tuple(
+        replace(storage, values=tuple(map(str, values.tolist())))
+        for storage, values in zip(program.storages, numbers, strict=True)
+    )
+    case = Case.of(replace(program, storages=storages))
+    report = run_trial(case, target_named("fx-reinplace")).judgement.reports["values"]
+    assert report.verdict is Verdict.HOLDS
+    assert report.reason == "output 0: rounding alone, since both sides agree in float64"
