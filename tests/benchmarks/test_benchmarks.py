@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(scope="module")
 def checked() -> throughput.Throughput:
     return throughput.measure(
-        (target("identity"), target("functionalize")), shards=2, programs=5, warm_up=1
+        (target("identity"), target("functionalize")), shards=2, programs=10, warm_up=1
     )
 
 
@@ -47,7 +47,7 @@ def test_the_shares_of_each_target_sum_to_one(checked):
 
 def test_every_target_gets_the_same_programs(checked):
     identity, functionalize = checked.accounts
-    assert identity.programs == functionalize.programs == 10
+    assert identity.programs == functionalize.programs == 20
     assert identity.discarded == functionalize.discarded
     assert identity.instructions == functionalize.instructions
     assert identity.instructions.kept > 0

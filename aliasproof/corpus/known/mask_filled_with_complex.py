@@ -18,7 +18,7 @@ BUG = KnownBug(
         view(1, dtype=torch.bool),
         view(dtype=torch.complex64),
     ),
-    ("aot:decompose", "inductor-fx"),
+    ("aot", "aot:decompose", "inductor-fx"),
     ("2.13",),
     mark=Mark(
         ("errors",),
