@@ -16,7 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aliasproof.generators.rules import operator_calls, plain_matches
-from aliasproof.generators.rules.derived import derive, drawn_rules, holds, match_of
+from aliasproof.generators.rules.derived import (
+    OF_OPERATORS,
+    derive,
+    drawn_rules,
+    holds,
+    match_of,
+)
 from aliasproof.generators.rules.in_place_forms import in_place_forms
 from aliasproof.generators.rules.plain_matches import USUAL, rules
 from aliasproof.generators.rules.situations import BY_NAME, NAMES
@@ -24,7 +30,6 @@ from aliasproof.generators.scene import Counts, NoChoice, Pick
 from benchmarks.tables import Table
 
 TRIES = 6  # programs per pair
-OF_OPERATORS = "aten."
 MET = ""  # the reason of a pair that is met
 NOT_MEASURED = "drawn, but not there"
 # These say that the rule's check refuses what was drawn; another draw might do. Where eager

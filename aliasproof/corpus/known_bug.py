@@ -131,3 +131,8 @@ def inputs_share(program: Program) -> bool:
     """Whether two inputs share a storage."""
     used = [tensor.storage for tensor in program.inputs]
     return len(set(used)) < len(used)
+
+
+def attends(program: Program) -> bool:
+    """Whether the program spells out attention."""
+    return calls(program, "bmm") and calls(program, "_softmax", "amax")

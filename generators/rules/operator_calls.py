@@ -26,6 +26,8 @@ from aliasproof.generators.rules.plain_matches import (
     OTHER_DTYPE,
     OTHER_DTYPES,
     USUAL,
+    WORDS,
+    has_kind,
     pruned,
 )
 from aliasproof.generators.rules.schema_drawer import call_by_schema
@@ -134,11 +136,8 @@ def plain_call(name: str, kind: str, number: int) -> Program | str:
             continue
         if has_kind(program, kind, usual):
             return program
-        refused[f"no operand is {_WORDS[kind]}"] += 1
+        refused[f"no operand is {WORDS[kind]}"] += 1
     return f"eager accepts no draw: {refused.most_common(1)[0][0]}"
-
-
-_WORDS = {EMPTY: "empty", NUMBER: "without dimensions", OTHER_DTYPE: "of another dtype"}
 
 
 def _drawn(name: str, pick: Pick, kind: str, number: int) -> Program:
@@ -211,15 +210,3 @@ def _pool(
     for _ in range(3):
         add(alike, dtype)
     return tuple(storages), tuple(inputs)
-
-
-def has_kind(program: Program, kind: str, usual: Program | None) -> bool:
-    """True if an input is what the kind asks for."""
-    if kind == USUAL or usual is None:
-        return True
-    if kind == OTHER_DTYPE:
-        known = {view.dtype for view in usual.inputs}
-        return any(view.dtype not in known for view in program.inputs)
-    if kind == NUMBER:
-        return any(view.sizes == () for view in program.inputs)
-    return any(0 in view.sizes for view in program.inputs)

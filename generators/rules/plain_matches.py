@@ -162,8 +162,8 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
         except NoChoice as error:
             refused[(str(error) or str(error.__cause__ or "nothing fits")).partition("\n")[0]] += 1
             continue
-        if not _has(program, kind, usual):
-            refused[f"no tensor of the match is {_WORDS[kind]}"] += 1
+        if not has_kind(program, kind, usual):
+            refused[f"no tensor of the match is {WORDS[kind]}"] += 1
             continue
         # The first match of a search function says that it can be met; a trace takes time.
         known = rule in in_place_forms() or (search is not None and usual is not None)
@@ -195,10 +195,10 @@ def _drawn(rule: str, search: SearchFunction | None, pick: Pick, kind: str) -> P
     return program_of(search, pick, kind, dtype)
 
 
-_WORDS = {EMPTY: "empty", NUMBER: "without dimensions", OTHER_DTYPE: "of another dtype"}
+WORDS = {EMPTY: "empty", NUMBER: "without dimensions", OTHER_DTYPE: "of another dtype"}
 
 
-def _has(program: Program, kind: str, usual: Program | None) -> bool:
+def has_kind(program: Program, kind: str, usual: Program | None) -> bool:
     """True if an input is what the kind asks for."""
     if kind == USUAL or usual is None:
         return True

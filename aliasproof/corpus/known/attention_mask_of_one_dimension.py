@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
+from aliasproof.corpus.known_bug import KnownBug, attends, program_of, view
 from aliasproof.corpus.mends import attends_if
 
 
@@ -47,6 +47,6 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13",),
     mended,
-    plausible=lambda program: calls(program, "bmm") and calls(program, "_softmax", "amax"),
+    plausible=attends,
     rank=555,
 )

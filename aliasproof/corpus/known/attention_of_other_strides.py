@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
-from aliasproof.programs.program import Program
-
-
-def attends(program: Program) -> bool:
-    """Whether the program spells out attention."""
-    return calls(program, "bmm") and calls(program, "_softmax", "amax")
-
+from aliasproof.corpus.known_bug import KnownBug, Mark, attends, program_of, view
 
 BUG = KnownBug(
     "attention-of-other-strides",

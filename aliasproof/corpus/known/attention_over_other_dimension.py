@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
+from aliasproof.corpus.known_bug import KnownBug, attends, program_of, view
 from aliasproof.corpus.mends import attends_if
 
 aten = torch.ops.aten
@@ -63,6 +63,6 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13",),
     mended,
-    plausible=lambda program: calls(program, "bmm") and calls(program, "_softmax", "amax"),
+    plausible=attends,
     rank=551,
 )

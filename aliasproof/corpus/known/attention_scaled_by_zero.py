@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
+from aliasproof.corpus.known_bug import KnownBug, attends, program_of, view
 from aliasproof.corpus.mends import attends_if
 
 
@@ -42,6 +42,6 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13",),
     mended,
-    plausible=lambda program: calls(program, "bmm") and calls(program, "_softmax", "amax"),
+    plausible=attends,
     rank=556,
 )
