@@ -8,12 +8,13 @@ a new value and be right.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from aliasproof.programs.eager_call import tensors_in
 from aliasproof.programs.execution import seed_generators
 
 MOST_ELEMENTS = 1 << 14  # of a value; larger ones are not compared
@@ -31,7 +32,7 @@ class _ValueRecorder(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
-        made = [it for it in _tensors(result) if it.numel() <= MOST_ELEMENTS]
+        made = [it for it in tensors_in(result) if it.numel() <= MOST_ELEMENTS]
         self.values[n.name] = [_elements(it) for it in made]
         self._alive += made
         self.history += map(_elements, self._alive)
@@ -81,11 +82,3 @@ def _elements(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.detach().reshape(-1).clone()
     short = flat.dtype.is_floating_point and flat.dtype.itemsize < 4
     return flat.float() if short else flat
-
-
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for element in value:
-            yield from _tensors(element)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -70,14 +71,20 @@ def _run_again(finding: PythonFinding) -> tuple[Status, tuple[Violation, ...]]:
     except Rejected as reason:
         return Status("not judged", f"Not judged {here}: undefined in eager: {reason}."), ()
     violations = tuple(examination.violations)
-    kinds = {(examination.target, one.oracle, one.kind) for one in violations}
+    return python_status(finding, examination.target, violations), violations
+
+
+def python_status(finding: PythonFinding, target: str, violations: Sequence[Violation]) -> Status:
+    """Whether the violations of a new run through a target are those of the finding."""
+    here = f"in torch {torch.__version__}"
+    kinds = {(target, one.oracle, one.kind) for one in violations}
     # The place and the evidence can change with the version of torch.
     if (finding.target, finding.oracle, finding.kind) in kinds:
-        return Status("still there", f"Still there {here}."), violations
+        return Status("still there", f"Still there {here}.")
     if violations:
-        other = f"{examination.target}: {violations[0].oracle}: {violations[0].describe()}"
-        return Status("another violation", f"Another violation {here}: {other}."), violations
-    return Status("gone", f"Gone {here}: target and eager do the same."), ()
+        other = f"{target}: {violations[0].oracle}: {violations[0].describe()}"
+        return Status("another violation", f"Another violation {here}: {other}.")
+    return Status("gone", f"Gone {here}: target and eager do the same.")
 
 
 def _print(

@@ -22,6 +22,7 @@ from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.programs.errors import InternalError, Rejected, UserError
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.python_showing import python_status
 from aliasproof.recorded_calls import recorded_lines
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reports.graph_change import GraphChange, calls_behind, graph_change, new_calls
@@ -235,18 +236,13 @@ def _python_again(finding: PythonFinding) -> SecondRun:
     actual = run_python(program, compiler(finding.target, draws=trace.random))
     contract = target_named(finding.target).contract
     reports = judge_runs(contract, expected, actual, trace).reports
-    found = {(name, it.kind) for name, report in reports.items() for it in report.violations}
-    word, verb = "gone", "Gone"
-    if (finding.oracle, finding.kind) in found:
-        word, verb = "still there", "Still there"
-    elif found:
-        word, verb = "another violation", "Another violation"
+    violations = [it for report in reports.values() for it in report.violations]
     memory, notes = _memory_of_python(finding)
     left = _tensors(expected), _tensors(actual)
     after = _memory_afterwards(finding, *left, reports["aliasing"])
     return SecondRun(
         torch_version,
-        Status(word, f"{verb} in torch {torch_version}."),
+        python_status(finding, finding.target, violations),
         tuple(verdict_of(name, report) for name, report in reports.items()),
         tuple(_python_rows(expected, actual))[:MOST_PATHS],
         (*memory, *after),
