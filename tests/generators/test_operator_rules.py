@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 
+from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.generators.rules.derived import derive, drawn_rules, holds
 from aliasproof.generators.rules.operator_calls import (
     CALLS,
@@ -15,12 +16,19 @@ from aliasproof.generators.rules.operator_calls import (
     plain_call,
     tabled,
 )
-from aliasproof.generators.rules.plain_matches import EMPTY, KINDS, NUMBER, OTHER_DTYPE, USUAL
+from aliasproof.generators.rules.plain_matches import (
+    EMPTY,
+    KINDS,
+    NUMBER,
+    OTHER_DTYPE,
+    USUAL,
+    has_kind,
+)
 from aliasproof.generators.rules.situations import BY_NAME, NAMES
 from aliasproof.generators.scene import Counts, NoChoice, Pick
 from aliasproof.generators.sites.all_sites import recording
 from aliasproof.programs.execution import ProgramFunction, run
-from aliasproof.programs.program import Program
+from aliasproof.programs.program import Input, Program
 from aliasproof.programs.values import input_tensors
 from aliasproof.targets.registry import target
 
@@ -95,3 +103,18 @@ def test_most_operators_of_the_tables_are_drawn_and_others_have_a_reason() -> No
         derive(
             Pick(random.Random(0).randint), "aten.tanh_backward.default", BY_NAME["alone"], Counts()
         )
+
+
+@pytest.mark.parametrize(
+    ("kind", "operand"),
+    [
+        (EMPTY, view(2, 0)),
+        (NUMBER, view()),
+        (OTHER_DTYPE, view(2, dtype=torch.int64)),
+        (USUAL, view(2)),
+    ],
+)
+def test_a_program_has_the_kind_of_its_operand_and_no_other(kind: str, operand: Input) -> None:
+    usual = program_of("v0 = aten.neg.default(x0)\nreturn (v0,)", view(2))
+    program = program_of("v0 = aten.neg.default(x0)\nreturn (v0,)", operand)
+    assert {it for it in KINDS if has_kind(program, it, usual)} == {kind, USUAL}
