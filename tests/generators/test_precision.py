@@ -138,20 +138,29 @@ def undeclared(op: OpOverload) -> list[str]:
     ]
 
 
+def called(program: Program) -> list[OpOverload]:
+    """The ops that a run calls. Those that filled its inputs are none of its own."""
+    inputs = input_tensors(program)
+    with Calls() as calls, torch.no_grad():
+        run(program, inputs)
+    return calls.ops
+
+
+def undeclared_in(program: Program) -> list[str]:
+    """What is left to do for the ops of a program."""
+    return [message for op in called(program) for message in undeclared(op)]
+
+
 def test_every_op_declares_what_the_harness_must_know(
     subtests: pytest.Subtests, program_with: Callable[[Operator], Program]
 ) -> None:
     for operator in OPERATORS:
         with subtests.test(operator.name):
             program = program_with(operator)
-            inputs = input_tensors(program)
-            with Calls() as calls, torch.no_grad():
-                run(program, inputs)
-            missing = [message for op in calls.ops for message in undeclared(op)]
-            assert missing == []
+            assert undeclared_in(program) == []
             # Of `detach_` only autograd takes notice.
             if not is_composite(resolve(operator.name)) and operator.name != "aten.detach_.default":
-                assert resolve(operator.name) in calls.ops
+                assert resolve(operator.name) in called(program)
 
 
 # Their plain matches call all operators that those of other rules call.
@@ -179,9 +188,7 @@ RULES_THAT_BRING_OPS = (
 def test_an_op_that_a_rule_brings_declares_the_same(rule: str) -> None:
     program = plain_match(rule, USUAL, 0)
     assert isinstance(program, Program), program
-    with Calls() as calls, torch.no_grad():
-        run(program, input_tensors(program))
-    assert [message for op in calls.ops for message in undeclared(op)] == []
+    assert undeclared_in(program) == []
 
 
 @pytest.mark.thorough
@@ -189,9 +196,7 @@ def test_an_operator_that_is_drawn_by_its_schema_declares_the_same() -> None:
     for name in operators():
         program = plain_call(name, USUAL, 0)
         if isinstance(program, Program):
-            with Calls() as calls, torch.no_grad():
-                run(program, input_tensors(program))
-            assert [message for op in calls.ops for message in undeclared(op)] == [], name
+            assert undeclared_in(program) == [], name
 
 
 @pytest.mark.parametrize(
