@@ -17,8 +17,10 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "ARGS is handed on: make fuzz ARGS='--target aot --seconds 30', make test ARGS='-k overlap'"
 	@echo "TORCH takes another version of torch: make test TORCH=2.15.0, make fuzz TORCH=2.15.0"
+	@echo "EXTRAS adds packages: make install EXTRAS=models,relax (docs/targets.md)"
 
 install: $(STAMP) ## create .venv with the pinned versions; does nothing when it is up to date
+	@$(if $(EXTRAS),$(BIN)/python -m pip install -q --disable-pip-version-check -c $(PINS) -e '.[dev,$(EXTRAS)]')
 
 fuzz: ARGS = --seconds 90
 fuzz: install ## look for miscompiles, with progress; findings go to runs/

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from aliasproof.programs.errors import UserError
-from aliasproof.targets.names import refuse_unknown
+from aliasproof.targets.names import ALL_COMPILERS, expanded, refuse_unknown
 from aliasproof.user_code.given_path import FUNCTION, GivenFile, file_to_read
 
 
@@ -62,10 +62,13 @@ def _existing(given: Path) -> Path:
 
 
 def known_targets(names: list[str] | None) -> list[str] | None:
-    """Targets as they are given, for an option. Raises `UserError` for an unknown one."""
-    for name in names or ():
+    """The targets that are given to an option. Raises `UserError` for an unknown one."""
+    if names is None:
+        return None
+    asked = expanded(names)
+    for name in asked:
         refuse_unknown(name)
-    return names
+    return asked
 
 
 def known_target(name: str | None) -> str | None:
@@ -82,7 +85,8 @@ def targets_option(default: Sequence[str], where: str = "") -> Any:
         metavar="TARGET",
         callback=known_targets,
         help="Target to test, see 'aliasproof targets'; or your own pass or torch.compile backend"
-        " as PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION. Repeat the option for more targets."
+        " as PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION. Repeat the option for more targets;"
+        f" '{ALL_COMPILERS}' are Inductor and all compilers beyond torch."
         f" Default: {', '.join(default)}{where}.",
     )
 

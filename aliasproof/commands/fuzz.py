@@ -254,7 +254,8 @@ def _runnable(plan: Plan) -> Plan:
     """
     from aliasproof.targets.registry import target as target_named
 
-    reasons = {name: target_named(name).unavailable() for name in plan.targets}
+    asked = {name: target_named(name) for name in plan.targets}
+    reasons = {name: target.unavailable() or target.broken() for name, target in asked.items()}
     left_out = [f"{name} {reason}" for name, reason in reasons.items() if reason is not None]
     targets = tuple(name for name, reason in reasons.items() if reason is None)
     if not targets:

@@ -5,6 +5,8 @@ Help texts and usage errors name them without torch, which takes seconds to impo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.targets.user_names import EXPECTED, code_name, installed, require_file
 
@@ -34,6 +36,17 @@ CHECKED = ("aot-eager", "inductor-fx", "inductor")
 # `functionalize` shows alone is attributed to it.
 FUZZED = ("inductor-fx", "aot", "inductor", "fx-reinplace")
 PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
+
+
+# Compilers that take programs of PyTorch, each an extra of the same name.
+OUTSIDE: tuple[str, ...] = ()
+ALL_COMPILERS = "all-compilers"
+
+
+def expanded(names: Sequence[str]) -> list[str]:
+    """The targets that names stand for: one, or a group of them."""
+    groups = {ALL_COMPILERS: ("inductor", *OUTSIDE)}
+    return [target for name in names for target in groups.get(name, (name,))]
 
 
 def refuse_unknown(name: str) -> None:

@@ -215,6 +215,8 @@ class Target:
     `conditions`, the function and its inputs are changed before anything runs, eager included. If
     they change a program, the recipe defines `conditions(program, inputs)` as well. `unavailable`
     says in one line why the target cannot run on this machine, and what to install; None if it can.
+    `broken` says in one line why what is there cannot be imported; that is tried in a process of
+    its own, so it is asked once per command.
     `excused` says whether a known bug of torch excuses a violation: it does not for our own pass.
     `yours` is how messages call the code of a user that it runs; empty if it runs none.
     `backend` is what `torch.compile` takes to do the same to a function of a user; None if the
@@ -235,6 +237,7 @@ class Target:
     conditions: Conditions | None = None
     excused: bool = True
     unavailable: Callable[[], str | None] = _available
+    broken: Callable[[], str | None] = _available
     group: int = 1
     cost: float = 1.0
     variants: Sequence[Variant] = ()

@@ -143,7 +143,8 @@ def called(program: Program) -> list[OpOverload]:
     inputs = input_tensors(program)
     with Calls() as calls, torch.no_grad():
         run(program, inputs)
-    return calls.ops
+    ops: list[OpOverload] = calls.ops
+    return ops
 
 
 def undeclared_in(program: Program) -> list[str]:

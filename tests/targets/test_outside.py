@@ -1,0 +1,81 @@
+"""A compiler beyond torch that is missing, of another version or broken costs one line."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+from aliasproof.targets import names, outside
+from aliasproof.targets.outside import Outside
+
+REQUIRES = ['numpy>=2; extra == "planted"', 'compiler<2,>=1.4; extra == "planted"', "torch>=2"]
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch):
+    """Says what is installed. The extra `planted` needs numpy and a compiler."""
+    installed = {"numpy": "2.1"}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(outside, "requires", lambda name: REQUIRES)
+    monkeypatch.setattr(outside, "version", version)
+    outside._missing.cache_clear()
+    yield installed
+    outside._missing.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (None, "needs compiler: pip install 'aliasproof[planted]'"),
+        ("1.3", "needs compiler<2,>=1.4, and finds 1.3: pip install 'aliasproof[planted]'"),
+        ("1.5", None),
+        ("1.5.post1", None),
+        ("1.5rc1", None),
+    ],
+)
+def test_it_is_said_what_to_install(planted, found: str | None, reason: str | None) -> None:
+    if found is not None:
+        planted["compiler"] = found
+    assert Outside("planted", ("compiler",)).missing() == reason
+
+
+def test_an_extra_that_an_old_installation_does_not_know_is_named(planted) -> None:
+    reason = Outside("newer", ("compiler",)).missing()
+    assert reason is not None
+    assert "needs the extra 'newer', which this installation does not know" in reason
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("print('hello')", None),
+        ("raise OSError('no library')", "ends with OSError: no library"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "ends with signal 11"),
+        ("import time\ntime.sleep(30)", "takes over 2 s"),
+        ("import sys\nsys.exit(3)", "ends with exit status 3"),
+    ],
+)
+def test_a_compiler_that_cannot_be_imported_is_left_out_in_one_line(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str | None
+) -> None:
+    (tmp_path / "planted_compiler.py").write_text(source)
+    (tmp_path / "torch.py").write_text("")  # the real one takes seconds
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(outside, "LOADS_WITHIN", 2.0)
+    broken = Outside("planted", ("planted_compiler",)).broken()
+    if reason is None:
+        assert broken is None
+    else:
+        assert broken is not None
+        assert broken.endswith(reason)
+        assert "\n" not in broken
+
+
+def test_a_group_stands_for_its_targets() -> None:
+    assert names.expanded(["aot", names.ALL_COMPILERS]) == ["aot", "inductor", *names.OUTSIDE]
