@@ -22,6 +22,7 @@ from aliasproof.candidate_checks import outcome_of
 from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.programs.errors import UserError, printable
+from aliasproof.programs.program import Program
 from aliasproof.programs.stored_text import read_text
 from aliasproof.reports.run_report import (
     ReportedFinding,
@@ -62,7 +63,8 @@ def report(
     contents = read_contents(path) if is_run else None
     cases = contents.cases if contents is not None else (_single(locate(given)),)
     by_name = {case.finding.identifier: case.finding for case in cases}
-    again = _SecondRuns(by_name, seconds, own, at_least=0 if is_run else 1)
+    targets = () if contents is None else tuple(contents.programs)
+    again = _SecondRuns(by_name, seconds, own, targets, at_least=0 if is_run else 1)
     findings = again.added(in_order(map(reported, cases)), progress)
     if contents is not None:
         return report_of_run(contents, findings)
@@ -111,6 +113,7 @@ class _SecondRuns:
     findings: dict[str, AnyFinding]
     seconds: float
     own: str | None
+    targets: Sequence[str]
     at_least: int = 0
     _process: Isolated | None = field(default=None)
     _device: str = CPU
@@ -150,14 +153,25 @@ class _SecondRuns:
             elif not isinstance(changed, Returned):
                 note = f"the pass at fault was not searched: {_ending(changed)}"
                 second = replace(second, notes=(*second.notes, note))
-        return replace(finding, second=second)
+        return replace(finding, second=replace(second, others=self._others(stored)))
 
-    def _call(self, function: str, finding: AnyFinding, device: str) -> Outcome:
+    def _others(self, finding: AnyFinding) -> dict[str, str]:
+        """What the other targets of the run make of a program."""
+        if isinstance(finding, PythonFinding):  # a hunt has one target
+            return {}
+        words, device = dict[str, str](), finding.program.device
+        for name in self.targets:
+            if name != finding.target and is_importable(name):
+                outcome = self._call(f"{SESSION}:word_on", finding.program, device, name)
+                words[name] = outcome.value if isinstance(outcome, Returned) else _ending(outcome)
+        return words
+
+    def _call(self, function: str, of: AnyFinding | Program, device: str, *rest: str) -> Outcome:
         if self._process is None or device != self._device:
             self._stop()
             self._process = Isolated(Limits(LIMIT, memory_available()), device)
             self._device = device
-        outcome = outcome_of(self._process, function, finding, self.own)
+        outcome = outcome_of(self._process, function, of, *(rest or (self.own,)))
         if isinstance(outcome, Death):  # the process has ended
             self._process = None
         return outcome

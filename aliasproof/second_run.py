@@ -17,7 +17,7 @@ from aliasproof.explaining import graph_lines, named_graph
 from aliasproof.new_values import first_new_value
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.stage import Stage
-from aliasproof.oracles.verdict import Report
+from aliasproof.oracles.verdict import Report, Verdict
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.programs.errors import InternalError, Rejected, UserError
 from aliasproof.programs.program import Program
@@ -30,6 +30,7 @@ from aliasproof.reports.run_report import OracleVerdict, SecondRun
 from aliasproof.reports.side_by_side import rows, value_text
 from aliasproof.reports.status import Status
 from aliasproof.reports.storage_strips import StripSet, strips_of_graph, strips_of_tensors
+from aliasproof.reports.verdict_matrix import STYLES, WORDS
 from aliasproof.showing import status_of
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
@@ -76,8 +77,22 @@ def run_again(finding: Finding | PythonFinding, own: str | None) -> SecondRun:
         tuple(rows(trial.eager, trial.target)),
         (*memory, *after, *_memory_afterwards(finding, *left, aliasing)),
         tuple(_stage_changes(finding, stages)),
-        (*notes, *further),
+        notes=(*notes, *further),
     )
+
+
+def word_on(program: Program, name: str) -> str:
+    """What a target makes of a program, in a few words: the worst verdict, and whose it is."""
+    quiet_torch()
+    target = target_named(name)
+    examination = examine(Case.of(program), target, every_oracle=False, attribute=False)
+    if examination.trial is None:
+        return f"rejected: {' '.join(str(examination.rejected).split())}"
+    verdicts = {oracle: report.verdict for oracle, report in examination.reports.items()}
+    worst = next((it for it in STYLES if it in verdicts.values()), Verdict.NOT_APPLICABLE)
+    if worst in (Verdict.HOLDS, Verdict.NOT_APPLICABLE):
+        return WORDS[worst]
+    return f"{WORDS[worst]}: {', '.join(name for name, it in verdicts.items() if it is worst)}"
 
 
 def changed_by_pass(finding: Finding, own: str | None) -> GraphChange | None:

@@ -38,7 +38,8 @@ class OracleVerdict:
 class SecondRun:
     """A finding, run again in the installed torch. What did not come about is empty.
 
-    `rows` are eager and target beside each other. `notes` say what could not be done, and why.
+    `rows` are eager and target beside each other. `others` has, by the other targets of the run,
+    what these make of the program. `notes` say what could not be done, and why.
     """
 
     torch: str
@@ -47,6 +48,7 @@ class SecondRun:
     rows: tuple[Row, ...] = ()
     strips: tuple[StripSet, ...] = ()
     graphs: tuple[GraphChange, ...] = ()
+    others: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from aliasproof.campaigns.store.store_schema import DAMAGE
 from aliasproof.programs.errors import UserError
-from aliasproof.reports.wording import counted
+from aliasproof.reports.run_report import RunReport
+from aliasproof.reports.wording import counted, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,34 @@ class TableOfPage:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str
+
+
+def by_target(report: RunReport) -> TableOfPage | None:
+    """What each target of a run makes of each finding's program; None if there is but one.
+
+    It has the findings that ran again.
+    """
+    again = [(it, it.second.others) for it in report.findings if it.second and it.second.others]
+    targets = tuple(dict.fromkeys((*report.programs, *(it.target for it, _ in again))))
+    if not again or len(targets) < 2:
+        return None
+    rows = tuple(
+        (
+            finding.identifier,
+            *(
+                "found here" if name == finding.target else shortened(words.get(name, ""), 120)
+                for name in targets
+            ),
+        )
+        for finding, words in again
+    )
+    caption = (
+        "Each program that was reduced for one target, compiled by all targets of the run. 'limit'"
+        " is a difference from eager that the target documents."
+    )
+    return TableOfPage(
+        "The same programs through all targets", ("finding", *targets), rows, caption
+    )
 
 
 def kill_matrix(data: Mapping[str, Any]) -> TableOfPage:

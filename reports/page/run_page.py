@@ -36,14 +36,11 @@ def run_page(report: RunReport) -> str:
     """The page. Raises `UserError` if Jinja is not installed."""
     environment = _environment()
     style, script = (_asset(name) for name in ("page.css", "page.js"))
-    further = [
-        table(data)
-        for table, data in (
-            (further_tables.kill_matrix, report.faults),
-            (further_tables.op_coverage, report.drawn),
-        )
-        if data is not None
-    ]
+    tables = [further_tables.by_target(report)]
+    if report.faults is not None:
+        tables.append(further_tables.kill_matrix(report.faults))
+    if report.drawn is not None:
+        tables.append(further_tables.op_coverage(report.drawn))
     text: str = environment.get_template("page.html").render(
         report=report,
         style=style,
@@ -52,7 +49,7 @@ def run_page(report: RunReport) -> str:
         index=_index(report),
         chunks=list(_chunks(environment, report.findings)),
         charts=charts(report.moments),
-        further=further,
+        further=[table for table in tables if table is not None],
         found=(found := Counter(finding.target for finding in report.findings)),
         targets=list(dict.fromkeys((*report.programs, *found))),
     )

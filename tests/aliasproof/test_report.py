@@ -18,8 +18,10 @@ from aliasproof.campaigns.store.run_contents import read_contents
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
+from aliasproof.programs.program import Instruction, Ref
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.reporting import report
+from aliasproof.second_run import word_on
 from aliasproof.trials.python_trial import Cause
 
 SHOWN = asdict(Confirmation(True, "BUG: it", "exits 1"))
@@ -218,3 +220,15 @@ def test_a_hunt_is_reported_as_a_campaign_is(tmp_path):
     (one,) = written.findings
     assert (one.unit, one.state, one.issue) == ("line", "reproduced", "# an issue\n")
     assert written.command == "hunt"
+
+
+def test_a_program_through_another_target_has_a_few_words(adding_program) -> None:
+    expand = Instruction("aten.expand.default", (Ref("x"), (3, 4)), {}, ("v0",))
+    zero = Instruction("aten.zero_.default", (Ref("v0"),))
+    wrong = replace(adding_program, instructions=(expand, zero))
+    assert word_on(wrong, "identity") == "holds"
+    assert word_on(wrong, "aot") == "wrong: values, inputs"
+
+
+def test_a_program_that_is_not_for_another_target_says_why(adding_program) -> None:
+    assert word_on(adding_program, "eager-cuda").startswith("rejected: ")

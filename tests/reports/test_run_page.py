@@ -14,7 +14,7 @@ import pytest
 from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.page import run_page as page_module
-from aliasproof.reports.page.further_tables import kill_matrix, op_coverage
+from aliasproof.reports.page.further_tables import by_target, kill_matrix, op_coverage
 from aliasproof.reports.page.marked_text import marked
 from aliasproof.reports.page.run_page import run_page
 from aliasproof.reports.page.strip_picture import strip_picture
@@ -229,3 +229,18 @@ def test_evidence_of_any_form_is_text():
     assert "[1, 2]" in texts
     assert "null" in texts
     assert RAISING.second is None
+
+
+def test_a_run_on_several_targets_shows_each_program_through_all_of_them() -> None:
+    others = {"openvino": "wrong: values", "onnx": "rejected: no kernel for <x>"}
+    assert FINDING.second is not None
+    again = replace(FINDING, second=replace(FINDING.second, others=others))
+    counts = {FINDING.target: 5, "openvino": 5, "onnx": 5}
+    report = replace(REPORT, findings=(again, RAISING), programs=counts)
+    table = by_target(report)
+    assert table is not None
+    assert table.head == ("finding", FINDING.target, "openvino", "onnx")
+    row = (FINDING.identifier, "found here", "wrong: values", "rejected: no kernel for <x>")
+    assert table.rows == (row,)
+    assert "rejected: no kernel for &lt;x&gt;" in run_page(report)
+    assert by_target(replace(report, findings=(FINDING,))) is None
