@@ -68,6 +68,12 @@ CONTRACT = Contract(
             " schemas do not tell (docs/reference_pass.md)",
             _anything,
         ),
+        Refusal(
+            "kernel without data that refuses what eager accepts",
+            r"(?m)^Refused: .* raises on tensors without data, and not in eager: ",
+            "the passes reason about the results of torch's fake kernels (docs/reference_pass.md)",
+            _anything,
+        ),
         DATA_OF_A_TRACER,
     ),
 )

@@ -110,7 +110,7 @@ class TraceGuard(TorchDispatchMode):
                 )
         # Asked before the call, which may already give the fakes a wrong layout.
         layouts = _out_layouts(func, given)
-        with refused_by_fakes(func, given):
+        with refused_by_fakes(func, args, kwargs or {}):
             result = _traced(func, args, kwargs or {})
         if self.gradients is not None:
             self.gradients.note(func, result)

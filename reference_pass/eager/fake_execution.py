@@ -23,7 +23,6 @@ from aliasproof.reference_pass.calls.operator_forms import (
     on_copies,
     on_copies_by,
     unbind,
-    writes,
     writes_outs_alone,
 )
 from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
@@ -64,8 +63,7 @@ def run_call(node: fx.Node, values: Values) -> Any:
         return _view_as(*args)
     # The fake kernel of a prim that eager calls on integers may give them another dtype.
     op = called_in_eager(node)
-    given = bind(op, args, kwargs) if writes(op) else {}
-    with refused_by_fakes(op, given):
+    with refused_by_fakes(op, args, kwargs):
         return true_result(op, args, kwargs, fake_result(op, args, kwargs))
 
 

@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import facts, mutates_only_metadata, writes
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, mutates_only_metadata
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import Size
 
@@ -39,21 +39,22 @@ def with_layout_of_run(op: OpOverload, given: dict[str, Any], value: Any, fill: 
 
 
 @contextlib.contextmanager
-def refused_by_fakes(op: object, given: dict[str, Any]) -> Iterator[None]:
-    """Raises `Refused` where the fake kernel of a call that writes raises, and a real run does not.
+def refused_by_fakes(op: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+    """Raises `Refused` where the fake kernel of a call raises, and a real run does not.
 
-    `addbmm_` resizes a smaller operand in eager.
+    `addbmm_` resizes a smaller operand in eager, and `nll_loss_nd` takes one number and one label.
     """
     try:
         yield
     except RuntimeError as error:
         is_own = type(error) is not RuntimeError  # an error of fakes, which has a meaning
-        if is_own or not writes(op) or mutates_only_metadata(op):
+        if is_own or not isinstance(op, OpOverload) or mutates_only_metadata(op):
             raise
+        given = bind(op, args, kwargs)
         if not _can_run(leaves_in(given)):
             raise
-        with contextlib.suppress(RuntimeError):
-            _run(op, given, fill=1)
+        with contextlib.suppress(RuntimeError, IndexError, ValueError):
+            _run(op, given, fill=0)  # an index that a tensor with elements has
             advice = "; trace it with fixed sizes" if _symbols(leaves_in(given)) else ""
             raise Refused(
                 f"{op} raises on tensors without data, and not in eager: {error}{advice}"

@@ -223,7 +223,7 @@ def test_a_hunt_is_reported_as_a_campaign_is(tmp_path):
 
 
 def test_a_program_through_another_target_has_a_few_words(adding_program) -> None:
-    expand = Instruction("aten.expand.default", (Ref("x"), (3, 4)), {}, ("v0",))
+    expand = Instruction("aten.expand.default", (Ref("x"), (3, 4)), results=("v0",))
     zero = Instruction("aten.zero_.default", (Ref("v0"),))
     wrong = replace(adding_program, instructions=(expand, zero))
     assert word_on(wrong, "identity") == "holds"

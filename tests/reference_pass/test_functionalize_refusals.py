@@ -68,6 +68,13 @@ def test_an_operand_that_a_graph_resizes_by_addbmm_is_refused():
         pipeline(graph_module, torch.ones(3), torch.ones(2, 4, 5), torch.ones(2, 5, 3))
 
 
+def test_a_loss_of_one_number_that_fakes_refuse_is_refused():
+    values, label = torch.tensor([11.0]), torch.tensor([0])
+    assert aten.nll_loss_nd.default(values, label) == -11
+    with pytest.raises(Refused, match="not in eager: Index tensor must have the same number"):
+        pipeline(aten.nll_loss_nd.default, values, label)
+
+
 def test_an_error_of_eager_stays_what_it_is():
     with pytest.raises(RuntimeError, match="broadcast shape"):
         pipeline(lambda x, y: x.add_(y), torch.ones(3), torch.ones(2, 3))
