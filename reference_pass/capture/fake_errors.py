@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from aliasproof.reference_pass.eager.real_runs import NO_DATA
 from aliasproof.reference_pass.exceptions import DataDependent, Refused
 
 
@@ -58,7 +59,7 @@ def _needs_number(what: str, *, symbolic: bool) -> Refused:
 
 def _refused(text: str, *, symbolic: bool) -> Refused | None:
     """Why fakes raise an error where eager does not; None for any other error."""
-    if "its data is not allocated yet" in text:
+    if NO_DATA in text:
         return DataDependent(
             "a size or a branch depends on data, and one graph must be right for all"
         )

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 from torch._ops import OpOverload
+from torch._prims_common import suggest_memory_format
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.reference_pass.calls.nested import tensors_in
@@ -260,6 +261,13 @@ def _dropped_out(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
     return result.clone(), mask
 
 
+def _shuffled(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
+    """The result of `channel_shuffle`: new, if not empty. Fakes show the operand for one group."""
+    if known(value.numel() == 0):
+        return value.view_as(given["self"])
+    return value.clone(memory_format=suggest_memory_format(given["self"]))
+
+
 def _power(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
     if given["self"].dtype == torch.bool and isinstance(given["exponent"], bool):
         value = value.to(torch.bool)
@@ -319,6 +327,7 @@ CORRECTIONS: dict[object, Correction] = {
     ),
     aten.index.Tensor: _indexed,
     aten.native_dropout.default: _dropped_out,
+    **dict.fromkeys((aten.channel_shuffle.default, aten.native_channel_shuffle.default), _shuffled),
     **dict.fromkeys((aten.view.default, aten._unsafe_view.default), _View()),
     **dict.fromkeys(COPIES_STORAGE, _copy_of_storage),
     # In eager the strides of all operands count; fakes ignore some, or count scalar operands.
@@ -337,7 +346,6 @@ CORRECTIONS: dict[object, Correction] = {
             aten.addr.default,
             aten.native_dropout_backward.default,
             aten.max_unpool2d.default,
-            *(aten.channel_shuffle.default, aten.native_channel_shuffle.default),
             aten.huber_loss_backward.default,
             aten.mse_loss_backward.default,
             aten.smooth_l1_loss_backward.default,

@@ -22,6 +22,7 @@ from aliasproof.reference_pass.calls.operator_forms import bind, facts, mutates_
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import Size
 
+NO_DATA = "its data is not allocated yet"  # what kernels say that read data of fakes
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -47,7 +48,8 @@ def refused_by_fakes(op: object, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     try:
         yield
     except RuntimeError as error:
-        is_own = type(error) is not RuntimeError  # an error of fakes, which has a meaning
+        # Errors of fakes have a meaning.
+        is_own = type(error) is not RuntimeError or NO_DATA in str(error)
         if is_own or not isinstance(op, OpOverload) or mutates_only_metadata(op):
             raise
         given = bind(op, args, kwargs)
@@ -89,15 +91,15 @@ def current(number: Any) -> Any:
 
 
 def _real(leaf: Any, fill: int) -> Any:
-    """An argument of the real run: a CPU tensor of the same current sizes, strides and dtype."""
+    """An argument of the real run: a CPU tensor of the same current layout and dtype."""
     if not isinstance(leaf, torch.Tensor):
         return current(leaf)
     sizes, strides = map(current, leaf.shape), map(current, leaf.stride())
     real = torch.empty_strided(tuple(sizes), tuple(strides), dtype=leaf.dtype)
-    count = real.untyped_storage().nbytes() // real.element_size()
+    count, offset = real.untyped_storage().nbytes() // real.element_size(), leaf.storage_offset()
     # Filled as one dimension: `fill_` refuses a tensor with a stride of zero.
-    real.as_strided((count,), (1,)).fill_(fill)
-    return real
+    filled = torch.full((count + current(offset),), fill, dtype=leaf.dtype)
+    return filled.as_strided(real.shape, real.stride(), current(offset))
 
 
 def _guard_layout(tensor: torch.Tensor) -> None:

@@ -181,3 +181,29 @@ def test_a_view_as_another_dtype_is_taken_whatever_the_strides_that_are_never_us
 def test_a_view_as_another_dtype_is_refused_for_strides_that_are_used(operand, dtype):
     with pytest.raises(RuntimeError, match="to view Float as"):
         _view_as(operand, dtype)
+
+
+@pytest.mark.parametrize("op", [aten.channel_shuffle.default, aten.native_channel_shuffle.default])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("views", ["alias", "copy"])
+def test_shuffled_channels_are_a_new_tensor_also_in_one_group(op, groups, views):
+    def shuffle(x):
+        shuffled = op(x, groups)
+        x.add_(1)
+        return shuffled
+
+    x = torch.arange(24.0).reshape(2, 4, 3)
+    layouts = [
+        x,
+        x.view(3, 4, 2).permute(2, 1, 0),
+        x[..., None].contiguous(memory_format=torch.channels_last),
+    ]
+    if op is aten.channel_shuffle.default:  # of the other, fakes refuse an empty one
+        layouts.append(x[:0])
+    for given in layouts:
+        graph = fx.symbolic_trace(shuffle)
+        seen, expected = given.clone(), given.clone()
+        result, wanted = pipeline(graph, given.clone(), views=views)(seen), shuffle(expected)
+        assert torch.equal(result, wanted)
+        assert result.stride() == wanted.stride()
+        assert torch.equal(seen, expected)
