@@ -7,9 +7,12 @@ HYPOTHESIS_PROFILE names another.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from textwrap import dedent, indent
@@ -36,6 +39,11 @@ settings.register_profile(
 settings.register_profile("nightly", UNTIMED, max_examples=5_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
+
+# The processes of a session share what they find, and nothing of another session.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["ALIASPROOF_CACHE"] = tempfile.mkdtemp(prefix="aliasproof-")
+    atexit.register(shutil.rmtree, os.environ["ALIASPROOF_CACHE"], ignore_errors=True)
 
 # A shell without job control lets its background jobs ignore Ctrl-C, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -14,6 +14,7 @@ import torch
 
 from aliasproof.generators.rules.evidence import Evidence
 from aliasproof.generators.rules.in_place_forms import in_place_forms
+from aliasproof.generators.rules.kept_matches import kept
 from aliasproof.generators.rules.operator_calls import CALLS, operators, plain_call
 from aliasproof.generators.rules.plain_matches import (
     USUAL,
@@ -69,7 +70,7 @@ def drawn_rules() -> tuple[tuple[str, ...], ...]:
 def match_of(rule: str, kind: str, number: int) -> Program | str:
     """What the rule fires on, and nothing else, or why there is none."""
     plain = plain_call if rule.startswith(OF_OPERATORS) else plain_match
-    return plain(rule, kind, number)
+    return kept(plain, rule, kind, number)
 
 
 def pair_of(turn: int, *, frozen: bool = False) -> tuple[str, str]:
