@@ -27,6 +27,9 @@ from aliasproof.reports.program_code import print_program
 from aliasproof.reports.progress import silent_findings
 from aliasproof.reports.wording import counted, shortened, sites_fired
 
+MOST_REASONS = 5  # why programs are not for a target
+FEW = 0.01  # of all programs: fewer tell nobody anything
+
 
 def print_outcome(console: Console, campaign: Campaign) -> None:
     """Print all findings, silent ones first, then what is not a finding, then counts."""
@@ -47,6 +50,7 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
     _print_known(console, campaign)
     _print_latent(console, campaign)
     _print_suspicions(console, campaign)
+    _print_rejected(console, campaign)
     print_waiting(console, campaign)
     console.print()
     print_lines(console, _summary(campaign))
@@ -87,6 +91,22 @@ def _print_known(console: Console, campaign: Campaign) -> None:
         # A mark is less than a mend: it says that the violation looks like the bug.
         how = "" if bug.mended else ", attributed by signature"
         print_lines(console, f"    {count:5}  {bug.identifier}: {bug.title}{how}  {bug.link}")
+
+
+def _print_rejected(console: Console, campaign: Campaign) -> None:
+    """Print of targets that take much less than all programs how many, and why most of them."""
+    for name, tally in campaign.statistics.items():
+        if tally.rejected.total() < FEW * tally.programs or not tally.rejected:
+            continue
+        total, shown = tally.rejected.total(), tally.rejected.most_common(MOST_REASONS)
+        console.print()
+        print_lines(console, f"{name} does not take {total} of {tally.programs} programs:", "bold")
+        for reason, count in shown:
+            print_lines(console, f"    {count:5}  {reason}")
+        left = total - sum(count for _, count in shown)
+        if left:
+            others = len(tally.rejected) - len(shown)
+            print_lines(console, f"    {left:5}  for {counted(others, 'other reason')}", "dim")
 
 
 def _print_latent(console: Console, campaign: Campaign) -> None:
@@ -195,7 +215,8 @@ def _summary(campaign: Campaign) -> str:
     total = campaign.total
     parts = [
         f"{counted(total.programs, 'program')} in {campaign.elapsed:.0f} s",
-        f"{100 * total.discard_rate:.1f} % discarded (undefined in eager)",
+        f"{100 * total.undefined_rate:.1f} % discarded (undefined in eager)",
+        *([f"{total.rejected.total()} not for their target"] if total.rejected else []),
         f"{100 * total.instructions.dropped:.1f} % of drawn instructions dropped",
         f"{total.violating} with a violation",
         f"{total.documented} that differ as documented",

@@ -7,9 +7,15 @@ import pytest
 from rich.console import Console
 
 from aliasproof.campaigns.run.campaign import Campaign, Parts
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.errors import Rejected
 from aliasproof.programs.program import Program
 from aliasproof.reports.campaign_outcome import print_outcome
+from aliasproof.targets.registry import TARGETS
 from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import Examination
+from aliasproof.trials.trial import Case
 
 
 def outcome(campaign: Campaign, width: int = 100) -> str:
@@ -89,3 +95,25 @@ def test_a_suspicion_is_shown_with_its_folder(campaign):
     text = outcome(campaign, 160)
     assert "1 suspicion: values match, but an oracle on graphs reports a violation." in text
     assert "    1  aot  equivalence: wrong  runs/20260101-120000/suspicions/" in text
+
+
+def test_a_target_that_takes_few_programs_says_why(campaign) -> None:
+    name, tally = next(iter(campaign.statistics.items()))
+    assert "does not take" not in outcome(campaign)
+    tally.rejected.update({f"it has no form of aten.op{number}": 9 - number for number in range(8)})
+    tally.discarded += tally.rejected.total()
+    text = outcome(campaign)
+    assert f"{name} does not take 44 of {tally.programs} programs:\n        9  it has no" in text
+    assert "        9  for 3 other reasons\n" in text
+    assert "8.6 % discarded (undefined in eager), 44 not for their target" in " ".join(text.split())
+
+
+def test_a_rejection_is_counted_by_its_reason() -> None:
+    rejected = Rejected("it has no form\n of aten.add")
+    statistics = Statistics()
+    for reason in (rejected, rejected, Undefined("writes what it reads")):
+        statistics.count(
+            Examination(Case.of(Program((), (), (), ())), TARGETS["identity"], {}, rejected=reason)
+        )
+    assert (statistics.discarded, statistics.undefined_rate) == (3, 1 / 3)
+    assert statistics.rejected == {"it has no form of aten.add": 2}

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from aliasproof.generators.scene import Counts
+from aliasproof.programs.definedness import Undefined
 from aliasproof.programs.program import Program
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import Examination
@@ -21,12 +22,15 @@ COUNTS = (
     "not_yours",
 )
 
+LONGEST_REASON = 160  # characters
+
 
 @dataclass(slots=True)
 class Statistics:
     """How many programs were drawn, and how many of them ended in each way.
 
-    `discarded` are undefined in eager or rejected. `violating` violate the contract, `documented`
+    `discarded` are undefined in eager or rejected. `rejected` counts what the target does not take,
+    by reason. `violating` violate the contract, `documented`
     differ from eager only as the target documents. `suspicious` programs have right results, but an
     oracle on graphs reports a violation. `companions` differ from eager only if they are compiled
     together with others. `not_yours` are wrong in a layer before the code of a user; they are no
@@ -47,11 +51,14 @@ class Statistics:
     not_yours: int = 0
     fired: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
 
     def count(self, examination: Examination) -> None:
         """Count one program."""
         self.programs += 1
         self.discarded += examination.rejected is not None
+        if examination.rejected is not None and not isinstance(examination.rejected, Undefined):
+            self.rejected[" ".join(str(examination.rejected).split())[:LONGEST_REASON]] += 1
         self.violating += examination.failed
         self.documented += bool(examination.documented) and not examination.failed
         self.suspicious += examination.suspicious
@@ -65,6 +72,13 @@ class Statistics:
         self.spent.add(other.spent)
         self.fired.update(other.fired)
         self.refused.update(other.refused)
+        self.rejected.update(other.rejected)
+
+    @property
+    def undefined_rate(self) -> float:
+        """The share of drawn programs that are undefined in eager, between 0 and 1."""
+        undefined = self.discarded - self.rejected.total()
+        return undefined / self.programs if self.programs else 0.0
 
     @property
     def discard_rate(self) -> float:

@@ -48,7 +48,7 @@ class FinishedReduction(NamedTuple):
 
 _Suspicion: TypeAlias = tuple[Symptom, int, Program]
 # Counts that the shards of some stored runs lack.
-_NOT_IN_ALL = {"not_yours": 0, "fired": {}, "refused": {}}
+_NOT_IN_ALL = {"not_yours": 0, "fired": {}, "refused": {}, "rejected": {}}
 ShardOutcome: TypeAlias = ShardResult | WorkerEnd | Mistake
 ReductionOutcome: TypeAlias = FinishedReduction | WorkerEnd | Mistake
 
