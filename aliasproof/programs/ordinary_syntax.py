@@ -95,8 +95,8 @@ def ordinary_source(program: Program, *, near: bool = False, literal: bool = Fal
 
     It assumes `import torch`, and `aten = torch.ops.aten` if the text has `aten.`. With `near`,
     `x + 1` also stands for `aten.add.Scalar`, which torch's Python calls in no other way. With
-    `literal`, each instruction is a call of its op, and all results have names. The program must
-    have been run in eager without an exception.
+    `literal`, each instruction is a call of its op, and all results have names; so it is, too,
+    where the program raises in eager.
     """
     device, program = program.device, on_device(program, CPU)
     lines = _spelled_lines(program, near=near, literal=literal)
@@ -132,7 +132,11 @@ def _spelled_lines(program: Program, *, near: bool, literal: bool) -> list[_Line
         # What nobody uses is dropped at once; the program keeps it, as a campaign runs it.
         dropped = not literal and not used.intersection(instruction.results)
         lines.append(replace(line, target="") if dropped else line)
-        execute(instruction, values)
+        try:
+            execute(instruction, values)
+        except (RuntimeError, IndexError, ValueError, TypeError):
+            # Under a dispatch mode, as campaigns run eager, some kernels accept more.
+            return _spelled_lines(program, near=near, literal=True)
     return lines
 
 

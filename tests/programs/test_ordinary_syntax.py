@@ -16,7 +16,7 @@ from aliasproof.programs.call_record import recorded_calls
 from aliasproof.programs.execution import run
 from aliasproof.programs.ordinary_inputs import ordinary_inputs
 from aliasproof.programs.ordinary_syntax import ordinary_source, with_short_names
-from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.programs.values import input_tensors
 
 EXAMPLES = [
@@ -168,3 +168,11 @@ def test_inputs_that_read_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) ->
     )
     written = Program((Storage(F32, 4),), (Input("x", 0, F32, (4,), (1,)),), (), ())
     assert "torch.arange(1, 5, dtype=torch.float32)" in ordinary_inputs(written)
+
+
+def test_a_program_that_raises_without_a_dispatch_mode_is_spelled_by_its_ops() -> None:
+    """A kernel takes integers under a mode alone, as campaigns run eager."""
+    pool = Instruction("aten.max_pool1d.default", (Ref("x"), (2,)), results=("v0",))
+    view = Input("x", 0, torch.int64, (1, 1, 8), (8, 8, 1))
+    program = Program((Storage(torch.int64, 8),), (view,), (pool,), ("v0",))
+    assert "v0 = aten.max_pool1d.default(x, [2])" in ordinary_source(program)
