@@ -265,6 +265,7 @@ VARIANTS = (
     *variants.GRADS,
     variants.GUARDED_CAPTURED,
     variants.GUARDED_BUFFERS,
+    variants.SAME_INPUT,
 )
 TARGET = Target(
     name="inductor-fx",
