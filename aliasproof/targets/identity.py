@@ -16,6 +16,7 @@ from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.targets import control_flow
 from aliasproof.targets.target import Build, Function, Target, Variant
 from aliasproof.targets.variants import (
+    AS_WRITTEN,
     BUFFERS,
     CAPTURED,
     CONTROL_FLOW,
@@ -53,5 +54,13 @@ TARGET = Target(
     contract=Contract(),
     build=build,
     recipe=RECIPE,
-    variants=(*GRADS, CAPTURED, BUFFERS, SAME_INPUT, *SECOND_CALLS, *map(_in_eager, CONTROL_FLOW)),
+    variants=(
+        *GRADS,
+        CAPTURED,
+        BUFFERS,
+        SAME_INPUT,
+        AS_WRITTEN,
+        *SECOND_CALLS,
+        *map(_in_eager, CONTROL_FLOW),
+    ),
 )

@@ -259,7 +259,7 @@ def compiled(program, inputs):
 
 
 # What Dynamo does with later calls, Inductor does not do by itself.
-SECOND_CALLS_BY_DYNAMO = tuple(map(variants.by_dynamo, variants.SECOND_CALLS))
+BY_DYNAMO = tuple(map(variants.by_dynamo, (variants.AS_WRITTEN, *variants.SECOND_CALLS)))
 VARIANTS = (
     variants.SYMBOLIC,
     *variants.GRADS,
@@ -277,7 +277,7 @@ TARGET = Target(
     has_settings=True,
     variants=(
         *VARIANTS,
-        *(replace(variant, after=aot_eager.TARGET) for variant in SECOND_CALLS_BY_DYNAMO),
+        *(replace(variant, after=aot_eager.TARGET) for variant in BY_DYNAMO),
         *variants.CONTROL_FLOW,
         variants.FREEZING,
     ),

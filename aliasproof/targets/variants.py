@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.targets import (
+    as_written,
     buffers,
     captured,
     control_flow,
@@ -85,6 +86,13 @@ SAME_INPUT = Variant(
     build=same_input.build,
     recipe=same_input.recipe,
     conditions=same_input.conditions,
+    alone=True,  # of several programs as one, only two inputs would be one
+)
+AS_WRITTEN = Variant(
+    "as-written",
+    "Dynamo captures the program in ordinary syntax: functions of torch, methods, operators",
+    build=as_written.build,
+    recipe=as_written.recipe,
 )
 FREEZING = Variant(
     freezing.NAME,
@@ -144,7 +152,7 @@ WITHOUT_LOOP = tuple(
 # of what a function captures.
 GUARDED_CAPTURED = replace(CAPTURED, clauses=NOTHING, build=captured.build_by_dynamo)
 GUARDED_BUFFERS = replace(BUFFERS, build=buffers.build_by_dynamo)
-GUARDED = (*GRADS, GUARDED_CAPTURED, GUARDED_BUFFERS, SAME_INPUT, *SECOND_CALLS)
+GUARDED = (*GRADS, GUARDED_CAPTURED, GUARDED_BUFFERS, SAME_INPUT, AS_WRITTEN, *SECOND_CALLS)
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {
@@ -156,6 +164,7 @@ VARIANTS: Mapping[str, Variant] = {
         CAPTURED,
         BUFFERS,
         SAME_INPUT,
+        AS_WRITTEN,
         *SECOND_CALLS,
         *CONTROL_FLOW,
         FREEZING,

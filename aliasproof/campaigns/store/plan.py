@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aliasproof.campaigns.store.json_codec import decoded
+from aliasproof.campaigns.store.ways import in_another_way
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import Features, for_code_generation, swarm
@@ -158,7 +159,8 @@ class Plan:
         """The shards in order.
 
         The targets take turns, so that a campaign that ends early has tried all of them. A target
-        that takes long has as many turns fewer, and its first one later.
+        that takes long has as many turns fewer, and its first one later. Of some targets, each
+        sixth shard has a variant (`aliasproof.campaigns.store.ways`).
         """
         index, of = self.share
         sources = (self._shards_of(name, index - 1, of) for name in self.targets)
@@ -177,7 +179,8 @@ class Plan:
                 return
             # Equal seeds for all targets, so that they get the same programs.
             seed, group = self.seed * SEEDS_APART + number, self.group or target.group
-            shard = Shard(seed, name, count, frozenset(), self.past_known, self.device, group)
+            way = in_another_way(name, number, swarm(seed))
+            shard = Shard(seed, way, count, frozenset(), self.past_known, self.device, group)
             shard = replace(shard, rules=self.rules)
             yield (turn + 0.5) * target.cost, shard
 
