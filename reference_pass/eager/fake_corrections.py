@@ -83,7 +83,7 @@ def has_no_fake_kernel(op: object, args: tuple[Any, ...]) -> bool:
 
     The kernel of `as_strided_scatter` in Python, which a trace with symbols uses, must not store
     around its operand (`_as_strided_scatter_meta` in torch/_prims/__init__.py). Those of nearest
-    neighbours take the size of an empty batch for a bool (torch/_meta_registrations.py).
+    neighbours take the size of an empty batch for a bool (pytorch/pytorch#195376).
     """
     if _is_nearest(op):
         return known(args[0].shape[0] == 0)
