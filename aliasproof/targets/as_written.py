@@ -15,6 +15,8 @@ from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.ordinary_syntax import ordinary_source
 from aliasproof.targets.target import Build, Function, PlainBuild
 
+NAME = "as-written"
+
 
 def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Compile the program's text in ordinary syntax, which makes the same ATen calls.

@@ -89,7 +89,7 @@ SAME_INPUT = Variant(
     alone=True,  # of several programs as one, only two inputs would be one
 )
 AS_WRITTEN = Variant(
-    "as-written",
+    as_written.NAME,
     "Dynamo captures the program in ordinary syntax: functions of torch, methods, operators",
     build=as_written.build,
     recipe=as_written.recipe,

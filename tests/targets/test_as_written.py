@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from aliasproof.campaigns.store.plan import Shard
 from aliasproof.corpus.known_bug import program_of, view
+from aliasproof.generators.rules.derived import drawn_rules
+from aliasproof.generators.rules.plain_matches import USUAL, plain_match
 from aliasproof.generators.sites.all_sites import recording
 from aliasproof.programs.errors import UserError
+from aliasproof.programs.ordinary_syntax import ordinary_source
+from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case, Spent, run_target
@@ -48,3 +55,21 @@ def test_a_setting_starts_the_passes_with_these_names() -> None:
     target_named("inductor-fx:pre_grad_fusion_options=split_cat_pass+batch_relu")
     with pytest.raises(UserError, match="no pass 'split_cat'"):
         target_named("inductor-fx:pre_grad_fusion_options=split_cat")
+
+
+def test_a_pattern_of_functions_is_drawn_as_calls_that_are_spelled_so() -> None:
+    *_, of_functions = drawn_rules()
+    (rule,) = (name for name in of_functions if "split_cat_to_slices(" in name)
+    program = plain_match(rule, USUAL, 0)
+    assert isinstance(program, Program)
+    assert ".split(" in ordinary_source(program)
+    target = target_named("inductor-fx:as-written:pre_grad_fusion_options=all")
+    with recording() as recorder:
+        run_target(Case.of(program), target, Spent())
+    assert rule in recorder.fired
+
+
+def test_such_patterns_are_drawn_for_this_variant_alone() -> None:
+    shard = Shard(0, "inductor-fx:as-written")
+    assert shard.features().written
+    assert not replace(shard, target="inductor-fx").features().written

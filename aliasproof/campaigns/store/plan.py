@@ -20,7 +20,7 @@ from aliasproof.programs.devices import is_device_name, on_device
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.gluing import glue
 from aliasproof.programs.program import Program
-from aliasproof.targets import freezing
+from aliasproof.targets import as_written, freezing
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.groups import can_glue
 from aliasproof.trials.worker import SEEDS_APART
@@ -56,8 +56,9 @@ class Shard:
 
     def features(self) -> Features:
         """What its programs may contain."""
-        frozen = freezing.NAME in self.target.split(":")
-        features = replace(swarm(self.seed), frozen=frozen)
+        variants = self.target.split(":")
+        frozen, written = (module.NAME in variants for module in (freezing, as_written))
+        features = replace(swarm(self.seed), frozen=frozen, written=written)
         if target_named(self.target).generates_code:
             features = for_code_generation(features, self.seed)
         return features if self.rules is None else replace(features, rules=self.rules)
