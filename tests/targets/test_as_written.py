@@ -39,7 +39,10 @@ def test_what_is_compiled_means_the_same(name: str, program) -> None:
 
 def test_the_graph_of_dynamo_calls_functions_of_torch() -> None:
     examination = examine(Case.of(PARTS), target_named("dynamo:as-written"))
-    (stage,) = examination.trial.build.stages
+    trial = examination.trial
+    assert trial is not None
+    assert trial.build is not None
+    (stage,) = trial.build.stages
     assert stage.graph.graph.find_nodes(op="call_function", target=torch.cat)
     assert stage.graph.graph.find_nodes(op="call_method", target="split")
 

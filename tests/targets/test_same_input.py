@@ -30,6 +30,7 @@ def test_a_tensor_that_is_passed_twice_is_one_object(name: str) -> None:
     assert x0 is x1 is not x2
     examination = examine(case, target)
     assert not examination.failed
+    assert examination.trial is not None
     eager = examination.trial.eager
     assert eager.outputs[1] is eager.inputs[1]
 
