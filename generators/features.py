@@ -104,6 +104,8 @@ class Features:
     rules: int = 0
     # Rules for weights that are constants are among them, as the variant 'freezing' makes them.
     frozen: bool = False
+    # Rules for functions of torch are among them, as the variant 'as-written' calls those.
+    written: bool = False
     # Of a hundred programs, how many are calls that one loop of generated code may compute.
     loops: int = 0
 

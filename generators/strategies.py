@@ -134,7 +134,7 @@ def _derived_scene(
     from aliasproof.generators.rules.derived import derived_scene  # noqa: PLC0415
 
     number = pick.integer(0, MOST_PAIRS) if turn is None else turn
-    scene = derived_scene(pick, number, counts, frozen=features.frozen)
+    scene = derived_scene(pick, number, counts, frozen=features.frozen, written=features.written)
     if scene is not None:
         for _ in range(pick.integer(0, 3) if pick.chance(50) else 0):
             with contextlib.suppress(NoChoice):

@@ -36,6 +36,7 @@ from aliasproof.targets.variants import (
     DECOMPOSE,
     GRADS,
     KEPT_OUTPUTS,
+    SAME_INPUT,
     SYMBOLIC,
     WITHOUT_LOOP,
 )
@@ -199,7 +200,7 @@ def compiled(program, inputs):
 """
 
 
-VARIANTS = (DECOMPOSE, SYMBOLIC, *GRADS, BUFFERS, KEPT_OUTPUTS, *WITHOUT_LOOP)
+VARIANTS = (DECOMPOSE, SYMBOLIC, *GRADS, BUFFERS, SAME_INPUT, KEPT_OUTPUTS, *WITHOUT_LOOP)
 AOT = Target(
     name="aot",
     summary="AOTAutograd, inference, input mutations kept in the graph, run in eager",

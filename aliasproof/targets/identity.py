@@ -15,7 +15,15 @@ from aliasproof.oracles.stage import Stage
 from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.targets import control_flow
 from aliasproof.targets.target import Build, Function, Target, Variant
-from aliasproof.targets.variants import BUFFERS, CAPTURED, CONTROL_FLOW, GRADS, SECOND_CALLS
+from aliasproof.targets.variants import (
+    AS_WRITTEN,
+    BUFFERS,
+    CAPTURED,
+    CONTROL_FLOW,
+    GRADS,
+    SAME_INPUT,
+    SECOND_CALLS,
+)
 
 RECIPE = """
 def compiled(program, inputs):
@@ -46,5 +54,13 @@ TARGET = Target(
     contract=Contract(),
     build=build,
     recipe=RECIPE,
-    variants=(*GRADS, CAPTURED, BUFFERS, *SECOND_CALLS, *map(_in_eager, CONTROL_FLOW)),
+    variants=(
+        *GRADS,
+        CAPTURED,
+        BUFFERS,
+        SAME_INPUT,
+        AS_WRITTEN,
+        *SECOND_CALLS,
+        *map(_in_eager, CONTROL_FLOW),
+    ),
 )

@@ -90,7 +90,7 @@ TARGET = Target(
     has_settings=True,
     variants=(
         *inductor_fx.VARIANTS,
-        *inductor_fx.SECOND_CALLS_BY_DYNAMO,
+        *inductor_fx.BY_DYNAMO,
         *CONTROL_FLOW,
         FREEZING,
     ),

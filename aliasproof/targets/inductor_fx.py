@@ -259,12 +259,13 @@ def compiled(program, inputs):
 
 
 # What Dynamo does with later calls, Inductor does not do by itself.
-SECOND_CALLS_BY_DYNAMO = tuple(map(variants.by_dynamo, variants.SECOND_CALLS))
+BY_DYNAMO = tuple(map(variants.by_dynamo, (variants.AS_WRITTEN, *variants.SECOND_CALLS)))
 VARIANTS = (
     variants.SYMBOLIC,
     *variants.GRADS,
     variants.GUARDED_CAPTURED,
     variants.GUARDED_BUFFERS,
+    variants.SAME_INPUT,
 )
 TARGET = Target(
     name="inductor-fx",
@@ -276,7 +277,7 @@ TARGET = Target(
     has_settings=True,
     variants=(
         *VARIANTS,
-        *(replace(variant, after=aot_eager.TARGET) for variant in SECOND_CALLS_BY_DYNAMO),
+        *(replace(variant, after=aot_eager.TARGET) for variant in BY_DYNAMO),
         *variants.CONTROL_FLOW,
         variants.FREEZING,
     ),

@@ -236,6 +236,7 @@ VARIANTS = (
     # AOTAutograd makes for inputs that require gradients is only for such inputs.
     _by_backend(variants.GUARDED_CAPTURED),
     _by_backend(variants.BUFFERS),
+    _by_backend(variants.by_dynamo(variants.SAME_INPUT)),
     *map(_by_backend, (variants.SECOND_CALL, variants.SECOND_LAYOUT)),
     variants.SECOND_SIZE,
     _by_backend(variants.SECOND_DTYPE),

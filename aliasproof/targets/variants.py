@@ -12,11 +12,13 @@ from dataclasses import replace
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.targets import (
+    as_written,
     buffers,
     captured,
     control_flow,
     freezing,
     gradients,
+    same_input,
     second_calls,
     settings,
 )
@@ -78,6 +80,20 @@ BUFFERS = Variant(
     build=buffers.build,
     recipe=buffers.recipe,
 )
+SAME_INPUT = Variant(
+    "same-input",
+    "two inputs of equal sizes and dtypes are one tensor, passed twice, in eager too",
+    build=same_input.build,
+    recipe=same_input.recipe,
+    conditions=same_input.conditions,
+    alone=True,  # of several programs as one, only two inputs would be one
+)
+AS_WRITTEN = Variant(
+    as_written.NAME,
+    "Dynamo captures the program in ordinary syntax: functions of torch, methods, operators",
+    build=as_written.build,
+    recipe=as_written.recipe,
+)
 FREEZING = Variant(
     freezing.NAME,
     "half of the inputs are buffers of a module, and Inductor inlines them as constants",
@@ -136,7 +152,7 @@ WITHOUT_LOOP = tuple(
 # of what a function captures.
 GUARDED_CAPTURED = replace(CAPTURED, clauses=NOTHING, build=captured.build_by_dynamo)
 GUARDED_BUFFERS = replace(BUFFERS, build=buffers.build_by_dynamo)
-GUARDED = (*GRADS, GUARDED_CAPTURED, GUARDED_BUFFERS, *SECOND_CALLS)
+GUARDED = (*GRADS, GUARDED_CAPTURED, GUARDED_BUFFERS, SAME_INPUT, AS_WRITTEN, *SECOND_CALLS)
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {
@@ -147,6 +163,8 @@ VARIANTS: Mapping[str, Variant] = {
         *GRADS,
         CAPTURED,
         BUFFERS,
+        SAME_INPUT,
+        AS_WRITTEN,
         *SECOND_CALLS,
         *CONTROL_FLOW,
         FREEZING,

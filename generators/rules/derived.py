@@ -20,6 +20,7 @@ from aliasproof.generators.rules.plain_matches import (
     USUAL,
     VARIANTS,
     is_frozen,
+    is_written,
     out_of_reach,
     plain_match,
     rules,
@@ -50,20 +51,21 @@ class Derived:
 
 @functools.cache
 def drawn_rules() -> tuple[tuple[str, ...], ...]:
-    """The rules that may match a program, in four groups; the last one needs constants.
+    """The rules that may match a program, in five groups; the last two need a variant.
 
     Patterns written by hand, with operators that have an in-place form; operators that are
-    decomposed or lowered; patterns that torch traced; patterns of freezing.
+    decomposed or lowered; patterns that torch traced; those of freezing; those on functions.
 
     They take turns. Traced ones are many, and most differ in a dtype alone. A call of an operator
     that torch decomposes or lowers is a match of the rule that does it.
     """
     within = [name for name in rules() if out_of_reach(name) is None]
     frozen = tuple(name for name in within if is_frozen(name))
-    others = [name for name in (*within, *in_place_forms()) if not is_frozen(name)]
+    written = tuple(name for name in within if is_written(name))
+    others = [name for name in (*within, *in_place_forms()) if name not in (*frozen, *written)]
     traced = tuple(name for name in others if search_function(name) is not None)
     by_hand = tuple(name for name in others if name not in traced)
-    return by_hand, operators(), traced, frozen
+    return by_hand, operators(), traced, frozen, written
 
 
 @functools.cache
@@ -73,12 +75,13 @@ def match_of(rule: str, kind: str, number: int) -> Program | str:
     return kept(plain, rule, kind, number)
 
 
-def pair_of(turn: int, *, frozen: bool = False) -> tuple[str, str]:
-    """The rule and the situation of the program with that number. `frozen` adds those rules.
+def pair_of(turn: int, *, frozen: bool = False, written: bool = False) -> tuple[str, str]:
+    """The rule and the situation of the program with that number, with these groups of rules.
 
     A rule stays for some turns: to search for what it matches costs as much as many programs.
     """
-    groups = drawn_rules() if frozen else drawn_rules()[:-1]
+    *groups, of_frozen, of_written = drawn_rules()
+    groups += [of_frozen] * frozen + [of_written] * written
     names = groups[turn % len(groups)]
     part, within = divmod(turn // len(groups), STAYS)
     parts = len(NAMES) // STAYS  # per rule, each with other situations
@@ -89,20 +92,23 @@ def pair_of(turn: int, *, frozen: bool = False) -> tuple[str, str]:
     return names[rule], NAMES[first + parts * within]
 
 
-def derived_scene(pick: Pick, turn: int, counts: Counts, *, frozen: bool = False) -> Scene | None:
+def derived_scene(
+    pick: Pick, turn: int, counts: Counts, *, frozen: bool = False, written: bool = False
+) -> Scene | None:
     """The scene of the program with that number.
 
     Where its pair is not possible, another situation of the rule, and then another rule; None if
     none of some fits.
     """
-    rule, situation = pair_of(turn, frozen=frozen)
+    rule, situation = pair_of(turn, frozen=frozen, written=written)
     for _ in range(PAIRS_TRIED):
         try:
             derived = derive(pick, rule, BY_NAME[situation], counts)
         except NoChoice:
             situation = pick.one(NAMES)
             if isinstance(match_of(rule, USUAL, 0), str):
-                rule, _ = pair_of(pick.integer(0, LATER), frozen=frozen)
+                later = pick.integer(0, LATER)
+                rule, _ = pair_of(later, frozen=frozen, written=written)
             continue
         counts.pairs[rule, situation] += 1
         return derived.scene

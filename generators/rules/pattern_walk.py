@@ -112,7 +112,7 @@ class Walk:
             return self._list(patterns.ListOf(pattern.inner_pattern), parameter)
         if isinstance(pattern, patterns.MultiOutputPattern):
             return tuple(self._argument(output) for output in pattern.outputs if output is not None)
-        if isinstance(pattern, patterns._TargetExpr) and pattern.op == "call_function":
+        if isinstance(pattern, patterns._TargetExpr) and pattern.op != "call_module":
             return self._call(pattern)
         raise NoChoice
 
@@ -142,8 +142,7 @@ class Walk:
     def _call(self, pattern: patterns._TargetExpr) -> Drawn:
         if self._picks(pattern):
             return self._picked(pattern)
-        ops = [target for target in pattern.fns if isinstance(target, OpOverload)]
-        ops = [op for op in ops if _may_be_called(op)]
+        ops = [op for target in pattern.fns for op in operators_of(target) if _may_be_called(op)]
         op = self.pick.one(ops[:1] if self.pick.chance(80) else ops)
         args, kwargs = self._arguments(pattern, op)
         names = call_as(self.scene, op, args, kwargs)
@@ -232,6 +231,20 @@ class Walk:
         name = self.pick.one(new if new and self.pick.chance(85) else names)
         self.taken.add(name)
         return Ref(name)
+
+
+def operators_of(target: object) -> list[OpOverload]:
+    """What a program calls for the target of a pattern: of a function or method, the same name.
+
+    The text of such a call in ordinary syntax is that function or method again.
+    """
+    if isinstance(target, OpOverload):
+        return [target]
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if not name or not hasattr(aten, name):
+        return []
+    packet = getattr(aten, name)
+    return [getattr(packet, overload) for overload in packet.overloads()]
 
 
 def _is_open(pattern: patterns.PatternExpr) -> bool:

@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 
 from aliasproof.generators.rules.in_place_forms import in_place_forms, play
 from aliasproof.generators.rules.matching import RAISES, TAKEN, is_covered, refusal
-from aliasproof.generators.rules.pattern_walk import ALIKE, Walk
+from aliasproof.generators.rules.pattern_walk import ALIKE, Walk, operators_of
 from aliasproof.generators.rules.search_functions import SearchFunction, program_of
 from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.generators.sites.patterns import (
@@ -60,6 +60,11 @@ def is_frozen(rule: str) -> bool:
     return rule.startswith("freezing_patterns.")
 
 
+def is_written(rule: str) -> bool:
+    """True for a rule on functions of torch, which run in the variant 'as-written'."""
+    return rule.startswith("pre_grad.")
+
+
 def out_of_reach(rule: str) -> str | None:
     """Why no program of ATen calls can have what the rule matches; None if one may."""
     if rule in in_place_forms():
@@ -69,7 +74,7 @@ def out_of_reach(rule: str) -> str | None:
     if not targets:
         return "matches anything"
     root = getattr(entry.pattern, "fns", ())
-    if not any(isinstance(target, OpOverload) for target in root):
+    if not any(map(operators_of, root)):
         return "matches functions of torch, methods or modules, which a program does not call"
     names = [target.name() for target in targets if isinstance(target, OpOverload)]
     for packed in ("mkldnn", "onednn"):
@@ -165,8 +170,10 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
         if not has_kind(program, kind, usual):
             refused[f"no tensor of the match is {WORDS[kind]}"] += 1
             continue
-        # The first match of a search function says that it can be met; a trace takes time.
-        known = rule in in_place_forms() or (search is not None and usual is not None)
+        # The first match of a search function says that it can be met; a trace takes time. One of
+        # functions of torch shows in a graph of Dynamo alone.
+        traced = search is not None and usual is not None
+        known = rule in in_place_forms() or is_written(rule) or traced
         reason = None if known else refusal(rules()[rule], program, frozen=is_frozen(rule))
         if reason is None:
             return FoundMatch(program)

@@ -227,9 +227,11 @@ def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     mode = get_proxy_mode()
     if copies_to_itself(op, args):
         return args[0]
-    if not has_correction(op) or mode is None or _selects_by_mask(op, args):
+    if mode is None or _selects_by_mask(op, args):
         return op(*args, **kwargs)
-    if not may_be_corrected(op, bind(op, args, kwargs)):
+    refused = has_no_fake_kernel(op, args)
+    corrected = has_correction(op) and may_be_corrected(op, bind(op, args, kwargs))
+    if not refused and not corrected:
         return op(*args, **kwargs)
     # A trace knows each size by the first tensor that had it as a size or as a stride. So it must
     # not see a fake that has others than the tensor in the run.
@@ -237,7 +239,7 @@ def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         value = fake_result(op, args, kwargs)
         true = true_result(op, args, kwargs, value)
         right = all(map(_is_alike, tensors_in(value), tensors_in(true)))
-    if right and not has_no_fake_kernel(op, args):
+    if right and not refused:
         return op(*args, **kwargs)
     tracer: Any = mode.tracer
     passed, named = pytree.tree_map(tracer.unwrap_proxy, (args, kwargs))

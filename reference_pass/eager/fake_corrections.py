@@ -9,6 +9,7 @@ For an operator without a correction that costs one look into a dictionary.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -42,11 +43,19 @@ def fake_result(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     if copies_to_itself(op, args):
         return args[0]
     if has_no_fake_kernel(op, args):
-        return args[0].clone()
+        if not _is_nearest(op):
+            return args[0].clone()
+        # A batch of one has the same strides.
+        return op(args[0].new_empty(1, *args[0].shape[1:]), *args[1:], **kwargs)[:0]
     if not isinstance(op, OpOverload) or not _is_composite(op):
         return op(*args, **kwargs)
     with _CorrectedCalls():
         return op(*args, **kwargs)
+
+
+@functools.cache
+def _is_nearest(op: object) -> bool:
+    return re.fullmatch(r"aten\._?upsample_nearest(_exact)?\dd\.default", str(op)) is not None
 
 
 @functools.cache
@@ -74,8 +83,11 @@ def has_no_fake_kernel(op: object, args: tuple[Any, ...]) -> bool:
     """True if a fake kernel refuses what eager accepts.
 
     The kernel of `as_strided_scatter` in Python, which a trace with symbols uses, must not store
-    around its operand (`_as_strided_scatter_meta` in torch/_prims/__init__.py).
+    around its operand (`_as_strided_scatter_meta` in torch/_prims/__init__.py). Those of nearest
+    neighbours take the size of an empty batch for a bool (pytorch/pytorch#195376).
     """
+    if _is_nearest(op):
+        return known(args[0].shape[0] == 0)
     if op is not aten.as_strided_scatter.default:
         return False
     in_python = torch._C._dispatch_tls_is_dispatch_key_included(DispatchKey.PythonDispatcher)

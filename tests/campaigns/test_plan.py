@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from aliasproof.campaigns.store.plan import Plan
+from aliasproof.campaigns.store.plan import Plan, Shard
+from aliasproof.campaigns.store.ways import EVERY, WAYS
 
 
 @pytest.mark.parametrize(("programs", "counts"), [(1, [1]), (25, [25]), (60, [25, 25, 10])])
@@ -33,8 +34,35 @@ def test_each_target_has_its_size_of_groups_unless_the_plan_says_another() -> No
 def test_a_target_that_takes_long_has_fewer_turns_and_the_same_programs() -> None:
     targets = ("inductor", "aot", "identity")
     shards = [*Plan(targets, programs=500).shards()]
-    assert [shard.target for shard in shards[:8]] == ["aot", "identity"] * 3 + ["inductor", "aot"]
-    seeds = {name: [it.seed for it in shards if it.target == name] for name in targets}
+    plain = [shard.target.partition(":")[0] for shard in shards]
+    assert plain[:8] == ["aot", "identity"] * 3 + ["inductor", "aot"]
+    turns = list(zip(plain, shards, strict=True))
+    seeds = {name: [shard.seed for on, shard in turns if on == name] for name in targets}
     assert seeds["inductor"] == seeds["aot"] == seeds["identity"] == [*range(20)]
     endless = itertools.islice(Plan(targets).shards(), 1300)
-    assert Counter(it.target for it in endless) == {"aot": 600, "identity": 600, "inductor": 100}
+    assert Counter(it.target.partition(":")[0] for it in endless) == {
+        "aot": 600,
+        "identity": 600,
+        "inductor": 100,
+    }
+
+
+def test_some_shards_of_a_target_are_compiled_in_each_way_that_its_programs_need() -> None:
+    plain = ("aot", "inductor-fx")
+    shards = list(Plan(plain, programs=2000).shards())
+    ways: dict[str, list[Shard]] = {}
+    for shard in shards:
+        ways.setdefault(shard.target, []).append(shard)
+    plain = ("aot", "inductor-fx")
+    assert {*ways} == {
+        *plain,
+        *(f"{on}:{it.variant}" for it in WAYS for on in it.targets if on in plain),
+    }
+    assert len(ways["aot"]) == 80 - 80 // EVERY
+    for way in WAYS:
+        for shard in ways.get(f"inductor-fx:{way.variant}", ()):
+            assert way.useful(shard.features())
+
+
+def test_a_variant_that_was_asked_for_has_no_other_ways() -> None:
+    assert {shard.target for shard in Plan(("aot:grad",), programs=500).shards()} == {"aot:grad"}

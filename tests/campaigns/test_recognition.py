@@ -8,7 +8,7 @@ import torch
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.reduction import reduce_failure
-from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
@@ -48,6 +48,17 @@ def test_what_does_not_fail_is_not_recognised(program) -> None:
     right = program("v0 = aten.expand.default(x0, [4])\nreturn (v0,)", ())
     symptom = Symptom("functionalize", "values", "wrong value")
     assert recognised(right, symptom, reduced=True) == (None, False, None)
+
+
+def test_a_bug_is_recognised_where_torch_refuses_the_mended_program() -> None:
+    body = """
+        v0 = aten.slice.Tensor(x0, 0, 0, 1)
+        torch.ops.aliasproof.double.default(v0)
+        return ()
+    """
+    expanded = program_of(body, view(2, 1, strides=(0, 1)))
+    found = recognised(expanded, symptom_of(expanded, "aot"), reduced=True)
+    assert (found.known, found.exact) == ("custom-slice-by-zero", False)
 
 
 # Functionalization adds up the copies (known), and AOTAutograd loses the strides of x1 (known too).

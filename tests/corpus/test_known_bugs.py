@@ -160,6 +160,25 @@ OTHER_FORMS = {
             ),
         ),
     ],
+    "copy-of-odd-storage": [
+        (
+            "aot",
+            program_of(
+                "aten.add_.Scalar(x0, 1)\nreturn (x1,)",
+                view(storage=0),
+                view(1, storage=0),
+                bytes_of={0: 7},
+            ),
+        ),
+        (
+            "functionalize",
+            program_of(
+                "v0 = aten.slice.Tensor(x0, 0, 1)\naten.add_.Scalar(v0, 1)\nreturn ()",
+                view(2, storage=0, dtype=torch.int16),
+                bytes_of={0: 7},
+            ),
+        ),
+    ],
     "custom-result-unwritten": [
         (
             "aot",

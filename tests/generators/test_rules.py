@@ -16,6 +16,7 @@ from aliasproof.generators.rules.plain_matches import (
     USUAL,
     found,
     is_frozen,
+    is_written,
     out_of_reach,
     plain_match,
     rules,
@@ -145,10 +146,12 @@ def test_numbers_walk_through_all_pairs() -> None:
     lists = drawn_rules()
     for index, names in enumerate(lists):
         count = len(names) * len(NAMES)
-        drawn = {pair_of(len(lists) * turn + index, frozen=True) for turn in range(count)}
+        drawn = {
+            pair_of(len(lists) * turn + index, frozen=True, written=True) for turn in range(count)
+        }
         assert drawn == {(rule, name) for rule in names for name in NAMES}
     without = {pair_of(turn)[0] for turn in range(200)}
-    assert not any(is_frozen(rule) for rule in without)
+    assert not any(is_frozen(rule) or is_written(rule) for rule in without)
 
 
 def test_programs_depend_on_seed_and_number_alone() -> None:

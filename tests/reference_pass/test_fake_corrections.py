@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._pytree import tree_map, tree_map_only
 
+from aliasproof.reference_pass import pipeline
 from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
 
 aten = torch.ops.aten
@@ -231,3 +232,15 @@ def test_what_is_on_another_device_is_not_run():
     given = (torch.ones(4, 3, device="meta").t(), torch.ones(3, 1, device="meta"))
     value = aten.copysign.Tensor(*given)
     assert true_result(aten.copysign.Tensor, given, {}, value) is value
+
+
+@pytest.mark.parametrize("form", ["upsample_nearest", "_upsample_nearest_exact"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_nearest_neighbours_of_an_empty_batch_have_the_layout_of_eager(
+    form: str, dims: int
+) -> None:
+    op = getattr(torch.ops.aten, f"{form}{dims}d").default
+    empty = torch.zeros(0, 3, *[2] * dims)
+    result = pipeline(lambda x: op(x, [4] * dims).neg_(), empty)(empty)
+    eager = op(empty, [4] * dims)
+    assert (result.shape, result.stride()) == (eager.shape, eager.stride())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aliasproof.campaigns.store.json_codec import decoded
+from aliasproof.campaigns.store.ways import in_another_way
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import Features, for_code_generation, swarm
@@ -19,7 +20,7 @@ from aliasproof.programs.devices import is_device_name, on_device
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.gluing import glue
 from aliasproof.programs.program import Program
-from aliasproof.targets import freezing
+from aliasproof.targets import as_written, freezing
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.groups import can_glue
 from aliasproof.trials.worker import SEEDS_APART
@@ -55,8 +56,9 @@ class Shard:
 
     def features(self) -> Features:
         """What its programs may contain."""
-        frozen = freezing.NAME in self.target.split(":")
-        features = replace(swarm(self.seed), frozen=frozen)
+        variants = self.target.split(":")
+        frozen, written = (module.NAME in variants for module in (freezing, as_written))
+        features = replace(swarm(self.seed), frozen=frozen, written=written)
         if target_named(self.target).generates_code:
             features = for_code_generation(features, self.seed)
         return features if self.rules is None else replace(features, rules=self.rules)
@@ -158,7 +160,8 @@ class Plan:
         """The shards in order.
 
         The targets take turns, so that a campaign that ends early has tried all of them. A target
-        that takes long has as many turns fewer, and its first one later.
+        that takes long has as many turns fewer, and its first one later. Of some targets, each
+        sixth shard has a variant (`aliasproof.campaigns.store.ways`).
         """
         index, of = self.share
         sources = (self._shards_of(name, index - 1, of) for name in self.targets)
@@ -177,7 +180,8 @@ class Plan:
                 return
             # Equal seeds for all targets, so that they get the same programs.
             seed, group = self.seed * SEEDS_APART + number, self.group or target.group
-            shard = Shard(seed, name, count, frozenset(), self.past_known, self.device, group)
+            way = in_another_way(name, number, swarm(seed))
+            shard = Shard(seed, way, count, frozenset(), self.past_known, self.device, group)
             shard = replace(shard, rules=self.rules)
             yield (turn + 0.5) * target.cost, shard
 

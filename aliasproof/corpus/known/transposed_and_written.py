@@ -9,7 +9,7 @@ from aliasproof.programs.program import Program, Ref
 from aliasproof.programs.schemas import resolve
 
 
-def _lays_out_what_it_writes(program: Program) -> bool:
+def lays_out_what_it_writes(program: Program) -> bool:
     """Whether a program lays out an input anew, and writes it."""
     inputs = {given.name for given in program.inputs}
     laid_out, written = set[str](), set[str]()
@@ -39,9 +39,9 @@ BUG = KnownBug(
     mark=Mark(
         ("errors", "metadata"),
         r"^(raises RuntimeError: expand: |input ends with another shape|wrong stride)",
-        _lays_out_what_it_writes,
+        lays_out_what_it_writes,
         reduced=True,
     ),
-    plausible=_lays_out_what_it_writes,
+    plausible=lays_out_what_it_writes,
     rank=980,
 )
