@@ -30,6 +30,7 @@ from aliasproof.running_model.closer_look import (
     differentiated,
     judged,
     look_closer,
+    undecided,
 )
 from aliasproof.running_model.graph_call import (
     GraphCall,
@@ -76,6 +77,15 @@ class CallCounts:
                 setattr(self, name, getattr(self, name) + value)
             elif name != "target":  # which is in the others
                 self.first += value
+
+    def judge(self, direction: str, reason: str | None) -> None:
+        """Count a call as judged in a direction; with a reason, as not judged."""
+        if reason is not None:
+            self.leave_out(reason)
+        elif direction == FORWARD:
+            self.forward += 1
+        else:
+            self.backward += 1
 
     def leave_out(self, reason: str) -> None:
         """Count a call that is not judged, or not to its end."""
@@ -153,12 +163,11 @@ class CheckedGraph:
         try:
             eager = Observation(before.tensors, before.views, pytree.tree_leaves(outputs))
             run = self._run_target(call)
-            self.counts.forward += 1
             trace = KnownRounding.on(eager, self._places.get(FORWARD, {}))
             judgement = judged(self.target.contract, eager, run.observation, trace)
             self.counts.documented += len(judgement.documented)
-            if not self._told(FORWARD, judgement.violations):
-                self._look(call, None)
+            told = self._told(FORWARD, judgement.violations)
+            self.counts.judge(FORWARD, undecided(judgement) if told else self._look(call, None))
             if not (self._has_wrong_values(FORWARD) or self._has_wrong_values(BACKWARD)):
                 self._wait_for_gradients(call, eager, before.nodes, run)
         except GraphDiffers:
@@ -191,14 +200,13 @@ class CheckedGraph:
             actual = differentiated(run, tangents)
             ended = time.perf_counter()
             self.counts.spend(call.number, target=ended - started)
-            self.counts.backward += 1
             again = call.run(self.eager)
             expected = differentiated(again, tangents)
             places = self._places.get(BACKWARD, {})
             trace = KnownRounding.on(expected, places, gradients=True)
             judgement = judged(self.target.contract, expected, actual, trace)
-            if not self._told(BACKWARD, judgement.violations):
-                self._look(call, tangents)
+            told = self._told(BACKWARD, judgement.violations)
+            self.counts.judge(BACKWARD, undecided(judgement) if told else self._look(call, tangents))
         except GraphDiffers:
             raise
         except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
@@ -207,13 +215,12 @@ class CheckedGraph:
             after.restore()
             self.counts.spend(call.number, checking=time.perf_counter() - started)
 
-    def _look(self, call: GraphCall, tangents: Tangents | None) -> None:
-        """Look closer, and report what is a difference."""
+    def _look(self, call: GraphCall, tangents: Tangents | None) -> str | None:
+        """Look closer, and report what is a difference. Why nothing is judged, if so."""
         compared = Compared(self.eager, self.compiled, self.target.contract, self._compile_wide)
         look = look_closer(compared, call, tangents)
         if look.unjudged is not None:
-            self.counts.leave_out(look.unjudged)
-            return
+            return look.unjudged
         self._places |= look.places
         self.counts.rounding += any(look.rounding.values())
         for direction in (FORWARD, BACKWARD):
@@ -223,6 +230,7 @@ class CheckedGraph:
                 found = FoundDifference(self, direction, violations[0], call, tangents)
                 self.found.append(found)
                 self.report(found)
+        return look.unknown.get(FORWARD if tangents is None else BACKWARD)
 
     def _told(self, direction: str, violations: Sequence[Violation]) -> bool:
         """Whether all of these differences were told before."""

@@ -125,6 +125,25 @@ def test_rounding_is_no_difference(checking, planted) -> None:
     assert any("rounding alone" in line for line in summary(check))
 
 
+def test_a_call_whose_values_prove_nothing_is_not_counted_as_judged(checking, planted) -> None:
+    # The order of a sum decides how much of each small number is left.
+    x = torch.tensor([1e20, 3.0, -1e20, 4.0])
+    with checking(planted("sums_in_parts")) as check:
+        torch.compile(lambda x: x.sum())(x)
+    assert (check.differences, counts(check).forward) == ([], 0)
+    (line,) = (line for line in summary(check) if "not judged" in line)
+    assert line.startswith("1 call not judged: values: what correct kernels may do differently")
+
+
+def test_a_masked_softmax_is_judged(checking, planted) -> None:
+    def attend(score, seen):
+        return score.exp().masked_fill(seen == 0, -torch.inf).softmax(-1).neg()
+
+    with checking(planted("loses_neg")) as check:
+        torch.compile(attend)(torch.randn(2, 4), torch.tensor([1, 1, 2, 0]))
+    assert only(check).violation.oracle == "values"
+
+
 def test_random_numbers_are_drawn_once_and_by_both_sides(checking) -> None:
     def noisy(x):
         return F.dropout(x, 0.5) + torch.rand_like(x)
