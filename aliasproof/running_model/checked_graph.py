@@ -206,7 +206,8 @@ class CheckedGraph:
             trace = KnownRounding.on(expected, places, gradients=True)
             judgement = judged(self.target.contract, expected, actual, trace)
             told = self._told(BACKWARD, judgement.violations)
-            self.counts.judge(BACKWARD, undecided(judgement) if told else self._look(call, tangents))
+            reason = undecided(judgement) if told else self._look(call, tangents)
+            self.counts.judge(BACKWARD, reason)
         except GraphDiffers:
             raise
         except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
