@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.publish.issue_text import BY_FUZZER
 from aliasproof.campaigns.publish.publishing import published
 from aliasproof.candidate_checks import file_source
 from aliasproof.minimize_request import MinimizeRequest
@@ -17,6 +18,7 @@ from aliasproof.minimize_session import NamedResult
 from aliasproof.minimizing import Minimized
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.serialization import dumps, to_json
+from aliasproof.programs.stored_graph import about_graph, is_stored_graph
 from aliasproof.reports.console import notes, print_code, print_lines, results, write_json
 from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.wording import counted
@@ -106,10 +108,20 @@ def question_about(kept: Kept, request: MinimizeRequest) -> dict[str, object]:
 # --- the folder of a finding ----------------------------------------------------------------------
 
 
-def write_folder(folder: Path, named: NamedResult, minimized: Minimized) -> Sequence[str]:
+def origin_of(path: Path) -> str:
+    """Where a difference was found, as an issue says it. Raises `UserError`."""
+    if is_stored_graph(path):
+        graph = about_graph(path).get("graph", "")
+        return f"in a model that was compared with eager while it ran (graph {graph})"
+    return BY_FUZZER if path.is_dir() or path.suffix == ".json" else "in a function of a user"
+
+
+def write_folder(
+    folder: Path, named: NamedResult, minimized: Minimized, origin: str
+) -> Sequence[str]:
     """Write the folder, after its script ran in a fresh process; notes on what it has.
 
-    Raises `UserError` if it cannot be written.
+    `origin` says where the difference was found. Raises `UserError` if it cannot be written.
     """
     if named.finding is None:
         return [f"{folder} is not written: {named.reason}"]
@@ -118,6 +130,6 @@ def write_folder(folder: Path, named: NamedResult, minimized: Minimized) -> Sequ
         named.finding, tried=reducer.tried, accepted=reducer.accepted, steps=dict(reducer.passes)
     )
     try:
-        return published(finding).write(folder)
+        return published(finding, origin=origin).write(folder)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from error

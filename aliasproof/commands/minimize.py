@@ -321,7 +321,12 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
 def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeResult:
     """The result, what was kept, and the finding that a campaign makes of it."""
     from aliasproof.candidate_checks import TargetCheck, outcome_of
-    from aliasproof.minimized_output import MinimizeResult, question_about, write_folder
+    from aliasproof.minimized_output import (
+        MinimizeResult,
+        origin_of,
+        question_about,
+        write_folder,
+    )
 
     with _process(request, options) as process:
         subject = _subject(process, request)
@@ -332,9 +337,9 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
             told = outcome_of(process, f"{SESSION}:with_cause", subject.program, kept)
     kept = told.value if isinstance(told, Returned) else kept
     symptom = kept.symptom
-    known = f", known bug {kept.cause}" if kept.cause else ""
-    what = f"{symptom.oracle}: {symptom.kind}, target {symptom.target}{known}"
-    print_lines(notes(), f"keeps {what}")
+    size = counted(len(subject.program), "instruction")
+    what = f"{symptom.oracle}: {symptom.kind}, target {symptom.target}, in {size}"
+    print_lines(notes(), f"keeps {what}{_known(kept)}")
     check = TargetCheck(request, subject, kept, options.limits)
     with check.at_work(options.count):
         question = question_about(kept, request)
@@ -351,8 +356,18 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
         arguments = minimized.program, minimized.original, kept, minimized.reducer.grade
         named = value_of(outcome_of(process, f"{SESSION}:named", *arguments), request)
     if options.finding is not None:
-        print_notes(write_folder(options.finding, named, minimized))
+        origin = origin_of(request.path)
+        print_notes(write_folder(options.finding, named, minimized, origin))
     return MinimizeResult(minimized, kept, named.identifier)
+
+
+def _known(kept: Kept) -> str:
+    """The known bug that is kept, so that nobody has to wait for a reduction to hear of it."""
+    from aliasproof.corpus.known_bugs import KNOWN_BUGS
+
+    if not kept.cause:
+        return ""
+    return f"; known bug {kept.cause}: {KNOWN_BUGS[kept.cause].title_and_link}"
 
 
 def _reduced(

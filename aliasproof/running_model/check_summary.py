@@ -47,13 +47,14 @@ def summary(check: ModelCheck) -> Iterator[str]:
         cost += f"; {spent:.1f} s in later calls, {spent / alone:.1f} times the target alone"
     yield cost
     if check.folders:
-        yield f"to reduce what differs first: {_reduction(check)}"
+        yield f"to reduce what differs first to a script and an issue: {_reduction(check)}"
 
 
 def _reduction(check: ModelCheck) -> str:
-    found = check.differences[0]
+    found, folder = check.differences[0], check.folders[0]
     target = found.graph.target.reducing(found.direction)
-    return shlex.join(["aliasproof", "minimize", str(check.folders[0]), "--target", target])
+    to = ["--finding", f"{folder}-reduced"]
+    return shlex.join(["aliasproof", "minimize", str(folder), "--target", target, *to])
 
 
 def print_summary(check: ModelCheck) -> None:

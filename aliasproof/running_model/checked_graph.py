@@ -107,7 +107,7 @@ class FoundDifference:
 class CheckedGraph:
     """A graph as Dynamo captured it, as eager runs it, and as the target compiled it.
 
-    The last inputs are the tensors that the graph captured. `report` is told of each difference,
+    The first inputs are the tensors that the graph captured. `report` is told of each difference,
     once. `most` is how many calls are judged.
     """
 
@@ -129,7 +129,7 @@ class CheckedGraph:
 
     def __call__(self, *given: object) -> object:
         """The outputs of eager, on these very arguments."""
-        args = (*given, *self.captured)
+        args = (*self.captured, *given)
         self.counts.calls += 1
         if self._has_wrong_values(FORWARD) or (
             self.most is not None and self.counts.calls > self.most

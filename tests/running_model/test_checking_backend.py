@@ -218,6 +218,27 @@ def test_what_a_graph_captures_is_written_once(checking, planted) -> None:
         assert len(check.differences) == wrong
 
 
+class _Remembers(torch.optim.Optimizer):
+    """Keeps where the parameters were, in tensors that the graph has as inputs."""
+
+    @torch.no_grad()
+    def step(self, olds):
+        for p, old in zip(self.param_groups[0]["params"], olds, strict=True):
+            before = p.clone()
+            p.add_(1)
+            old.copy_(before)
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+def test_what_a_graph_captures_comes_before_its_inputs_as_in_aotautograd(checking) -> None:
+    # Inductor reads `p` after it is written back, and it is written back before `old`.
+    weight, old = nn.Parameter(torch.ones(2)), torch.zeros(2)
+    with checking("inductor") as check:
+        torch.compile(_Remembers([weight], {}).step)([old])
+    assert old.tolist() == [1.0, 1.0]
+    assert only(check).violation.oracle == "inputs"
+
+
 def test_results_of_autograd_as_inputs_keep_their_history(checking) -> None:
     def scale(x):
         return x.mul_(3)
