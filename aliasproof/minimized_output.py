@@ -112,7 +112,7 @@ def origin_of(path: Path) -> str:
     """Where a difference was found, as an issue says it. Raises `UserError`."""
     if is_stored_graph(path):
         graph = about_graph(path).get("graph", "")
-        return f"in a model that was compared with eager while it ran (graph {graph})"
+        return f"in a model that was compared with eager while it ran: graph {graph}"
     return BY_FUZZER if path.is_dir() or path.suffix == ".json" else "in a function of a user"
 
 

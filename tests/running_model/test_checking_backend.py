@@ -219,24 +219,27 @@ def test_what_a_graph_captures_is_written_once(checking, planted) -> None:
 
 
 class _Remembers(torch.optim.Optimizer):
-    """Keeps where the parameters were, in tensors that the graph has as inputs."""
+    """Keeps where the parameters were: the graph has parameters as attributes, state as inputs."""
 
     @torch.no_grad()
-    def step(self, olds):
-        for p, old in zip(self.param_groups[0]["params"], olds, strict=True):
+    def step(self):
+        for p in self.param_groups[0]["params"]:
             before = p.clone()
             p.add_(1)
-            old.copy_(before)
+            self.state[p]["old"].copy_(before)
 
 
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
-def test_what_a_graph_captures_comes_before_its_inputs_as_in_aotautograd(checking) -> None:
+def test_what_a_graph_captures_comes_before_its_inputs_as_in_aotautograd(checking, capsys) -> None:
     # Inductor reads `p` after it is written back, and it is written back before `old`.
-    weight, old = nn.Parameter(torch.ones(2)), torch.zeros(2)
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = _Remembers([weight], {})
+    optimizer.state[weight]["old"] = torch.zeros(2)
     with checking("inductor") as check:
-        torch.compile(_Remembers([weight], {}).step)([old])
-    assert old.tolist() == [1.0, 1.0]
+        torch.compile(optimizer.step)()
+    assert optimizer.state[weight]["old"].tolist() == [1.0, 1.0]
     assert only(check).violation.oracle == "inputs"
+    assert ".state[0]['old']': 2 of 2 elements" in capsys.readouterr().err
 
 
 def test_results_of_autograd_as_inputs_keep_their_history(checking) -> None:

@@ -237,7 +237,7 @@ def _how_it_was_found(finding: Finding, origin: str) -> str:
         size = len(finding.program)
         what = f"{size} operator{'s' if size != 1 else ''}"
         before = len(finding.original)
-        found += f", and reduced from {before} to {what}." if size < before else "."
+        found += f". Reduced from {before} to {what}." if size < before else "."
         if finding.silent and finding.cause not in ("", finding.kind):
             found += f" The reduction could not leave out: {finding.cause}."
     return found + (compared if finding.oracle in ON_VALUES else "")
