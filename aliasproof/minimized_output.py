@@ -27,11 +27,16 @@ from aliasproof.targets.user_names import code_name
 
 @dataclass(frozen=True, slots=True)
 class MinimizeResult:
-    """A reduction; what was kept of a target, and the identifier that a campaign gives to it."""
+    """A reduction; what was kept of a target, and what a campaign makes of the result."""
 
     minimized: Minimized
     kept: Kept | None = None
-    identifier: str | None = None
+    named: NamedResult | None = None
+
+    @property
+    def identifier(self) -> str | None:
+        """The identifier that a campaign gives to it."""
+        return None if self.named is None else self.named.identifier
 
 
 def write_minimized(reduced: MinimizeResult, output: Path | None) -> None:
@@ -108,8 +113,8 @@ def question_about(kept: Kept, request: MinimizeRequest) -> dict[str, object]:
 # --- the folder of a finding ----------------------------------------------------------------------
 
 
-def origin_of(path: Path) -> str:
-    """Where a difference was found, as an issue says it. Raises `UserError`."""
+def _origin(path: Path) -> str:
+    """Where a difference was found, as an issue says it."""
     if is_stored_graph(path):
         graph = about_graph(path).get("graph", "")
         return f"in a model that was compared with eager while it ran: graph {graph}"
@@ -117,11 +122,11 @@ def origin_of(path: Path) -> str:
 
 
 def write_folder(
-    folder: Path, named: NamedResult, minimized: Minimized, origin: str
+    folder: Path, named: NamedResult, minimized: Minimized, given: Path
 ) -> Sequence[str]:
     """Write the folder, after its script ran in a fresh process; notes on what it has.
 
-    `origin` says where the difference was found. Raises `UserError` if it cannot be written.
+    `given` is what was reduced. Raises `UserError` if it cannot be written.
     """
     if named.finding is None:
         return [f"{folder} is not written: {named.reason}"]
@@ -130,6 +135,6 @@ def write_folder(
         named.finding, tried=reducer.tried, accepted=reducer.accepted, steps=dict(reducer.passes)
     )
     try:
-        return published(finding, origin=origin).write(folder)
+        return published(finding, origin=_origin(given)).write(folder)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from error

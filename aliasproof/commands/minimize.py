@@ -188,7 +188,7 @@ def minimize(
 def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
     """Reduce what is in a file, and print the result. Returns the exit status."""
     from aliasproof.campaigns.store.python_finding import is_of_python
-    from aliasproof.minimized_output import print_minimized, write_minimized
+    from aliasproof.minimized_output import print_minimized, write_folder, write_minimized
     from aliasproof.programs.devices import require_device
     from aliasproof.python_minimizing import print_minimized as print_python
 
@@ -215,6 +215,9 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
         return NOT_JUDGED
     write_minimized(reduced, options.output)
     print_minimized(reduced, str(request.path), as_json=options.as_json)
+    if options.finding is not None and reduced.named is not None:
+        print_notes([f"the script of {options.finding} runs in fresh processes"])
+        print_notes(write_folder(options.finding, reduced.named, reduced.minimized, request.path))
     return INTERRUPTED if reduced.minimized.interrupted else 0
 
 
@@ -321,12 +324,7 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
 def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeResult:
     """The result, what was kept, and the finding that a campaign makes of it."""
     from aliasproof.candidate_checks import TargetCheck, outcome_of
-    from aliasproof.minimized_output import (
-        MinimizeResult,
-        origin_of,
-        question_about,
-        write_folder,
-    )
+    from aliasproof.minimized_output import MinimizeResult, question_about
 
     with _process(request, options) as process:
         subject = _subject(process, request)
@@ -355,10 +353,7 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
         value_of(outcome_of(process, f"{SESSION}:attend", request, subject), request)
         arguments = minimized.program, minimized.original, kept, minimized.reducer.grade
         named = value_of(outcome_of(process, f"{SESSION}:named", *arguments), request)
-    if options.finding is not None:
-        origin = origin_of(request.path)
-        print_notes(write_folder(options.finding, named, minimized, origin))
-    return MinimizeResult(minimized, kept, named.identifier)
+    return MinimizeResult(minimized, kept, named)
 
 
 def _known(kept: Kept) -> str:
