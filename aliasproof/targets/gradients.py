@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -179,7 +179,9 @@ from typing import Any
 
 {renamed(plain, "without_gradients")}
 
+
 {source_of(requiring_gradients)}
+
 
 {source_of(WithGradients)}
 
@@ -209,4 +211,32 @@ def for_program(
     wishes = f", {kinds}" if kinds else ""
     call = f"lambda: requiring_gradients(inputs(){wishes})"
     recipe = re.sub(r"lambda: requiring_gradients\(inputs\(\).*", call, recipe)
-    return recipe.replace(source_of(half), ""), requiring_gradients(inputs, kinds)
+    recipe = recipe.replace(source_of(half), "")
+    return _for_leaves(recipe, program, kinds, wishes), requiring_gradients(inputs, kinds)
+
+
+# The same as above for inputs that are leaves or require no gradient, on a storage each.
+_LEAVES = """
+def requiring_gradients(inputs):
+    return [x.requires_grad_() if i in LEAVES else x for i, x in enumerate(inputs)]
+"""
+_OF_LEAVES = "leaves = [x for x in inputs if x.requires_grad]"
+_OF_ANY = re.compile(r"leaves = list\(dict\.fromkeys\(.*")
+_LEAF_OF_ANY = re.compile(r"\n    def leaf\(.*?return node\.variable\n", re.DOTALL)
+
+
+def _for_leaves(recipe: str, program: Program, kinds: Mapping[int, str], wishes: str) -> str:
+    """A recipe without what the inputs of this program do not need, as short as a user's script."""
+    able = {
+        index
+        for index, view in enumerate(program.inputs)
+        if view.dtype.is_floating_point or view.dtype.is_complex
+    }
+    shared = len({view.storage for view in program.inputs}) < len(program.inputs)
+    if shared or able - kinds.keys() or recipe.count("requiring_gradients(") > 2:
+        return recipe
+    leaves = tuple(index for index in sorted(able) if kinds[index] == "leaf")
+    short = _LEAVES.strip().replace("LEAVES", str(leaves))
+    recipe = recipe.replace(source_of(requiring_gradients), short)
+    recipe = recipe.replace(f"(inputs(){wishes})", "(inputs())")
+    return _LEAF_OF_ANY.sub("", _OF_ANY.sub(_OF_LEAVES, recipe))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
@@ -110,6 +111,20 @@ def test_a_script_says_which_inputs_require_gradients() -> None:
     text, inputs = gradients.for_program(recipe, program, input_tensors(program))
     assert "lambda: requiring_gradients(inputs(), {1: 'none'})" in text
     assert [x.requires_grad for x in inputs] == [True, False]
+
+
+@known_bug
+def test_a_script_about_leaves_is_short_and_shows_the_same(tmp_path: Path) -> None:
+    """As the parameters of a model are; its buffer requires none."""
+    bug, accused = KNOWN_BUGS["recomputed-from-written"], target("inductor-fx:grad")
+    program = kinds(bug.program, "none", "leaf")
+    (violation, *_) = examined(program, accused.name).violations
+    text = render(program, accused, violation, exact=True)
+    assert "x.requires_grad_() if i in (1,) else x" in text
+    assert "def leaf(" not in text
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    assert confirm(script).shown
 
 
 def test_eager_cannot_be_observed_where_a_foreach_call_is_recorded() -> None:
