@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +18,8 @@ import torch
 
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Instruction, Program
+from aliasproof.programs.layouts import dense_strides
+from aliasproof.programs.program import Input, Instruction, Program, Storage
 from aliasproof.targets.target import (
     Build,
     Function,
@@ -212,31 +214,39 @@ def for_program(
     call = f"lambda: requiring_gradients(inputs(){wishes})"
     recipe = re.sub(r"lambda: requiring_gradients\(inputs\(\).*", call, recipe)
     recipe = recipe.replace(source_of(half), "")
-    return _for_leaves(recipe, program, kinds, wishes), requiring_gradients(inputs, kinds)
+    return _as_short(recipe, program, kinds, wishes), requiring_gradients(inputs, kinds)
 
 
-# The same as above for inputs that are leaves or require no gradient, on a storage each.
-_LEAVES = """
-def requiring_gradients(inputs):
-    return [x.requires_grad_() if i in LEAVES else x for i, x in enumerate(inputs)]
-"""
-_OF_LEAVES = "leaves = [x for x in inputs if x.requires_grad]"
-_OF_ANY = re.compile(r"leaves = list\(dict\.fromkeys\(.*")
-_LEAF_OF_ANY = re.compile(r"\n    def leaf\(.*?return node\.variable\n", re.DOTALL)
+# Of inputs on a storage each. A leaf may not be written in place, so `computed` ones are none. As
+# above, their gradients are flat.
+_SHORT = {
+    "none": "NAME",
+    "leaf": "NAME.requires_grad_()",
+    "computed": "NAME.flatten().requires_grad_().reshape(NAME.shape).clone()",
+}
 
 
-def _for_leaves(recipe: str, program: Program, kinds: Mapping[int, str], wishes: str) -> str:
-    """A recipe without what the inputs of this program do not need, as short as a user's script."""
-    able = {
-        index
-        for index, view in enumerate(program.inputs)
-        if view.dtype.is_floating_point or view.dtype.is_complex
-    }
+def _as_short(recipe: str, program: Program, kinds: Mapping[int, str], wishes: str) -> str:
+    """A recipe in which inputs require gradients as a user would write it, if they are simple."""
     shared = len({view.storage for view in program.inputs}) < len(program.inputs)
-    if shared or able - kinds.keys() or recipe.count("requiring_gradients(") > 2:
+    if shared or recipe.count("requiring_gradients(") > 2:
         return recipe
-    leaves = tuple(index for index in sorted(able) if kinds[index] == "leaf")
-    short = _LEAVES.strip().replace("LEAVES", str(leaves))
-    recipe = recipe.replace(source_of(requiring_gradients), short)
-    recipe = recipe.replace(f"(inputs(){wishes})", "(inputs())")
-    return _LEAF_OF_ANY.sub("", _OF_ANY.sub(_OF_LEAVES, recipe))
+    names, made = [f"x{index}" for index in range(len(program.inputs))], []
+    for index, view in enumerate(program.inputs):
+        able = view.dtype.is_floating_point or view.dtype.is_complex
+        kind = kinds.get(index, "computed") if able else "none"
+        if kind == "computed" and not _is_whole(view, program.storages[view.storage]):
+            return recipe
+        made.append(_SHORT[kind].replace("NAME", names[index]))
+    given = ", ".join(names) if len(names) > 1 else f"({names[0]},)"
+    function = (
+        f"def requiring_gradients(inputs):\n    {given} = inputs\n    return [{', '.join(made)}]"
+    )
+    recipe = recipe.replace(source_of(requiring_gradients), function)
+    return recipe.replace(f"(inputs(){wishes})", "(inputs())")
+
+
+def _is_whole(view: Input, storage: Storage) -> bool:
+    """Whether a view has all elements of its storage in order."""
+    dense = view.strides == dense_strides(view.sizes) and view.offset == 0
+    return dense and view.dtype == storage.dtype and math.prod(view.sizes) == storage.length
