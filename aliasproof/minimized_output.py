@@ -13,10 +13,12 @@ from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER
 from aliasproof.campaigns.publish.publishing import published
 from aliasproof.candidate_checks import file_source
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.minimize_request import MinimizeRequest
 from aliasproof.minimize_session import NamedResult
 from aliasproof.minimizing import Minimized
 from aliasproof.programs.errors import UserError
+from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps, to_json
 from aliasproof.programs.stored_graph import about_graph, is_stored_graph
 from aliasproof.reports.console import notes, print_code, print_lines, results, write_json
@@ -37,6 +39,14 @@ class MinimizeResult:
     def identifier(self) -> str | None:
         """The identifier that a campaign gives to it."""
         return None if self.named is None else self.named.identifier
+
+
+def print_kept(kept: Kept, program: Program) -> None:
+    """Print what is kept, with the known bug: nobody has to wait for a reduction to hear of it."""
+    size, symptom = counted(len(program), "instruction"), kept.symptom
+    bug = f"; known bug {kept.cause}: {KNOWN_BUGS[kept.cause].title_and_link}" if kept.cause else ""
+    what = f"{symptom.oracle}: {symptom.kind}, target {symptom.target}, in {size}"
+    print_lines(notes(), f"keeps {what}{bug}")
 
 
 def write_minimized(reduced: MinimizeResult, output: Path | None) -> None:

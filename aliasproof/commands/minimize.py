@@ -324,7 +324,7 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
 def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeResult:
     """The result, what was kept, and the finding that a campaign makes of it."""
     from aliasproof.candidate_checks import TargetCheck, outcome_of
-    from aliasproof.minimized_output import MinimizeResult, question_about
+    from aliasproof.minimized_output import MinimizeResult, print_kept, question_about
 
     with _process(request, options) as process:
         subject = _subject(process, request)
@@ -335,9 +335,7 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
             told = outcome_of(process, f"{SESSION}:with_cause", subject.program, kept)
     kept = told.value if isinstance(told, Returned) else kept
     symptom = kept.symptom
-    size = counted(len(subject.program), "instruction")
-    what = f"{symptom.oracle}: {symptom.kind}, target {symptom.target}, in {size}"
-    print_lines(notes(), f"keeps {what}{_known(kept)}")
+    print_kept(kept, subject.program)
     check = TargetCheck(request, subject, kept, options.limits)
     with check.at_work(options.count):
         question = question_about(kept, request)
@@ -354,15 +352,6 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
         arguments = minimized.program, minimized.original, kept, minimized.reducer.grade
         named = value_of(outcome_of(process, f"{SESSION}:named", *arguments), request)
     return MinimizeResult(minimized, kept, named)
-
-
-def _known(kept: Kept) -> str:
-    """The known bug that is kept, so that nobody has to wait for a reduction to hear of it."""
-    from aliasproof.corpus.known_bugs import KNOWN_BUGS
-
-    if not kept.cause:
-        return ""
-    return f"; known bug {kept.cause}: {KNOWN_BUGS[kept.cause].title_and_link}"
 
 
 def _reduced(

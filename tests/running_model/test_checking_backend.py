@@ -222,7 +222,7 @@ class _Remembers(torch.optim.Optimizer):
     """Keeps where the parameters were: the graph has parameters as attributes, state as inputs."""
 
     @torch.no_grad()
-    def step(self):
+    def advance(self):
         for p in self.param_groups[0]["params"]:
             before = p.clone()
             p.add_(1)
@@ -236,10 +236,10 @@ def test_what_a_graph_captures_comes_before_its_inputs_as_in_aotautograd(checkin
     optimizer = _Remembers([weight], {})
     optimizer.state[weight]["old"] = torch.zeros(2)
     with checking("inductor") as check:
-        torch.compile(optimizer.step)()
+        torch.compile(optimizer.advance)()
     assert optimizer.state[weight]["old"].tolist() == [1.0, 1.0]
     assert only(check).violation.oracle == "inputs"
-    assert ".state[0]['old']': 2 of 2 elements" in capsys.readouterr().err
+    assert "'self.state[0]['old']': 2 of 2 elements" in capsys.readouterr().err
 
 
 def test_results_of_autograd_as_inputs_keep_their_history(checking) -> None:
