@@ -10,13 +10,17 @@ from pathlib import Path
 import torch
 
 from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.publish.issue_text import BY_FUZZER
 from aliasproof.campaigns.publish.publishing import published
 from aliasproof.candidate_checks import file_source
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.minimize_request import MinimizeRequest
 from aliasproof.minimize_session import NamedResult
 from aliasproof.minimizing import Minimized
 from aliasproof.programs.errors import UserError
+from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps, to_json
+from aliasproof.programs.stored_graph import about_graph, is_stored_graph
 from aliasproof.reports.console import notes, print_code, print_lines, results, write_json
 from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.wording import counted
@@ -25,11 +29,24 @@ from aliasproof.targets.user_names import code_name
 
 @dataclass(frozen=True, slots=True)
 class MinimizeResult:
-    """A reduction; what was kept of a target, and the identifier that a campaign gives to it."""
+    """A reduction; what was kept of a target, and what a campaign makes of the result."""
 
     minimized: Minimized
     kept: Kept | None = None
-    identifier: str | None = None
+    named: NamedResult | None = None
+
+    @property
+    def identifier(self) -> str | None:
+        """The identifier that a campaign gives to it."""
+        return None if self.named is None else self.named.identifier
+
+
+def print_kept(kept: Kept, program: Program) -> None:
+    """Print what is kept, with the known bug: nobody has to wait for a reduction to hear of it."""
+    size, symptom = counted(len(program), "instruction"), kept.symptom
+    bug = f"; known bug {kept.cause}: {KNOWN_BUGS[kept.cause].title_and_link}" if kept.cause else ""
+    what = f"{symptom.oracle}: {symptom.kind}, target {symptom.target}, in {size}"
+    print_lines(notes(), f"keeps {what}{bug}")
 
 
 def write_minimized(reduced: MinimizeResult, output: Path | None) -> None:
@@ -106,10 +123,20 @@ def question_about(kept: Kept, request: MinimizeRequest) -> dict[str, object]:
 # --- the folder of a finding ----------------------------------------------------------------------
 
 
-def write_folder(folder: Path, named: NamedResult, minimized: Minimized) -> Sequence[str]:
+def _origin(path: Path) -> str:
+    """Where a difference was found, as an issue says it."""
+    if is_stored_graph(path):
+        graph = about_graph(path).get("graph", "")
+        return f"in a model that was compared with eager while it ran: graph {graph}"
+    return BY_FUZZER if path.is_dir() or path.suffix == ".json" else "in a function of a user"
+
+
+def write_folder(
+    folder: Path, named: NamedResult, minimized: Minimized, given: Path
+) -> Sequence[str]:
     """Write the folder, after its script ran in a fresh process; notes on what it has.
 
-    Raises `UserError` if it cannot be written.
+    `given` is what was reduced. Raises `UserError` if it cannot be written.
     """
     if named.finding is None:
         return [f"{folder} is not written: {named.reason}"]
@@ -118,6 +145,6 @@ def write_folder(folder: Path, named: NamedResult, minimized: Minimized) -> Sequ
         named.finding, tried=reducer.tried, accepted=reducer.accepted, steps=dict(reducer.passes)
     )
     try:
-        return published(finding).write(folder)
+        return published(finding, origin=_origin(given)).write(folder)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from error

@@ -188,7 +188,7 @@ def minimize(
 def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
     """Reduce what is in a file, and print the result. Returns the exit status."""
     from aliasproof.campaigns.store.python_finding import is_of_python
-    from aliasproof.minimized_output import print_minimized, write_minimized
+    from aliasproof.minimized_output import print_minimized, write_folder, write_minimized
     from aliasproof.programs.devices import require_device
     from aliasproof.python_minimizing import print_minimized as print_python
 
@@ -215,6 +215,9 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
         return NOT_JUDGED
     write_minimized(reduced, options.output)
     print_minimized(reduced, str(request.path), as_json=options.as_json)
+    if options.finding is not None and reduced.named is not None:
+        print_notes([f"the script of {options.finding} runs in fresh processes"])
+        print_notes(write_folder(options.finding, reduced.named, reduced.minimized, request.path))
     return INTERRUPTED if reduced.minimized.interrupted else 0
 
 
@@ -321,7 +324,7 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
 def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeResult:
     """The result, what was kept, and the finding that a campaign makes of it."""
     from aliasproof.candidate_checks import TargetCheck, outcome_of
-    from aliasproof.minimized_output import MinimizeResult, question_about, write_folder
+    from aliasproof.minimized_output import MinimizeResult, print_kept, question_about
 
     with _process(request, options) as process:
         subject = _subject(process, request)
@@ -332,9 +335,7 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
             told = outcome_of(process, f"{SESSION}:with_cause", subject.program, kept)
     kept = told.value if isinstance(told, Returned) else kept
     symptom = kept.symptom
-    known = f", known bug {kept.cause}" if kept.cause else ""
-    what = f"{symptom.oracle}: {symptom.kind}, target {symptom.target}{known}"
-    print_lines(notes(), f"keeps {what}")
+    print_kept(kept, subject.program)
     check = TargetCheck(request, subject, kept, options.limits)
     with check.at_work(options.count):
         question = question_about(kept, request)
@@ -350,9 +351,7 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
         value_of(outcome_of(process, f"{SESSION}:attend", request, subject), request)
         arguments = minimized.program, minimized.original, kept, minimized.reducer.grade
         named = value_of(outcome_of(process, f"{SESSION}:named", *arguments), request)
-    if options.finding is not None:
-        print_notes(write_folder(options.finding, named, minimized))
-    return MinimizeResult(minimized, kept, named.identifier)
+    return MinimizeResult(minimized, kept, named)
 
 
 def _reduced(

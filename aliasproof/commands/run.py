@@ -83,7 +83,7 @@ def run(
     if check.graphs:
         print_summary(check)
     else:
-        print_lines(notes(), f"aliasproof: {_nothing(script)}")
+        print_lines(notes(), f"aliasproof: {_nothing(script, status)}")
     return DIFFERS if fail and _differs(check) and status == 0 else status
 
 
@@ -91,7 +91,9 @@ def _differs(check: ModelCheck) -> bool:
     return bool(check.differences)
 
 
-def _nothing(script: str) -> str:
+def _nothing(script: str, status: int) -> str:
+    if status:
+        return f"{script} ended with status {status} before a graph was compiled: nothing to check"
     return (
         f"{script} compiled nothing, so nothing was checked: compile the model in it, as by"
         " model = torch.compile(model), and call it"

@@ -61,6 +61,11 @@ class KnownBug:
     plausible: Callable[[Program], bool] = lambda program: True
     rank: int = field(kw_only=True)
 
+    @property
+    def title_and_link(self) -> str:
+        """What it is, and where it is reported."""
+        return f"{self.title} ({self.link or 'no issue was found in the tracker'})"
+
 
 # --- how the files of known bugs write their programs ---------------------------------------------
 

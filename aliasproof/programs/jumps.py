@@ -117,24 +117,35 @@ def _has_ties(name: str, tensor: torch.Tensor, dim: object, near: float) -> bool
     return any_is(apart, lambda apart: apart <= near * _scale(ordered, ordered))
 
 
+def unmasked(
+    name: str, read: Sequence[torch.Tensor], arguments: Arguments
+) -> Sequence[torch.Tensor]:
+    """The operands of a call; of those of a softmax or of attention, the largest of each row.
+
+    What masks attention says nothing, be it the smallest number of a dtype or minus infinity: its
+    exponential is zero if another number of its row is larger.
+    """
+    if name not in _SOFTMAX and not name.startswith(_ATTENTION):
+        return read
+    dim = arguments.get("dim", -1)
+    return [_largest_of_rows(tensor, dim if isinstance(dim, int) else -1) for tensor in read]
+
+
+def _largest_of_rows(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    if not tensor.is_floating_point() or not tensor.numel() or tensor.is_meta or not tensor.dim():
+        return tensor
+    return readable(tensor).amax(dim)
+
+
 def huge_counts(name: str, read: Sequence[torch.Tensor]) -> bool:
     """Whether an operand has numbers so large that what small ones say is lost beside them.
 
-    What masks attention is not: its exponential is zero if another number of its row is larger. A
-    huge number plus a small one is that huge number, up to rounding.
+    A huge number plus a small one is that huge number, up to rounding.
     """
-    if name in _SOFTMAX or name.startswith(_ATTENTION):
-        return any(map(_huge_in_row, read))
     huge = [_huge(tensor) for tensor in read]
     if name in ("add", "sub", "rsub") and len(read) == 2:
         return all(huge)
     return any(huge)
-
-
-def _huge_in_row(tensor: torch.Tensor) -> bool:
-    if not tensor.is_floating_point() or not tensor.numel() or tensor.is_meta or not tensor.dim():
-        return _huge(tensor)
-    return _huge(readable(tensor).amax(-1))
 
 
 def any_is(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -> bool:

@@ -20,6 +20,7 @@ from aliasproof.programs.jumps import (
     huge_counts,
     near_jump,
     nearness,
+    unmasked,
 )
 from aliasproof.programs.regions import Region
 from aliasproof.programs.rounding_tables import (
@@ -207,6 +208,7 @@ class Rounding:
         complex_ = any(tensor.is_complex() for tensor in read)
         orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
         inexact = self.inexact.any(read)
+        read = unmasked(name, read, arguments)
         if (orders or (inexact and name not in MOVES)) and huge_counts(name, read):
             return True
         if name in OVERFLOWS_EARLY and any(map(_near_overflow_of_exp, read)):

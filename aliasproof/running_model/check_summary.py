@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from aliasproof.reports.console import notes, print_lines
 from aliasproof.reports.wording import counted
 from aliasproof.running_model.model_check import ModelCheck
+from aliasproof.targets.registry import TARGETS
 
 
 def summary(check: ModelCheck) -> Iterator[str]:
@@ -47,13 +48,18 @@ def summary(check: ModelCheck) -> Iterator[str]:
         cost += f"; {spent:.1f} s in later calls, {spent / alone:.1f} times the target alone"
     yield cost
     if check.folders:
-        yield f"to reduce what differs first: {_reduction(check)}"
+        yield _reduction(check)
 
 
 def _reduction(check: ModelCheck) -> str:
-    found = check.differences[0]
+    """The command that goes on from here. An issue is for a bug of torch."""
+    found, folder = check.differences[0], check.folders[0]
     target = found.graph.target.reducing(found.direction)
-    return shlex.join(["aliasproof", "minimize", str(check.folders[0]), "--target", target])
+    command = ["aliasproof", "minimize", str(folder), "--target", target]
+    if target.split(":")[0] not in TARGETS:
+        return f"to reduce what differs first: {shlex.join(command)}"
+    command += ["--finding", f"{folder}-reduced"]
+    return f"to reduce what differs first to a script and an issue: {shlex.join(command)}"
 
 
 def print_summary(check: ModelCheck) -> None:

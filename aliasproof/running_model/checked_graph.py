@@ -30,6 +30,7 @@ from aliasproof.running_model.closer_look import (
     differentiated,
     judged,
     look_closer,
+    undecided,
 )
 from aliasproof.running_model.graph_call import (
     GraphCall,
@@ -77,6 +78,15 @@ class CallCounts:
             elif name != "target":  # which is in the others
                 self.first += value
 
+    def judge(self, direction: str, reason: str | None) -> None:
+        """Count a call as judged in a direction; with a reason, as not judged."""
+        if reason is not None:
+            self.leave_out(reason)
+        elif direction == FORWARD:
+            self.forward += 1
+        else:
+            self.backward += 1
+
     def leave_out(self, reason: str) -> None:
         """Count a call that is not judged, or not to its end."""
         self.unjudged[reason] = self.unjudged.get(reason, 0) + 1
@@ -97,7 +107,7 @@ class FoundDifference:
 class CheckedGraph:
     """A graph as Dynamo captured it, as eager runs it, and as the target compiled it.
 
-    The last inputs are the tensors that the graph captured. `report` is told of each difference,
+    The first inputs are the tensors that the graph captured. `report` is told of each difference,
     once. `most` is how many calls are judged.
     """
 
@@ -119,7 +129,7 @@ class CheckedGraph:
 
     def __call__(self, *given: object) -> object:
         """The outputs of eager, on these very arguments."""
-        args = (*given, *self.captured)
+        args = (*self.captured, *given)
         self.counts.calls += 1
         if self._has_wrong_values(FORWARD) or (
             self.most is not None and self.counts.calls > self.most
@@ -153,12 +163,11 @@ class CheckedGraph:
         try:
             eager = Observation(before.tensors, before.views, pytree.tree_leaves(outputs))
             run = self._run_target(call)
-            self.counts.forward += 1
             trace = KnownRounding.on(eager, self._places.get(FORWARD, {}))
             judgement = judged(self.target.contract, eager, run.observation, trace)
             self.counts.documented += len(judgement.documented)
-            if not self._told(FORWARD, judgement.violations):
-                self._look(call, None)
+            told = self._told(FORWARD, judgement.violations)
+            self.counts.judge(FORWARD, undecided(judgement) if told else self._look(call, None))
             if not (self._has_wrong_values(FORWARD) or self._has_wrong_values(BACKWARD)):
                 self._wait_for_gradients(call, eager, before.nodes, run)
         except GraphDiffers:
@@ -191,14 +200,14 @@ class CheckedGraph:
             actual = differentiated(run, tangents)
             ended = time.perf_counter()
             self.counts.spend(call.number, target=ended - started)
-            self.counts.backward += 1
             again = call.run(self.eager)
             expected = differentiated(again, tangents)
             places = self._places.get(BACKWARD, {})
             trace = KnownRounding.on(expected, places, gradients=True)
             judgement = judged(self.target.contract, expected, actual, trace)
-            if not self._told(BACKWARD, judgement.violations):
-                self._look(call, tangents)
+            told = self._told(BACKWARD, judgement.violations)
+            reason = undecided(judgement) if told else self._look(call, tangents)
+            self.counts.judge(BACKWARD, reason)
         except GraphDiffers:
             raise
         except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
@@ -207,13 +216,12 @@ class CheckedGraph:
             after.restore()
             self.counts.spend(call.number, checking=time.perf_counter() - started)
 
-    def _look(self, call: GraphCall, tangents: Tangents | None) -> None:
-        """Look closer, and report what is a difference."""
+    def _look(self, call: GraphCall, tangents: Tangents | None) -> str | None:
+        """Look closer, and report what is a difference. Why nothing is judged, if so."""
         compared = Compared(self.eager, self.compiled, self.target.contract, self._compile_wide)
         look = look_closer(compared, call, tangents)
         if look.unjudged is not None:
-            self.counts.leave_out(look.unjudged)
-            return
+            return look.unjudged
         self._places |= look.places
         self.counts.rounding += any(look.rounding.values())
         for direction in (FORWARD, BACKWARD):
@@ -223,6 +231,7 @@ class CheckedGraph:
                 found = FoundDifference(self, direction, violations[0], call, tangents)
                 self.found.append(found)
                 self.report(found)
+        return look.unknown.get(FORWARD if tangents is None else BACKWARD)
 
     def _told(self, direction: str, violations: Sequence[Violation]) -> bool:
         """Whether all of these differences were told before."""

@@ -15,7 +15,7 @@ import torch
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import Judgement, judge
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.verdict import Violation
+from aliasproof.oracles.verdict import Verdict, Violation
 from aliasproof.programs.definedness import Watch
 from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.programs.trace import Trace
@@ -42,7 +42,8 @@ class Look:
     """What a closer look shows, by direction: *forward* and *backward*.
 
     `rounding` has the places of each that differ by rounding alone. `unjudged` says why nothing can
-    be said. `places` is what the watched run says about rounding.
+    be said, and `unknown` why one oracle says nothing. `places` is what the watched run says about
+    rounding.
     """
 
     violations: Mapping[str, Sequence[Violation]] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class Look:
     rounding: Mapping[str, Sequence[str]] = field(default_factory=dict)
     places: Mapping[str, Mapping[str, MayDiffer]] = field(default_factory=dict)
     runs: Mapping[str, tuple[Observation, Observation]] = field(default_factory=dict)
+    unknown: Mapping[str, str | None] = field(default_factory=dict)
     unjudged: str | None = None
 
 
@@ -75,7 +77,7 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
     if own is not None:
         return Look(unjudged=own)
     control = _Control(compared, call, tangents)
-    violations, documented, rounding = {}, {}, {}
+    violations, documented, rounding, unknown = {}, {}, {}, {}
     for name, (_, judgement) in judgements.items():
         runs = expected[name], actual[name]
         places = rounding_control.suspects(judgement, expected[name], trace)
@@ -84,9 +86,10 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
             rounding[name] = places
         violations[name] = judgement.violations
         documented[name] = len(judgement.documented)
+        unknown[name] = undecided(judgement)
     seen = {name: places_of(expected[name], trace) for name in expected}
     runs_seen = {name: (expected[name], actual[name]) for name in expected}
-    return Look(violations, documented, rounding, seen, runs_seen)
+    return Look(violations, documented, rounding, seen, runs_seen, unknown)
 
 
 def _watched(
@@ -136,6 +139,14 @@ def judged(contract: Contract, eager: Observation, target: Observation, trace: T
     # Autograd forbids to read some views after a write to their base.
     with torch.no_grad():
         return judge(contract, eager, target, trace)
+
+
+def undecided(judgement: Judgement) -> str | None:
+    """Why an oracle on results could not decide; None if each did."""
+    for name, report in judgement.reports.items():
+        if report.verdict is Verdict.UNKNOWN:
+            return f"{name}: {report.reason}"
+    return None
 
 
 def _same_zeros(eager: Observation, target: Observation) -> tuple[Observation, Observation]:

@@ -15,6 +15,9 @@ _TORCH = str(Path(str(torch.__file__)).parent)
 _SOURCE_PARTS = (
     (re.compile(r"\b[LG]\['(\w+)'\]"), r"\1"),
     (re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]"), r".\1"),
+    # And `optimizer.state[p]`, of the parameter with this number.
+    (re.compile(r"\[list\(dict\.keys\([^()]*\)\)\[(\d+)\]\]"), r"[\1]"),
+    (re.compile(r"\bfn\.__self__\b"), "self"),
 )
 
 
@@ -23,7 +26,9 @@ def where(graph: fx.Graph) -> str:
     frames = [frame for node in graph.nodes if (frame := _frame(node))]
     if not frames:
         return "a graph without lines"
-    file, _, function = frames[0]
+    file, _, first = frames[0]
+    # A comprehension is within a function.
+    function = next((name for _, _, name in frames if not name.startswith("<")), first)
     numbers = [int(line) for other, line, _ in frames if other == file]
     low, high = min(numbers), max(numbers)
     lines = str(low) if low == high else f"{low}-{high}"

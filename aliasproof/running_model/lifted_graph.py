@@ -6,7 +6,7 @@ writes them like inputs, so each run needs copies of them, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,11 @@ from aliasproof.targets.graph_snapshots import copied
 
 @dataclass(frozen=True, slots=True)
 class LiftedGraph:
-    """A graph whose last inputs are `captured`; `examples` are those of all inputs."""
+    """A graph whose first inputs are `captured`; `examples` are those of all inputs.
+
+    AOTAutograd, too, puts what a graph has as attributes before its inputs: parameters, then
+    buffers. It writes inputs back in their order, so another order would hide some miscompiles.
+    """
 
     module: fx.GraphModule
     captured: Sequence[torch.Tensor]
@@ -28,30 +32,32 @@ class LiftedGraph:
     def of(cls, module: fx.GraphModule, examples: Sequence[object]) -> LiftedGraph:
         """Of a graph and the example inputs that Dynamo gives to a backend."""
         made = snapshot(module)
-        captured: dict[str, torch.Tensor] = {}
-        inputs: dict[str, fx.Node] = {}
-        fakes: list[object] = []
-        last = next(reversed(made.graph.find_nodes(op="placeholder")), None)
+        uses: dict[str, list[fx.Node]] = {}
         for node in made.graph.find_nodes(op="get_attr"):
-            name, value = str(node.target), _attribute(module, str(node.target))
-            if not isinstance(value, torch.Tensor):
-                continue
-            if name not in captured:
-                captured[name] = value
-                fakes.append(node.meta.get("example_value", value))
-                begin = next(iter(made.graph.nodes))
-                after = (
-                    made.graph.inserting_before(begin)
-                    if last is None
-                    else (made.graph.inserting_after(last))
-                )
-                with after:
-                    last = inputs[name] = made.graph.placeholder(node.name)
-                last.meta = dict(node.meta)
-            node.replace_all_uses_with(inputs[name])
-            made.graph.erase_node(node)
+            if isinstance(_attribute(module, str(node.target)), torch.Tensor):
+                uses.setdefault(str(node.target), []).append(node)
+        captured = {name: _attribute(module, name) for name in _in_order(module, uses)}
+        fakes: list[object] = []
+        with made.graph.inserting_before(next(iter(made.graph.nodes))):
+            inputs = {name: made.graph.placeholder(uses[name][0].name) for name in captured}
+        for name, lifted in inputs.items():
+            lifted.meta = dict(uses[name][0].meta)
+            fakes.append(lifted.meta.get("example_value", captured[name]))
+            for node in uses[name]:
+                node.replace_all_uses_with(lifted)
+                made.graph.erase_node(node)
         made.recompile()
-        return cls(made, list(captured.values()), [*examples, *fakes])
+        return cls(made, list(captured.values()), [*fakes, *examples])
+
+
+def _in_order(module: fx.GraphModule, names: Iterable[str]) -> list[str]:
+    """The names of tensors of a module as AOTAutograd orders them; others come last."""
+    known = [
+        *dict(module.named_parameters(remove_duplicate=False)),
+        *dict(module.named_buffers(remove_duplicate=False)),
+    ]
+    places = {name: place for place, name in enumerate(known)}
+    return sorted(names, key=lambda name: places.get(name, len(places)))
 
 
 def snapshot(module: fx.GraphModule) -> fx.GraphModule:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Instruction, Program
+from aliasproof.programs.layouts import dense_strides
+from aliasproof.programs.program import Input, Instruction, Program, Storage
 from aliasproof.targets.target import (
     Build,
     Function,
@@ -179,7 +181,9 @@ from typing import Any
 
 {renamed(plain, "without_gradients")}
 
+
 {source_of(requiring_gradients)}
+
 
 {source_of(WithGradients)}
 
@@ -209,4 +213,40 @@ def for_program(
     wishes = f", {kinds}" if kinds else ""
     call = f"lambda: requiring_gradients(inputs(){wishes})"
     recipe = re.sub(r"lambda: requiring_gradients\(inputs\(\).*", call, recipe)
-    return recipe.replace(source_of(half), ""), requiring_gradients(inputs, kinds)
+    recipe = recipe.replace(source_of(half), "")
+    return _as_short(recipe, program, kinds, wishes), requiring_gradients(inputs, kinds)
+
+
+# Of inputs on a storage each. A leaf may not be written in place, so `computed` ones are none. As
+# above, their gradients are flat.
+_SHORT = {
+    "none": "NAME",
+    "leaf": "NAME.requires_grad_()",
+    "computed": "NAME.flatten().requires_grad_().reshape(NAME.shape).clone()",
+}
+
+
+def _as_short(recipe: str, program: Program, kinds: Mapping[int, str], wishes: str) -> str:
+    """A recipe in which inputs require gradients as a user would write it, if they are simple."""
+    shared = len({view.storage for view in program.inputs}) < len(program.inputs)
+    if shared or recipe.count("requiring_gradients(") > 2:
+        return recipe
+    names, made = [f"x{index}" for index in range(len(program.inputs))], []
+    for index, view in enumerate(program.inputs):
+        able = view.dtype.is_floating_point or view.dtype.is_complex
+        kind = kinds.get(index, "computed") if able else "none"
+        if kind == "computed" and not _is_whole(view, program.storages[view.storage]):
+            return recipe
+        made.append(_SHORT[kind].replace("NAME", names[index]))
+    given = ", ".join(names) if len(names) > 1 else f"({names[0]},)"
+    function = (
+        f"def requiring_gradients(inputs):\n    {given} = inputs\n    return [{', '.join(made)}]"
+    )
+    recipe = recipe.replace(source_of(requiring_gradients), function)
+    return recipe.replace(f"(inputs(){wishes})", "(inputs())")
+
+
+def _is_whole(view: Input, storage: Storage) -> bool:
+    """Whether a view has all elements of its storage in order."""
+    dense = view.strides == dense_strides(view.sizes) and view.offset == 0
+    return dense and view.dtype == storage.dtype and math.prod(view.sizes) == storage.length

@@ -173,9 +173,21 @@ def part_and_pass(frames: Iterable[FrameType]) -> tuple[str, str]:
 
 
 def _pattern_name(frame: FrameType) -> str:
-    """The pattern that matched, in parentheses, as far as its handler tells."""
-    handler = getattr(frame.f_locals.get("entry"), "handler", None)
-    name = getattr(handler, "__name__", "")
+    """The pattern that matched, in parentheses: its handler, or the function that it was traced of.
+
+    Inductor keeps that function in a closure alone.
+    """
+    entry = frame.f_locals.get("entry")
+    check: Any = getattr(entry, "extra_check", None)
+    cells = dict(
+        zip(
+            getattr(getattr(check, "__code__", None), "co_freevars", ()),
+            getattr(check, "__closure__", None) or (),
+            strict=True,
+        )
+    )
+    traced = cells["search_fn"].cell_contents if "search_fn" in cells else None
+    name = getattr(getattr(entry, "handler", traced), "__name__", "")
     return f" ({name})" if name.strip("_") else ""
 
 

@@ -39,6 +39,19 @@ def test_a_candidate_that_shows_another_bug_is_not_interesting() -> None:
     assert kept.grade(program_of(EXPAND)) == 0
 
 
+def test_a_bug_that_another_mend_prevents_too_is_told_apart() -> None:
+    # Two conditions of one pattern: with one of the mends, it is not applied at all.
+    cause, wrong = "attention-mask-of-numbers", Symptom("inductor-fx", "values", "wrong value")
+    over_last = KNOWN_BUGS[cause].program
+    calls = [
+        replace(call, args=(call.args[0], 0, *call.args[2:])) if "softmax" in call.op else call
+        for call in over_last.instructions
+    ]
+    over_first = replace(over_last, instructions=tuple(calls))
+    assert has_cause(over_last, wrong, cause)
+    assert not has_cause(over_first, wrong, cause)
+
+
 def test_what_no_mend_removes_has_no_known_cause() -> None:
     both = glue([program_of(EXPAND), program_of(UNFOLD)]).program
     assert cause_of(both, WRONG) is None

@@ -11,6 +11,8 @@ from torch import Tensor
 from aliasproof.oracles.observation import observe_eager
 
 HIDDEN = torch.finfo(torch.float32).min
+INF = float("inf")
+SECOND_ROW = torch.tensor([[False], [True]])
 SEVENTH = torch.tensor([1.0, 2.0, 4.0, 7.0])  # of x.exp().log(), which rounds
 
 
@@ -36,9 +38,11 @@ def is_open(function: Callable[[Tensor], object], x: Tensor) -> bool:
         (lambda x: scaled(x).view(2, 2).argmax(dim=1), torch.tensor([1.0, 2.0, 2.0, 4.0])),
         (lambda x: scaled(x).masked_fill(x < 2, HIDDEN).softmax(0), SEVENTH),
         (lambda x: (scaled(x) + torch.where(x < 2, HIDDEN, 0.0)).softmax(0), SEVENTH),
+        (lambda x: scaled(x).masked_fill(x < 2, -INF).softmax(0), SEVENTH),
+        (lambda x: scaled(x).view(2, 2).masked_fill(SECOND_ROW, -INF).log_softmax(0), SEVENTH),
         (lambda x: scaled(x).sum().sort(-1).indices, SEVENTH),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_away_from_a_jump_all_kernels_say_the_same(
     function: Callable[[Tensor], object], x: Tensor
@@ -94,9 +98,10 @@ def test_another_element_may_be_on_the_other_side(
         (lambda x: scaled(x).argmin(dim=0), torch.tensor([2.0, 1.0, 1.0])),
         (lambda x: scaled(x).sort().indices, torch.tensor([2.0, 1.0, 2.0])),
         (lambda x: scaled(x).masked_fill(x < 9, HIDDEN).softmax(0), SEVENTH),
+        (lambda x: scaled(x).masked_fill(x < 9, -INF).softmax(0), SEVENTH),
         (lambda x: scaled(x) + 1e20 - 1e20, SEVENTH),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_at_a_jump_they_may_say_another_thing(
     function: Callable[[Tensor], object], x: Tensor

@@ -68,6 +68,26 @@ def sums_in_parts(module, example_inputs):
             module.graph.erase_node(node)
     module.recompile()
     return module
+
+
+def with_fault(name):
+    """A pass with a fault of the catalogue: of what follows functionalization."""
+    from aliasproof.faults.catalogue import FAULTS
+
+    passes = FAULTS[name].make
+
+    def wrong(module):
+        with passes.within():
+            passes.functional(module)
+            module = passes.last(module, conditions=passes.conditions)
+        module.recompile()
+        return module
+
+    return wrong
+
+
+one_input_is_written_back = with_fault("one input is written back")
+reinplaces_what_is_read_later = with_fault("without no later use")
 '''
 
 

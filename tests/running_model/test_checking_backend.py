@@ -125,6 +125,25 @@ def test_rounding_is_no_difference(checking, planted) -> None:
     assert any("rounding alone" in line for line in summary(check))
 
 
+def test_a_call_whose_values_prove_nothing_is_not_counted_as_judged(checking, planted) -> None:
+    # The order of a sum decides how much of each small number is left.
+    x = torch.tensor([1e20, 3.0, -1e20, 4.0])
+    with checking(planted("sums_in_parts")) as check:
+        torch.compile(lambda x: x.sum())(x)
+    assert (check.differences, counts(check).forward) == ([], 0)
+    (line,) = (line for line in summary(check) if "not judged" in line)
+    assert line.startswith("1 call not judged: values: what correct kernels may do differently")
+
+
+def test_a_masked_softmax_is_judged(checking, planted) -> None:
+    def attend(score, seen):
+        return score.exp().masked_fill(seen == 0, -torch.inf).softmax(-1).neg()
+
+    with checking(planted("loses_neg")) as check:
+        torch.compile(attend)(torch.randn(2, 4), torch.tensor([1, 1, 2, 0]))
+    assert only(check).violation.oracle == "values"
+
+
 def test_random_numbers_are_drawn_once_and_by_both_sides(checking) -> None:
     def noisy(x):
         return F.dropout(x, 0.5) + torch.rand_like(x)
@@ -197,6 +216,30 @@ def test_what_a_graph_captures_is_written_once(checking, planted) -> None:
             step()
         assert torch.equal(weight, before - 1)
         assert len(check.differences) == wrong
+
+
+class _Remembers(torch.optim.Optimizer):
+    """Keeps where the parameters were: the graph has parameters as attributes, state as inputs."""
+
+    @torch.no_grad()
+    def advance(self):
+        for p in self.param_groups[0]["params"]:
+            before = p.clone()
+            p.add_(1)
+            self.state[p]["old"].copy_(before)
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+def test_what_a_graph_captures_comes_before_its_inputs_as_in_aotautograd(checking, capsys) -> None:
+    # Inductor reads `p` after it is written back, and it is written back before `old`.
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = _Remembers([weight], {})
+    optimizer.state[weight]["old"] = torch.zeros(2)
+    with checking("inductor") as check:
+        torch.compile(optimizer.advance)()
+    assert optimizer.state[weight]["old"].tolist() == [1.0, 1.0]
+    assert only(check).violation.oracle == "inputs"
+    assert "'self.state[0]['old']': 2 of 2 elements" in capsys.readouterr().err
 
 
 def test_results_of_autograd_as_inputs_keep_their_history(checking) -> None:

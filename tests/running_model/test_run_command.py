@@ -100,6 +100,7 @@ def test_an_error_of_the_script_is_shown_as_by_python(ran, tmp_path: Path) -> No
     assert done.returncode == 1
     lines = [line for line in done.stderr.splitlines() if line.lstrip().startswith("File")]
     assert [line.split(",")[1] for line in lines] == [" line 4", " line 2"]
+    assert "fails.py ended with status 1 before a graph was compiled" in done.stderr
 
 
 def test_threads_of_the_script_end_as_by_python(ran, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
@@ -108,8 +109,30 @@ def test_a_script_says_which_inputs_require_gradients() -> None:
     program = kinds(of_vectors(PRODUCT, 0, 1), "computed", "none")
     recipe = target("aot:grad").recipe
     text, inputs = gradients.for_program(recipe, program, input_tensors(program))
-    assert "lambda: requiring_gradients(inputs(), {1: 'none'})" in text
+    assert "return [x0.flatten().requires_grad_().reshape(x0.shape).clone(), x1]" in text
     assert [x.requires_grad for x in inputs] == [True, False]
+
+
+@known_bug
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [
+        ("leaf", "x1.requires_grad_()"),
+        ("computed", "x1.flatten().requires_grad_().reshape(x1.shape).clone()"),
+    ],
+)
+def test_a_script_about_simple_inputs_is_short_and_shows_the_same(
+    tmp_path: Path, kind: str, made: str
+) -> None:
+    """As the parameters of a model, and values in it, are; its buffer requires none."""
+    bug, accused = KNOWN_BUGS["recomputed-from-written"], target("inductor-fx:grad")
+    program = kinds(bug.program, "none", kind)
+    (violation, *_) = examined(program, accused.name).violations
+    text = render(program, accused, violation, exact=True)
+    assert f"x0, x1 = inputs\n    return [x0, {made}]" in text
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    assert confirm(script).shown
 
 
 def test_eager_cannot_be_observed_where_a_foreach_call_is_recorded() -> None:

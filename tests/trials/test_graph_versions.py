@@ -8,8 +8,12 @@ import pytest
 import torch
 from torch import fx
 
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.targets.registry import target
 from aliasproof.trials import graph_versions
 from aliasproof.trials.graph_versions import Driver, PassWatch
+from aliasproof.trials.passes import first_wrong_pass
+from aliasproof.trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 
@@ -68,3 +72,13 @@ def test_a_graph_that_cannot_run_is_no_version(
     with watch.watching():
         run_passes(graph)
     assert [version.name for version in watch.versions[1:]] == [last]
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+def test_a_traced_pattern_is_named_by_its_function() -> None:
+    program = KNOWN_BUGS["attention-mask-of-numbers"].program
+    case, accused = Case.of(program), target("inductor-fx")
+    violation = run_trial(case, accused).judgement.violations[0]
+    named = first_wrong_pass(case, accused, violation)
+    assert named is not None
+    assert named.name == "joint_graph: pass_pattern_0 (_sfdp_pattern_15)"

@@ -125,17 +125,25 @@ def cause_of(program: Program, symptom: Symptom) -> str | None:
     while len(bugs) > 1:
         half = bugs[: len(bugs) // 2]
         bugs = half if _is_right(_run_mended(case, target, eager, half)) else bugs[len(half) :]
-    alone = bool(bugs) and _is_right(_run_mended(case, target, eager, bugs))
-    return bugs[0].identifier if alone else None
+    cause = bugs[0].identifier if bugs else None
+    return cause if cause and has_cause(program, symptom, cause) else None
 
 
 def has_cause(program: Program, symptom: Symptom, cause: str) -> bool:
-    """Whether a program with this symptom has it for a cause that `cause_of` gave."""
+    """Whether a program with this symptom has it for a cause that `cause_of` gave.
+
+    Two mends can prevent one violation, as where both are conditions of one pattern. So the bugs
+    that are asked before this one must not be the cause.
+    """
     target = target_named(symptom.target)
     case = Case.of(program).under(target)
     eager = run_eager(case)
     if cause:
-        return _is_right(_run_mended(case, target, eager, [KNOWN_BUGS[cause]]))
+        if not _is_right(_run_mended(case, target, eager, [KNOWN_BUGS[cause]])):
+            return False
+        rank, mendable = KNOWN_BUGS[cause].rank, plausible_bugs(program, target.name)
+        earlier = [bug for bug in mendable if bug.mended is not None and bug.rank < rank]
+        return not earlier or not _is_right(_run_mended(case, target, eager, earlier))
     return _is_of(symptom, _run_mended(case, target, eager, KNOWN_BUGS.values()))
 
 

@@ -33,6 +33,7 @@ from aliasproof.trials.promises import ON_VALUES
 
 LONGEST_LOG = 30  # lines
 LONGEST_GRAPH = 40  # lines
+BY_FUZZER = "by a fuzzer for aliasing and mutation"
 
 # What a target adds to the one before it, in words that its maintainers use.
 _PARTS = {
@@ -66,8 +67,11 @@ _OF_OBJECTS = (
 OF_ERRORS = "Eager refuses this program, and its caller may rely on the exception."
 
 
-def issue_text(finding: Finding, shown: Reproduced) -> str:
-    """The issue, in Markdown: its first line is the title. `shown` is the finding's reproducer."""
+def issue_text(finding: Finding, shown: Reproduced, origin: str = BY_FUZZER) -> str:
+    """The issue, in Markdown: its first line is the title.
+
+    `shown` is the finding's reproducer. `origin` says where or by what it was found.
+    """
     log, output = _split_log(finding, shown.output)
     return "\n".join(
         (
@@ -88,7 +92,7 @@ def issue_text(finding: Finding, shown: Reproduced) -> str:
             "",
             *_ablation(finding),
             "",
-            _how_it_was_found(finding),
+            _how_it_was_found(finding, origin),
             "",
             "### Error logs",
             "",
@@ -125,8 +129,15 @@ def _first_sentence(finding: Finding, shown: Reproduced) -> str:
 
 
 def _analysis(finding: Finding) -> str:
-    """Two sentences: what the target does, and which property of eager is lost."""
-    return f"{_what_happens(finding)} {_property(finding)}"
+    """Two sentences: what the target does, and which property of eager is lost.
+
+    A known bug is named before.
+    """
+    sentences = [_what_happens(finding), _property(finding)]
+    bug = KNOWN_BUGS.get(finding.known or "")
+    if bug is not None:
+        sentences.insert(0, f"It is known: {bug.title_and_link}.")
+    return " ".join(sentences)
 
 
 def _property(finding: Finding) -> str:
@@ -142,9 +153,6 @@ def _property(finding: Finding) -> str:
 def _what_happens(finding: Finding) -> str:
     base = finding.target.split(":")[0]
     part = _PARTS.get(base, in_code(name_of(finding.target)))
-    bug = KNOWN_BUGS.get(finding.known or "")
-    if bug is not None:
-        return f"It is known: {bug.title} ({bug.link or 'no issue was found in the tracker'})."
     if finding.violation.kind.startswith(DEATHS):
         return f"The process {finding.kind} in {part}."
     if finding.oracle == "errors":
@@ -216,20 +224,20 @@ def _ablation(finding: Finding) -> list[str]:
     return lines
 
 
-def _how_it_was_found(finding: Finding) -> str:
+def _how_it_was_found(finding: Finding, origin: str) -> str:
     compared = (
         " Values are compared exactly: no operator of the program rounds."
         if finding.exact
         else " Values are compared with the tolerances of `torch.testing.assert_close`."
     )
-    found = "Found by a fuzzer for aliasing and mutation"
+    found = f"Found {origin}"
     if finding.known is not None and not finding.tried:
         found += "; this is the smallest program that is known to show it."
     else:
         size = len(finding.program)
         what = f"{size} operator{'s' if size != 1 else ''}"
         before = len(finding.original)
-        found += f", and reduced from {before} to {what}." if size < before else "."
+        found += f". Reduced from {before} to {what}." if size < before else "."
         if finding.silent and finding.cause not in ("", finding.kind):
             found += f" The reduction could not leave out: {finding.cause}."
     return found + (compared if finding.oracle in ON_VALUES else "")

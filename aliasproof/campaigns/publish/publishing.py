@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aliasproof.campaigns.publish.confirmation import Run, confirm, confirmed
-from aliasproof.campaigns.publish.issue_text import issue_text
+from aliasproof.campaigns.publish.issue_text import BY_FUZZER, issue_text
 from aliasproof.campaigns.publish.user_level import Reproduced, at_user_level, of_target
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import write_finding
@@ -41,8 +41,11 @@ class Published:
         ]
 
 
-def published(finding: Finding, run: Run | None = None) -> Published:
-    """Run the script of a finding in fresh processes, also under `torch.compile`."""
+def published(finding: Finding, run: Run | None = None, origin: str = BY_FUZZER) -> Published:
+    """Run the script of a finding in fresh processes, also under `torch.compile`.
+
+    `origin` says in the issue where or by what it was found.
+    """
     run = run or functools.partial(confirm, timeout=COMPILER_TIMEOUT)
     ending, reproducer = "", of_target(finding)
     for literal in (False, True):
@@ -50,16 +53,16 @@ def published(finding: Finding, run: Run | None = None) -> Published:
         confirmation = confirmed(reproducer, run)
         if confirmation.shown:
             shown = Reproduced(reproducer.script, confirmation.output)
-            return _with_compile(finding, shown, run)
+            return _with_compile(finding, shown, run, origin)
         ending = ending or confirmation.ending
     return Published(finding, reproducer.script, None, [f"the script does not show it: {ending}"])
 
 
-def _with_compile(finding: Finding, shown: Reproduced, run: Run) -> Published:
+def _with_compile(finding: Finding, shown: Reproduced, run: Run, origin: str) -> Published:
     if is_own(finding.target):
         return Published(finding, shown.script, None, [])
     level = at_user_level(finding, shown, run)
     finding = replace(finding, user_level=level.answers)
     answers = [f"torch.compile(backend='{name}'): {it}" for name, it in level.answers.items()]
     script = level.reproduced.script
-    return Published(finding, script, issue_text(finding, level.reproduced), answers)
+    return Published(finding, script, issue_text(finding, level.reproduced, origin), answers)

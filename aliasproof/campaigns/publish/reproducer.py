@@ -37,6 +37,7 @@ from aliasproof.targets.target import Target, Variant, around
 from aliasproof.targets.tracing import PLAIN, Tracing
 
 COMPILED = "compiled(program, inputs())"  # how a script calls a recipe
+MOST_ELEMENTS = 64  # of a tensor that is printed whole
 LONGEST_LINE = 100  # characters of a line that is joined from several
 
 
@@ -155,6 +156,7 @@ def _script(reproducer: Reproducer, program: Program) -> str:
     head += ["aten = torch.ops.aten"] if "aten." in written + recipe else []
     head += [_THREADS] if reproducer.literal else []
     head += [_LIMIT] if exhausts else []
+    head += [_SHORT] if int(str(violation.evidence.get("elements", 0))) > MOST_ELEMENTS else []
     if dies:
         rest = [_for_device(_CHILD.replace("CALL", compiler.call), program)]
     else:
@@ -234,6 +236,7 @@ def _on_one_line(arguments: re.Match[str]) -> str:
 
 # Programs are small: far less is enough for one, and no computer is to be exhausted.
 _LIMIT = "limit = 4 * 2**30  # bytes\nresource.setrlimit(resource.RLIMIT_DATA, (limit, limit))"
+_SHORT = "torch.set_printoptions(threshold=1, edgeitems=1)"
 _THREADS = "torch.set_num_threads(1)"  # as workers of a campaign do
 WITHOUT_GRADIENTS = "@torch.no_grad()"
 # What each oracle compares: see `StandaloneCheck`.
