@@ -20,6 +20,7 @@ from aliasproof.targets import (
     inductor_fx,
     inductor_reinplace,
     names,
+    onnx_runtime,
     reference,
     torch_functionalize,
     user_builds,
@@ -49,6 +50,9 @@ TARGETS: dict[str, Target] = {
         reference.REFERENCE,
         reference.REFERENCE_COPY,
         reference.REFERENCE_PLANNED,
+        onnx_runtime.TRANSLATED,
+        onnx_runtime.FOLDED,
+        onnx_runtime.TARGET,
     )
 }
 

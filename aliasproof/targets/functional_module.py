@@ -1,0 +1,52 @@
+"""`FunctionalModule`: a function of tensors, as a model without views and writes expresses it.
+
+ONNX and OpenVINO describe functions of values. What a program leaves in its inputs must be returned
+by the model, and its caller copies that back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+
+class FunctionalModule(torch.nn.Module):
+    """A module that returns the inputs that a function writes beside what the function returns.
+
+    The function runs once, on inputs of its own, to find these and the form of what it returns.
+    """
+
+    def __init__(self, function: Any, inputs: Any) -> None:
+        super().__init__()
+        versions = [x._version for x in inputs]
+        returned, self.form = pytree.tree_flatten(function(*inputs))
+        self.function = function
+        self.written = [i for i, x in enumerate(inputs) if x._version != versions[i]]
+        results = [*returned, *(inputs[i] for i in self.written)]
+        self.pairs = [y.is_complex() for y in results]
+
+    def forward(self, *inputs: Any) -> Any:
+        """Call it."""
+        returned = pytree.tree_leaves(self.function(*inputs))
+        return (*returned, *(inputs[i] for i in self.written))
+
+    def run(self, model: Any, inputs: Any) -> Any:
+        """Run a model of it, and write the inputs. Complex numbers of a model are pairs."""
+        results = [
+            torch.view_as_complex(y) if pair else y
+            for y, pair in zip(model(*inputs), self.pairs, strict=True)
+        ]
+        count = len(results) - len(self.written)
+        for i, left in zip(self.written, results[count:], strict=True):
+            inputs[i].copy_(left)
+        return pytree.tree_unflatten(results[:count], self.form)
+
+
+SOURCE = f"""from typing import Any
+
+from torch.utils import _pytree as pytree
+
+{inspect.getsource(FunctionalModule)}"""

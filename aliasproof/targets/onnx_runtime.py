@@ -1,0 +1,179 @@
+"""Targets *onnx*: `torch.onnx.export` of an exported program, run by ONNX Runtime on the CPU.
+
+A model has neither views nor writes: its graph is in static single assignment form, and operators
+are functions (https://onnx.ai/onnx/repo-docs/IR.html). The exporter drops what a program leaves in
+its inputs, since it keeps outputs of the kind `USER_OUTPUT` alone
+(`_exported_program_to_onnx_program` in torch/onnx/_internal/exporter/_core.py). So the module that
+is exported here returns these, and they are copied back.
+
+Three targets add one optimizer after the other, so that a violation is attributed to the first.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+
+from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets import clauses, export
+from aliasproof.targets.functional_module import SOURCE, FunctionalModule
+from aliasproof.targets.outside import Outside
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
+
+NEEDS = Outside("onnx", ("onnx", "onnxscript", "onnxruntime"))
+OPAQUE = "a model of ONNX does not call operators of torch"
+
+IR = "https://onnx.ai/onnx/repo-docs/IR.html"
+VALUES_ALONE = (
+    f"an output of a model is a value: no operator makes a view or writes an argument ({IR})"
+)
+CONTRACT = Contract(
+    waivers=(
+        Waiver(Promise.KEEPS_ALIASES, VALUES_ALONE),
+        Waiver(Promise.IDENTITY, VALUES_ALONE),
+        Waiver(Promise.KEEPS_OBJECTS, VALUES_ALONE),
+        Waiver(Promise.STRIDE, f"a tensor of ONNX has a shape and no strides ({IR})"),
+        Waiver(Promise.OFFSET, f"a tensor of ONNX has a shape and no strides ({IR})"),
+        Waiver(
+            Promise.ROUNDING,
+            "operators without a kernel for float16 or bfloat16 run in float32, and casts between"
+            " them are removed (onnxruntime/core/optimizer/insert_cast_transformer.cc)",
+        ),
+        Waiver(Promise.EQUIVALENCE, "operators of torch are translated to others (torch.onnx)"),
+        clauses.NO_OVERLAP_ERROR,
+    ),
+    preconditions=(
+        *export.CONTRACT.preconditions,
+        Precondition(
+            "no random numbers",
+            "the random operators of ONNX have seeds of their own"
+            " (https://onnx.ai/onnx/operators/onnx__RandomNormal.html)",
+            draws_nothing,
+        ),
+    ),
+    refusals=export.CONTRACT.refusals,
+    disputes=export.CONTRACT.disputes,
+)
+
+
+def recipe(*, fold: bool, optimize: bool) -> str:
+    """The source of `build`."""
+    return f"""
+import onnxruntime
+{SOURCE}
+
+def session(model):
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.{_level(optimize=optimize)}
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def compiled(program, inputs):
+    module = FunctionalModule(program, inputs).eval()
+    exported = torch.export.export(module, tuple(inputs))
+    model = torch.onnx.export(exported, dynamo=True, optimize={fold}, verbose=False)
+    model.initialize_inference_session(session)
+    return lambda *inputs: module.run(model, inputs)
+"""
+
+
+def _level(*, optimize: bool) -> str:
+    return "ORT_ENABLE_ALL" if optimize else "ORT_DISABLE_ALL"
+
+
+def build(
+    function: Function, inputs: Sequence[torch.Tensor], *, fold: bool, optimize: bool
+) -> Build:
+    """Export, translate, and load. Raises `Rejected` for what has no translation or no kernel."""
+    module = FunctionalModule(function, clone_inputs(inputs)).eval()
+    exported = torch.export.export(module, tuple(inputs))
+    with _kept_tables():
+        model = torch.onnx.export(exported, dynamo=True, optimize=fold, verbose=False)
+    assert model is not None
+    model.initialize_inference_session(functools.partial(_session, _level(optimize=optimize)))
+    return Build(lambda *inputs: module.run(model, inputs), [], OPAQUE)
+
+
+def _session(level: str, model: Any) -> Any:
+    import onnxruntime  # noqa: PLC0415
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    options.intra_op_num_threads = 1  # there is one worker per core
+    options.log_severity_level = 4  # errors are raised
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+# --- what exports have in common ------------------------------------------------------------------
+
+
+@contextmanager
+def _kept_tables() -> Iterator[None]:
+    """Take from the first export what depends on no program: to make it takes 3 s."""
+    from torch.onnx._internal.exporter import _decomp, _registration  # noqa: PLC0415
+
+    registry, table = _tables()
+    with (
+        mock.patch.object(_registration.ONNXRegistry, "from_torchlib", registry),
+        mock.patch.object(_decomp, "create_onnx_friendly_decomposition_table", table),
+    ):
+        yield
+
+
+@functools.cache
+def _tables() -> tuple[Any, Any]:
+    """What makes the registry of translations, and the table of decompositions; each once."""
+    from torch.onnx._internal.exporter import _decomp, _registration  # noqa: PLC0415
+
+    make = functools.cache(_decomp.create_onnx_friendly_decomposition_table)
+    registry = functools.cache(_registration.ONNXRegistry.from_torchlib)
+    # It says that torchvision is missing.
+    logging.getLogger(_registration.__name__).setLevel(logging.ERROR)
+    return staticmethod(registry), lambda operators: make(frozenset(operators))
+
+
+def _target(name: str, summary: str, after: Target, *, fold: bool, optimize: bool) -> Target:
+    return Target(
+        name=name,
+        summary=summary,
+        contract=CONTRACT,
+        build=functools.partial(build, fold=fold, optimize=optimize),
+        recipe=recipe(fold=fold, optimize=optimize),
+        after=after,
+        variants=(FEED_BACK, KEPT_OUTPUTS),
+        unavailable=NEEDS.missing,
+        broken=NEEDS.broken,
+        cost=6,
+    )
+
+
+TRANSLATED = _target(
+    "onnx-translated",
+    "torch.onnx.export without its optimizer, run by ONNX Runtime without its own",
+    export.TARGET,
+    fold=False,
+    optimize=False,
+)
+FOLDED = _target(
+    "onnx-folded",
+    "torch.onnx.export with its optimizer, run by ONNX Runtime without its own",
+    TRANSLATED,
+    fold=True,
+    optimize=False,
+)
+TARGET = _target(
+    "onnx",
+    "torch.onnx.export, run by ONNX Runtime with all graph optimizations",
+    FOLDED,
+    fold=True,
+    optimize=True,
+)
