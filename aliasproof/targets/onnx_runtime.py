@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,7 @@ from unittest import mock
 import torch
 
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
+from aliasproof.programs.errors import Rejected
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import clauses, export
 from aliasproof.targets.functional_module import SOURCE, FunctionalModule
@@ -96,11 +98,35 @@ def build(
     """Export, translate, and load. Raises `Rejected` for what has no translation or no kernel."""
     module = FunctionalModule(function, clone_inputs(inputs)).eval()
     exported = torch.export.export(module, tuple(inputs))
-    with _kept_tables():
-        model = torch.onnx.export(exported, dynamo=True, optimize=fold, verbose=False)
-    assert model is not None
-    model.initialize_inference_session(functools.partial(_session, _level(optimize=optimize)))
+    try:
+        with _kept_tables():
+            model = torch.onnx.export(exported, dynamo=True, optimize=fold, verbose=False)
+        assert model is not None
+        model.initialize_inference_session(functools.partial(_session, _level(optimize=optimize)))
+    except Exception as error:
+        reason = refused(error)
+        if reason is None:
+            raise
+        raise Rejected(reason) from error
     return Build(lambda *inputs: module.run(model, inputs), [], OPAQUE)
+
+
+# What exporter and runtime say of an operator that they do not have, and what it means.
+REFUSALS = {
+    r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'\)>"
+    r".*?for the (real|complex)-valued": "torch.onnx does not translate {0}.{1} of {2} numbers",
+    r"Error when translating node %(auto_functionalized\w*) ": "torch.onnx does not translate {0}",
+    r"Could not find an implementation for (\w+)\(": "ONNX Runtime has no kernel for {0}",
+    r"Type Error: Type 'tensor\((\w+)\)' of input parameter \(\w+\) of operator \((\w+)\)": (
+        "ONNX has no {1} of {0}"
+    ),
+}
+
+
+def refused(error: Exception) -> str | None:
+    """Which operator is not supported, if an error of an export or a session says that."""
+    matches = ((re.search(said, str(error), re.DOTALL), means) for said, means in REFUSALS.items())
+    return next((means.format(*match.groups()) for match, means in matches if match), None)
 
 
 def _session(level: str, model: Any) -> Any:
@@ -119,26 +145,30 @@ def _session(level: str, model: Any) -> Any:
 @contextmanager
 def _kept_tables() -> Iterator[None]:
     """Take from the first export what depends on no program: to make it takes 3 s."""
+    from torch.export import exported_program  # noqa: PLC0415
     from torch.onnx._internal.exporter import _decomp, _registration  # noqa: PLC0415
 
-    registry, table = _tables()
+    registry, table, composites = _tables()
     with (
         mock.patch.object(_registration.ONNXRegistry, "from_torchlib", registry),
         mock.patch.object(_decomp, "create_onnx_friendly_decomposition_table", table),
+        mock.patch.object(exported_program, "_collect_all_valid_cia_ops", composites),
     ):
         yield
 
 
 @functools.cache
-def _tables() -> tuple[Any, Any]:
-    """What makes the registry of translations, and the table of decompositions; each once."""
+def _tables() -> tuple[Any, Any, Any]:
+    """What makes translations, decompositions, and the set of composite operators; each once."""
+    from torch.export import exported_program  # noqa: PLC0415
     from torch.onnx._internal.exporter import _decomp, _registration  # noqa: PLC0415
 
     make = functools.cache(_decomp.create_onnx_friendly_decomposition_table)
     registry = functools.cache(_registration.ONNXRegistry.from_torchlib)
-    # It says that torchvision is missing.
-    logging.getLogger(_registration.__name__).setLevel(logging.ERROR)
-    return staticmethod(registry), lambda operators: make(frozenset(operators))
+    for name in ("onnx_ir", "onnxscript", "torch.onnx"):  # they tell of each step
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    composites = functools.cache(vars(exported_program)["_collect_all_valid_cia_ops"])
+    return staticmethod(registry), lambda operators: make(frozenset(operators)), composites
 
 
 def _target(name: str, summary: str, after: Target, *, fold: bool, optimize: bool) -> Target:
