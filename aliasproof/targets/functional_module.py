@@ -7,10 +7,15 @@ by the model, and its caller copies that back.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets.target import Function
 
 
 class FunctionalModule(torch.nn.Module):
@@ -43,6 +48,21 @@ class FunctionalModule(torch.nn.Module):
         for i, left in zip(self.written, results[count:], strict=True):
             inputs[i].copy_(left)
         return pytree.tree_unflatten(results[:count], self.form)
+
+
+def functional_module(
+    function: Function, inputs: Sequence[torch.Tensor]
+) -> tuple[FunctionalModule, Any]:
+    """The module, and what `torch.export.export` makes of it for these inputs.
+
+    Raises `Rejected` if it has nothing to return.
+    """
+    from torch.export import export  # noqa: PLC0415
+
+    module = FunctionalModule(function, clone_inputs(inputs)).eval()
+    if not module.pairs:
+        raise Rejected("a model needs an output: the function returns nothing and writes no input")
+    return module, export(module, tuple(inputs))
 
 
 SOURCE = f"""from typing import Any

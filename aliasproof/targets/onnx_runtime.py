@@ -23,9 +23,8 @@ import torch
 
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
 from aliasproof.programs.errors import Rejected
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import clauses, export
-from aliasproof.targets.functional_module import SOURCE, FunctionalModule
+from aliasproof.targets.functional_module import SOURCE, functional_module
 from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
@@ -96,8 +95,7 @@ def build(
     function: Function, inputs: Sequence[torch.Tensor], *, fold: bool, optimize: bool
 ) -> Build:
     """Export, translate, and load. Raises `Rejected` for what has no translation or no kernel."""
-    module = FunctionalModule(function, clone_inputs(inputs)).eval()
-    exported = torch.export.export(module, tuple(inputs))
+    module, exported = functional_module(function, inputs)
     try:
         with _kept_tables():
             model = torch.onnx.export(exported, dynamo=True, optimize=fold, verbose=False)
