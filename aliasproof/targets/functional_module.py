@@ -6,9 +6,12 @@ by the model, and its caller copies that back.
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils import _pytree as pytree
@@ -63,6 +66,25 @@ def functional_module(
     if not module.pairs:
         raise Rejected("a model needs an output: the function returns nothing and writes no input")
     return module, export(module, tuple(inputs))
+
+
+@contextmanager
+def kept_composites() -> Iterator[None]:
+    """Take the set of all composite operators from the export before: to make it takes 0.1 s."""
+    from torch.export import exported_program  # noqa: PLC0415
+
+    with mock.patch.object(exported_program, COMPOSITES, _composites()):
+        yield
+
+
+COMPOSITES = "_collect_all_valid_cia_ops"
+
+
+@functools.cache
+def _composites() -> Callable[[], Any]:
+    from torch.export import exported_program  # noqa: PLC0415
+
+    return functools.cache(vars(exported_program)[COMPOSITES])
 
 
 SOURCE = f"""from typing import Any

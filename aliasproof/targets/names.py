@@ -30,6 +30,9 @@ REGISTERED = (
     "onnx-translated",
     "onnx-folded",
     "onnx",
+    "openvino-model",
+    "openvino-shared",
+    "openvino",
 )
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 
@@ -42,7 +45,7 @@ PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 
 
 # Compilers that take programs of PyTorch, each an extra of the same name.
-OUTSIDE: tuple[str, ...] = ("onnx",)
+OUTSIDE: tuple[str, ...] = ("onnx", "openvino")
 ALL_COMPILERS = "all-compilers"
 
 

@@ -24,7 +24,7 @@ import torch
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
 from aliasproof.programs.errors import Rejected
 from aliasproof.targets import clauses, export
-from aliasproof.targets.functional_module import SOURCE, functional_module
+from aliasproof.targets.functional_module import SOURCE, functional_module, kept_composites
 from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
@@ -143,30 +143,27 @@ def _session(level: str, model: Any) -> Any:
 @contextmanager
 def _kept_tables() -> Iterator[None]:
     """Take from the first export what depends on no program: to make it takes 3 s."""
-    from torch.export import exported_program  # noqa: PLC0415
     from torch.onnx._internal.exporter import _decomp, _registration  # noqa: PLC0415
 
-    registry, table, composites = _tables()
+    registry, table = _tables()
     with (
+        kept_composites(),
         mock.patch.object(_registration.ONNXRegistry, "from_torchlib", registry),
         mock.patch.object(_decomp, "create_onnx_friendly_decomposition_table", table),
-        mock.patch.object(exported_program, "_collect_all_valid_cia_ops", composites),
     ):
         yield
 
 
 @functools.cache
-def _tables() -> tuple[Any, Any, Any]:
-    """What makes translations, decompositions, and the set of composite operators; each once."""
-    from torch.export import exported_program  # noqa: PLC0415
+def _tables() -> tuple[Any, Any]:
+    """What makes the registry of translations, and the table of decompositions; each once."""
     from torch.onnx._internal.exporter import _decomp, _registration  # noqa: PLC0415
 
     make = functools.cache(_decomp.create_onnx_friendly_decomposition_table)
     registry = functools.cache(_registration.ONNXRegistry.from_torchlib)
     for name in ("onnx_ir", "onnxscript", "torch.onnx"):  # they tell of each step
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    composites = functools.cache(vars(exported_program)["_collect_all_valid_cia_ops"])
-    return staticmethod(registry), lambda operators: make(frozenset(operators)), composites
+    return staticmethod(registry), lambda operators: make(frozenset(operators))
 
 
 def _target(name: str, summary: str, after: Target, *, fold: bool, optimize: bool) -> Target:

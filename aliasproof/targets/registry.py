@@ -21,6 +21,7 @@ from aliasproof.targets import (
     inductor_reinplace,
     names,
     onnx_runtime,
+    openvino_runtime,
     reference,
     torch_functionalize,
     user_builds,
@@ -53,6 +54,9 @@ TARGETS: dict[str, Target] = {
         onnx_runtime.TRANSLATED,
         onnx_runtime.FOLDED,
         onnx_runtime.TARGET,
+        openvino_runtime.MODEL,
+        openvino_runtime.SHARED,
+        openvino_runtime.TARGET,
     )
 }
 

@@ -1,0 +1,221 @@
+"""Targets *openvino*, *openvino-model* and *openvino-shared*: OpenVINO on the CPU, by two ways in.
+
+*openvino* is `torch.compile(backend="openvino")`. Dynamo captures the graph, operators that
+OpenVINO supports are grouped into partitions, and what is left runs in eager
+(openvino/frontend/pytorch/torchdynamo/backend.py). The others are `openvino.convert_model` of an
+exported program, which returns what it leaves in its inputs, as for ONNX.
+
+When it is imported, OpenVINO reports to its makers (openvino/tools/ovc/__init__.py). Here it does
+not.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import torch
+
+from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
+from aliasproof.programs.errors import Rejected
+from aliasproof.targets import aot_eager, clauses, dynamo, export
+from aliasproof.targets.functional_module import SOURCE, functional_module, kept_composites
+from aliasproof.targets.outside import Outside
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
+
+SILENT = 'import sys; sys.modules["openvino_telemetry"] = None'
+NEEDS = Outside("openvino", ("openvino.torch",), SILENT)
+OPAQUE = "a model of OpenVINO does not call operators of torch"
+# By default, the plugin computes in bfloat16 where the processor can
+# (https://docs.openvino.ai/2026/openvino-workflow/running-inference/inference-devices-and-modes/cpu-device.html).
+CONFIG = {"INFERENCE_PRECISION_HINT": "f32"}
+
+GRAPH = (
+    "a model describes a graph of operations on values"
+    " (https://docs.openvino.ai/2026/openvino-workflow/running-inference/model-representation.html)"
+)
+WAIVERS = (
+    Waiver(Promise.KEEPS_ALIASES, GRAPH),
+    Waiver(Promise.IDENTITY, GRAPH),
+    Waiver(Promise.KEEPS_OBJECTS, GRAPH),
+    Waiver(Promise.STRIDE, f"a tensor has a dense layout; {GRAPH}"),
+    Waiver(Promise.OFFSET, f"a tensor has a dense layout; {GRAPH}"),
+    Waiver(
+        Promise.ROUNDING,
+        "f16 and bf16 are computed with the precision of the hint, here f32"
+        " (ov::hint::inference_precision)",
+    ),
+    Waiver(Promise.EQUIVALENCE, "operators of torch are translated to others"),
+    clauses.NO_OVERLAP_ERROR,
+)
+NO_RANDOM = Precondition(
+    "no random numbers",
+    "RandomUniform has seeds of its own (https://docs.openvino.ai/2026/documentation/"
+    "openvino-ir-format/operation-sets/operation-specs/generation/random-uniform-8.html)",
+    draws_nothing,
+)
+BACKEND_CONTRACT = replace(
+    aot_eager.CONTRACT,
+    waivers=(*aot_eager.CONTRACT.waivers, *WAIVERS),
+    preconditions=(*aot_eager.CONTRACT.preconditions, NO_RANDOM),
+)
+MODEL_CONTRACT = Contract(
+    waivers=WAIVERS,
+    preconditions=(*export.CONTRACT.preconditions, NO_RANDOM),
+    refusals=export.CONTRACT.refusals,
+    disputes=export.CONTRACT.disputes,
+)
+BACKEND_RECIPE = f"""
+{SILENT}
+
+import openvino.torch
+
+
+def compiled(program, inputs):
+    options = {{"config": {CONFIG!r}}}
+    return torch.compile(program, backend="openvino", options=options)
+"""
+
+
+def model_recipe(*, share: bool) -> str:
+    """The source of `build_model`."""
+    return f"""
+{SILENT}
+
+import openvino
+{SOURCE}
+
+def compiled(program, inputs):
+    module = FunctionalModule(program, inputs).eval()
+    model = openvino.convert_model(torch.export.export(module, tuple(inputs)))
+    runs = openvino.compile_model(model, "CPU", {CONFIG!r})
+
+    def run(*inputs):
+        outputs = runs([x.numpy() for x in inputs], share_outputs={share})
+        return [torch.from_numpy(outputs[key]) for key in runs.outputs]
+
+    return lambda *inputs: module.run(run, inputs)
+"""
+
+
+# --- torch.compile --------------------------------------------------------------------------------
+
+
+def build_backend(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Compile in the first call. Raises `Rejected` then if nothing runs in OpenVINO."""
+    _load()
+    from openvino.frontend.pytorch.torchdynamo import backend, execute  # noqa: PLC0415
+
+    execute.clear_caches()
+    execute.req_cache.clear()
+    partitions = _Partitions(backend, execute)
+    compiled = dynamo.compiled(function, partitions)
+
+    def run(*inputs: torch.Tensor) -> object:
+        with torch._dynamo.config.patch(inline_inbuilt_nn_modules=False):
+            result = compiled(*inputs)
+        partitions.require_one()
+        return result
+
+    return Build(run, [], OPAQUE)
+
+
+class _Partitions:
+    """The backend of OpenVINO. What it cannot compile, it leaves to Inductor, or runs in eager."""
+
+    def __init__(self, backend: Any, execute: Any) -> None:
+        self.backend, self.execute = backend, execute
+        self.error: BaseException | None = None
+
+    def __call__(self, graph: Any, examples: Any) -> Any:
+        with mock.patch.object(self.backend, "compile_fx", self._left):
+            return self.backend.openvino(graph, examples, options={"config": CONFIG})
+
+    def _left(self, graph: Any, examples: Any) -> Any:
+        self.error = sys.exception()
+        return graph
+
+    def require_one(self) -> None:
+        """Raises `Rejected` if no operator ran in OpenVINO."""
+        if self.error is not None:
+            raise Rejected(f"OpenVINO leaves the graph to Inductor: {self.error}") from self.error
+        parts = [part for graph in self.execute.partitioned_modules.values() for part in _of(graph)]
+        if all(part.perm_fallback for part in parts):
+            raise Rejected("no operator runs in OpenVINO")
+
+
+def _of(graph: Any) -> list[Any]:
+    return [module for module in graph.modules() if hasattr(module, "perm_fallback")]
+
+
+def _load() -> Any:
+    """Import OpenVINO, which changes a setting of Dynamo for all that is compiled afterwards."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    with torch._dynamo.config.patch(inline_inbuilt_nn_modules=True):
+        import openvino.torch  # noqa: PLC0415
+    return openvino
+
+
+# --- convert_model --------------------------------------------------------------------------------
+
+
+def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bool) -> Build:
+    """Export, convert and compile. Raises `Rejected` for what has no translation."""
+    openvino = _load()
+    module, exported = functional_module(function, inputs)
+    dtype = next((x.dtype for x in inputs if x.is_complex() or x.dtype in NO_ARRAYS), None)
+    if dtype is not None:
+        raise Rejected(f"no array of numpy has the numbers of an input: {dtype}")
+    with kept_composites():
+        model = openvino.convert_model(exported)
+    runs = openvino.compile_model(model, "CPU", CONFIG)
+
+    def run(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        outputs = runs([x.numpy() for x in inputs], share_outputs=share)
+        return [torch.from_numpy(outputs[key]) for key in runs.outputs]
+
+    return Build(lambda *inputs: module.run(run, inputs), [], OPAQUE)
+
+
+# numpy has no such numbers.
+NO_ARRAYS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+TARGET = Target(
+    name="openvino",
+    summary='torch.compile(backend="openvino") on the CPU',
+    contract=BACKEND_CONTRACT,
+    build=build_backend,
+    recipe=BACKEND_RECIPE,
+    after=dynamo.TARGET,
+    variants=(FEED_BACK, KEPT_OUTPUTS),
+    unavailable=NEEDS.missing,
+    broken=NEEDS.broken,
+    cost=6,
+)
+MODEL = Target(
+    name="openvino-model",
+    summary="openvino.convert_model of an exported program, run on the CPU",
+    contract=MODEL_CONTRACT,
+    build=functools.partial(build_model, share=False),
+    recipe=model_recipe(share=False),
+    after=export.TARGET,
+    variants=(FEED_BACK, KEPT_OUTPUTS),
+    unavailable=NEEDS.missing,
+    broken=NEEDS.broken,
+    cost=8,
+)
+SHARED = replace(
+    MODEL,
+    name="openvino-shared",
+    summary="the same with share_outputs: outputs are memory of the model",
+    build=functools.partial(build_model, share=True),
+    recipe=model_recipe(share=True),
+    after=MODEL,
+    # "shared data can be modified or lost during runtime" (docstring of CompiledModel.__call__)
+    variants=(),
+)
