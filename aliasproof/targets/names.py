@@ -32,6 +32,7 @@ REGISTERED = (
     "onnx",
     "openvino-model",
     "openvino-shared",
+    "openvino-aot",
     "openvino",
 )
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`

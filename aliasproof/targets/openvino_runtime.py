@@ -1,8 +1,9 @@
-"""Targets *openvino*, *openvino-model* and *openvino-shared*: OpenVINO on the CPU, by two ways in.
+"""Targets *openvino*, *openvino-aot*, *openvino-model* and *openvino-shared*: OpenVINO on the CPU.
 
 *openvino* is `torch.compile(backend="openvino")`. Dynamo captures the graph, operators that
 OpenVINO supports are grouped into partitions, and what is left runs in eager
-(openvino/frontend/pytorch/torchdynamo/backend.py). The others are `openvino.convert_model` of an
+(openvino/frontend/pytorch/torchdynamo/backend.py). With *openvino-aot*, AOTAutograd functionalizes
+that graph before. The others are `openvino.convert_model` of an
 exported program, which returns what it leaves in its inputs, as for ONNX.
 
 When it is imported, OpenVINO reports to its makers (openvino/tools/ovc/__init__.py). Here it does
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -70,14 +71,18 @@ MODEL_CONTRACT = Contract(
     refusals=export.CONTRACT.refusals,
     disputes=export.CONTRACT.disputes,
 )
-BACKEND_RECIPE = f"""
+
+
+def backend_recipe(options: Mapping[str, object]) -> str:
+    """The source of `build_backend`."""
+    return f"""
 {SILENT}
 
 import openvino.torch
 
 
 def compiled(program, inputs):
-    options = {{"config": {CONFIG!r}}}
+    options = {dict(options)}
     return torch.compile(program, backend="openvino", options=options)
 """
 
@@ -106,14 +111,17 @@ def compiled(program, inputs):
 # --- torch.compile --------------------------------------------------------------------------------
 
 
-def build_backend(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+def build_backend(
+    function: Function, inputs: Sequence[torch.Tensor], *, options: Mapping[str, object]
+) -> Build:
     """Compile in the first call. Raises `Rejected` then if nothing runs in OpenVINO."""
     _load()
     from openvino.frontend.pytorch.torchdynamo import backend, execute  # noqa: PLC0415
 
     execute.clear_caches()
     execute.req_cache.clear()
-    partitions = _Partitions(backend, execute)
+    backend.openvino_options = {}  # once AOTAutograd is asked for, all later calls have it
+    partitions = _Partitions(backend, execute, options)
     compiled = dynamo.compiled(function, partitions)
 
     def run(*inputs: torch.Tensor) -> object:
@@ -128,13 +136,13 @@ def build_backend(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
 class _Partitions:
     """The backend of OpenVINO. What it cannot compile, it leaves to Inductor, or runs in eager."""
 
-    def __init__(self, backend: Any, execute: Any) -> None:
-        self.backend, self.execute = backend, execute
+    def __init__(self, backend: Any, execute: Any, options: Mapping[str, object]) -> None:
+        self.backend, self.execute, self.options = backend, execute, options
         self.error: BaseException | None = None
 
     def __call__(self, graph: Any, examples: Any) -> Any:
         with mock.patch.object(self.backend, "compile_fx", self._left):
-            return self.backend.openvino(graph, examples, options={"config": CONFIG})
+            return self.backend.openvino(graph, examples, options=dict(self.options))
 
     def _left(self, graph: Any, examples: Any) -> Any:
         self.error = sys.exception()
@@ -185,17 +193,37 @@ def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bo
 # numpy has no such numbers.
 NO_ARRAYS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 
-TARGET = Target(
-    name="openvino",
-    summary='torch.compile(backend="openvino") on the CPU',
-    contract=BACKEND_CONTRACT,
-    build=build_backend,
-    recipe=BACKEND_RECIPE,
-    after=dynamo.TARGET,
-    variants=(FEED_BACK, KEPT_OUTPUTS),
-    unavailable=NEEDS.missing,
-    broken=NEEDS.broken,
-    cost=6,
+
+def _by_torch(
+    name: str, summary: str, after: Target, contract: Contract, **options: object
+) -> Target:
+    given = {"config": CONFIG, **options}
+    return Target(
+        name=name,
+        summary=summary,
+        contract=contract,
+        build=functools.partial(build_backend, options=given),
+        recipe=backend_recipe(given),
+        after=after,
+        variants=(FEED_BACK, KEPT_OUTPUTS),
+        unavailable=NEEDS.missing,
+        broken=NEEDS.broken,
+        cost=6,
+    )
+
+
+TARGET = _by_torch(
+    "openvino",
+    'torch.compile(backend="openvino") on the CPU',
+    dynamo.TARGET,
+    BACKEND_CONTRACT,
+)
+AOT = _by_torch(
+    "openvino-aot",
+    "the same with its option aot_autograd",
+    aot_eager.TARGET,
+    BACKEND_CONTRACT,
+    aot_autograd=True,
 )
 MODEL = Target(
     name="openvino-model",

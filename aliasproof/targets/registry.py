@@ -56,6 +56,7 @@ TARGETS: dict[str, Target] = {
         onnx_runtime.TARGET,
         openvino_runtime.MODEL,
         openvino_runtime.SHARED,
+        openvino_runtime.AOT,
         openvino_runtime.TARGET,
     )
 }
