@@ -30,15 +30,18 @@ class FunctionalModule(torch.nn.Module):
     def __init__(self, function: Any, inputs: Any) -> None:
         super().__init__()
         versions = [x._version for x in inputs]
-        returned, self.form = pytree.tree_flatten(function(*inputs))
+        self.leaves, self.form = pytree.tree_flatten(function(*inputs))
         self.function = function
         self.written = [i for i, x in enumerate(inputs) if x._version != versions[i]]
-        results = [*returned, *(inputs[i] for i in self.written)]
+        results = [*self.tensors(self.leaves), *(inputs[i] for i in self.written)]
         self.pairs = [y.is_complex() for y in results]
+
+    def tensors(self, leaves: Any) -> list[Any]:
+        return [y for y in leaves if isinstance(y, torch.Tensor)]
 
     def forward(self, *inputs: Any) -> Any:
         """Call it."""
-        returned = pytree.tree_leaves(self.function(*inputs))
+        returned = self.tensors(pytree.tree_leaves(self.function(*inputs)))
         return (*returned, *(inputs[i] for i in self.written))
 
     def run(self, model: Any, inputs: Any) -> Any:
@@ -50,7 +53,9 @@ class FunctionalModule(torch.nn.Module):
         count = len(results) - len(self.written)
         for i, left in zip(self.written, results[count:], strict=True):
             inputs[i].copy_(left)
-        return pytree.tree_unflatten(results[:count], self.form)
+        rest = iter(results)
+        leaves = [next(rest) if isinstance(y, torch.Tensor) else y for y in self.leaves]
+        return pytree.tree_unflatten(leaves, self.form)
 
 
 def functional_module(

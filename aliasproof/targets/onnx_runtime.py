@@ -133,8 +133,23 @@ def _session(level: str, model: Any) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.intra_op_num_threads = 1  # there is one worker per core
-    options.log_severity_level = 4  # errors are raised
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    options.log_severity_level = SILENT
+    return _Silent(onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
+
+
+# Errors are raised; nothing is written to the terminal beside that.
+SILENT = 4
+
+
+class _Silent:
+    """A session as `ONNXProgram` calls it, which asks for errors on the terminal."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+
+    def run_with_ort_values(self, names: Any, inputs: Any, run_options: Any) -> Any:
+        run_options.log_severity_level = SILENT
+        return self.session.run_with_ort_values(names, inputs, run_options=run_options)
 
 
 # --- what exports have in common ------------------------------------------------------------------
