@@ -34,7 +34,8 @@ class FunctionalModule(torch.nn.Module):
         self.function = function
         self.written = [i for i, x in enumerate(inputs) if x._version != versions[i]]
         results = [*self.tensors(self.leaves), *(inputs[i] for i in self.written)]
-        self.pairs = [y.is_complex() for y in results]
+        # Their sizes and dtypes. A model has complex numbers as pairs.
+        self.results = [y.to("meta") for y in results]
 
     def tensors(self, leaves: Any) -> list[Any]:
         return [y for y in leaves if isinstance(y, torch.Tensor)]
@@ -45,10 +46,10 @@ class FunctionalModule(torch.nn.Module):
         return (*returned, *(inputs[i] for i in self.written))
 
     def run(self, model: Any, inputs: Any) -> Any:
-        """Run a model of it, and write the inputs. Complex numbers of a model are pairs."""
+        """Run a model of it, and write the inputs."""
         results = [
-            torch.view_as_complex(y) if pair else y
-            for y, pair in zip(model(*inputs), self.pairs, strict=True)
+            torch.view_as_complex(y) if like.is_complex() else y
+            for y, like in zip(model(*inputs), self.results, strict=True)
         ]
         count = len(results) - len(self.written)
         for i, left in zip(self.written, results[count:], strict=True):
@@ -68,7 +69,7 @@ def functional_module(
     from torch.export import export  # noqa: PLC0415
 
     module = FunctionalModule(function, clone_inputs(inputs)).eval()
-    if not module.pairs:
+    if not module.results:
         raise Rejected("a model needs an output: the function returns nothing and writes no input")
     return module, export(module, tuple(inputs))
 

@@ -29,6 +29,7 @@ REGISTERED = (
     "reference-planned",
     "onnx-translated",
     "onnx-folded",
+    "onnx-bound",
     "onnx",
     "openvino-model",
     "openvino-shared",

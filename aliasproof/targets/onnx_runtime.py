@@ -12,6 +12,7 @@ Three targets add one optimizer after the other, so that a violation is attribut
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -65,11 +66,36 @@ CONTRACT = Contract(
 )
 
 
-def recipe(*, fold: bool, optimize: bool) -> str:
+class Bound:
+    """A model that reads the caller's memory, and writes its outputs into memory of torch."""
+
+    def __init__(self, session: Any, graph: Any, results: Any) -> None:
+        self.session, self.graph, self.results = session, graph, results
+
+    def __call__(self, *inputs: Any) -> Any:
+        binding, dense = self.session.io_binding(), [self.pairs(x).contiguous() for x in inputs]
+        for value, x in zip(self.graph.inputs, dense, strict=True):
+            binding.bind_input(value.name, "cpu", 0, int(value.dtype), [*x.shape], self.memory(x))
+        made = [self.pairs(torch.empty(y.shape, dtype=y.dtype)) for y in self.results]
+        for value, y in zip(self.graph.outputs, made, strict=True):
+            binding.bind_output(value.name, "cpu", 0, int(value.dtype), [*y.shape], self.memory(y))
+        self.session.run_with_iobinding(binding)
+        return made
+
+    def pairs(self, x: Any) -> Any:
+        return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+    def memory(self, x: Any) -> int:
+        return x.data_ptr() or 1  # a tensor without elements has none
+
+
+def recipe(*, fold: bool, optimize: bool, bind: bool) -> str:
     """The source of `build`."""
+    run = "Bound(model._inference_session, model.model.graph, module.results)" if bind else "model"
     return f"""
 import onnxruntime
 {SOURCE}
+{inspect.getsource(Bound) if bind else ""}
 
 def session(model):
     options = onnxruntime.SessionOptions()
@@ -83,7 +109,8 @@ def compiled(program, inputs):
     exported = torch.export.export(module, tuple(inputs))
     model = torch.onnx.export(exported, dynamo=True, optimize={fold}, verbose=False)
     model.initialize_inference_session(session)
-    return lambda *inputs: module.run(model, inputs)
+    run = {run}
+    return lambda *inputs: module.run(run, inputs)
 """
 
 
@@ -92,21 +119,28 @@ def _level(*, optimize: bool) -> str:
 
 
 def build(
-    function: Function, inputs: Sequence[torch.Tensor], *, fold: bool, optimize: bool
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    *,
+    fold: bool,
+    optimize: bool,
+    bind: bool,
 ) -> Build:
     """Export, translate, and load. Raises `Rejected` for what has no translation or no kernel."""
     module, exported = functional_module(function, inputs)
     try:
         with _kept_tables():
-            model = torch.onnx.export(exported, dynamo=True, optimize=fold, verbose=False)
-        assert model is not None
+            model: Any = torch.onnx.export(exported, dynamo=True, optimize=fold, verbose=False)
         model.initialize_inference_session(functools.partial(_session, _level(optimize=optimize)))
     except Exception as error:
         reason = refused(error)
         if reason is None:
             raise
         raise Rejected(reason) from error
-    return Build(lambda *inputs: module.run(model, inputs), [], OPAQUE)
+    run = model
+    if bind:
+        run = Bound(model._inference_session.session, model.model.graph, module.results)
+    return Build(lambda *inputs: module.run(run, inputs), [], OPAQUE)
 
 
 # What exporter and runtime say of an operator that they do not have, and what it means.
@@ -181,13 +215,21 @@ def _tables() -> tuple[Any, Any]:
     return staticmethod(registry), lambda operators: make(frozenset(operators))
 
 
-def _target(name: str, summary: str, after: Target, *, fold: bool, optimize: bool) -> Target:
+def _target(
+    name: str,
+    summary: str,
+    after: Target,
+    *,
+    fold: bool = True,
+    optimize: bool = True,
+    bind: bool = False,
+) -> Target:
     return Target(
         name=name,
         summary=summary,
         contract=CONTRACT,
-        build=functools.partial(build, fold=fold, optimize=optimize),
-        recipe=recipe(fold=fold, optimize=optimize),
+        build=functools.partial(build, fold=fold, optimize=optimize, bind=bind),
+        recipe=recipe(fold=fold, optimize=optimize, bind=bind),
         after=after,
         variants=(FEED_BACK, KEPT_OUTPUTS),
         unavailable=NEEDS.missing,
@@ -207,13 +249,16 @@ FOLDED = _target(
     "onnx-folded",
     "torch.onnx.export with its optimizer, run by ONNX Runtime without its own",
     TRANSLATED,
-    fold=True,
     optimize=False,
 )
 TARGET = _target(
     "onnx",
     "torch.onnx.export, run by ONNX Runtime with all graph optimizations",
     FOLDED,
-    fold=True,
-    optimize=True,
+)
+BOUND = _target(
+    "onnx-bound",
+    "the same, with inputs and outputs bound to memory of torch (I/O binding)",
+    TARGET,
+    bind=True,
 )

@@ -53,6 +53,7 @@ TARGETS: dict[str, Target] = {
         reference.REFERENCE_PLANNED,
         onnx_runtime.TRANSLATED,
         onnx_runtime.FOLDED,
+        onnx_runtime.BOUND,
         onnx_runtime.TARGET,
         openvino_runtime.MODEL,
         openvino_runtime.SHARED,

@@ -74,7 +74,7 @@ def test_an_operator_that_is_missing_is_no_violation(
     assert reason in str(examination.rejected)
 
 
-@pytest.mark.parametrize("name", ["onnx-translated", "onnx-folded", "onnx"])
+@pytest.mark.parametrize("name", ["onnx-translated", "onnx-folded", "onnx-bound", "onnx"])
 def test_a_recipe_does_what_build_does(name: str) -> None:
     namespace: dict[str, Any] = {"torch": torch}
     exec(target(name).recipe, namespace)

@@ -31,8 +31,8 @@ BUG = KnownBug(
     ("onnx-translated",),
     ("2.13",),
     mark=Mark(
-        ("values", "inputs"),
-        "wrong value|input ends wrong",
+        ("values", "inputs", "errors"),
+        "wrong value|input ends wrong|raises (Fail|InvalidGraph)",
         lambda program: calls(program, *NORMS),
     ),
     plausible=lambda program: calls(program, *NORMS),
