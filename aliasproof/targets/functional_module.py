@@ -32,10 +32,14 @@ class FunctionalModule(torch.nn.Module):
         versions = [x._version for x in inputs]
         self.leaves, self.form = pytree.tree_flatten(function(*inputs))
         self.function = function
-        self.written = [i for i, x in enumerate(inputs) if x._version != versions[i]]
-        results = [*self.tensors(self.leaves), *(inputs[i] for i in self.written)]
-        # Their sizes and dtypes. A model has complex numbers as pairs.
-        self.results = [y.to("meta") for y in results]
+        written = [i for i, x in enumerate(inputs) if x._version != versions[i]]
+        results = self.tensors(self.leaves)
+        # An input that is returned anyway is not returned twice.
+        returned = {id(y): place for place, y in enumerate(results)}
+        self.returned = {i: returned[id(inputs[i])] for i in written if id(inputs[i]) in returned}
+        self.added = [i for i in written if i not in self.returned]
+        # Sizes and dtypes. A model has complex numbers as pairs.
+        self.results = [y.to("meta") for y in (*results, *(inputs[i] for i in self.added))]
 
     def tensors(self, leaves: Any) -> list[Any]:
         return [y for y in leaves if isinstance(y, torch.Tensor)]
@@ -43,7 +47,7 @@ class FunctionalModule(torch.nn.Module):
     def forward(self, *inputs: Any) -> Any:
         """Call it."""
         returned = self.tensors(pytree.tree_leaves(self.function(*inputs)))
-        return (*returned, *(inputs[i] for i in self.written))
+        return (*returned, *(inputs[i] for i in self.added))
 
     def run(self, model: Any, inputs: Any) -> Any:
         """Run a model of it, and write the inputs."""
@@ -51,9 +55,10 @@ class FunctionalModule(torch.nn.Module):
             torch.view_as_complex(y) if like.is_complex() else y
             for y, like in zip(model(*inputs), self.results, strict=True)
         ]
-        count = len(results) - len(self.written)
-        for i, left in zip(self.written, results[count:], strict=True):
-            inputs[i].copy_(left)
+        count = len(results) - len(self.added)
+        left = {i: results[place] for i, place in self.returned.items()}
+        for i, new in (left | dict(zip(self.added, results[count:], strict=True))).items():
+            inputs[i].copy_(new)
         rest = iter(results)
         leaves = [next(rest) if isinstance(y, torch.Tensor) else y for y in self.leaves]
         return pytree.tree_unflatten(leaves, self.form)

@@ -13,7 +13,9 @@ not.
 from __future__ import annotations
 
 import functools
+import re
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -125,8 +127,7 @@ def build_backend(
     compiled = dynamo.compiled(function, partitions)
 
     def run(*inputs: torch.Tensor) -> object:
-        with torch._dynamo.config.patch(inline_inbuilt_nn_modules=False):
-            result = compiled(*inputs)
+        result = compiled(*inputs)
         partitions.require_one()
         return result
 
@@ -162,9 +163,10 @@ def _of(graph: Any) -> list[Any]:
 
 
 def _load() -> Any:
-    """Import OpenVINO, which changes a setting of Dynamo for all that is compiled afterwards."""
+    """Import OpenVINO. It changes a setting of Dynamo that torch 2.13 warns of, and ignores."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    with torch._dynamo.config.patch(inline_inbuilt_nn_modules=True):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
         import openvino.torch  # noqa: PLC0415
     return openvino
 
@@ -179,8 +181,14 @@ def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bo
     dtype = next((x.dtype for x in inputs if x.is_complex() or x.dtype in NO_ARRAYS), None)
     if dtype is not None:
         raise Rejected(f"no array of numpy has the numbers of an input: {dtype}")
-    with kept_composites():
-        model = openvino.convert_model(exported)
+    try:
+        with kept_composites():
+            model = openvino.convert_model(exported)
+    except openvino.frontend.OpConversionFailure as error:
+        missing = re.findall(r"No conversion rule found for operations: ([\w.:, ]+)", str(error))
+        if missing:
+            raise Rejected(f"OpenVINO does not translate {missing[0]}") from error
+        raise
     runs = openvino.compile_model(model, "CPU", CONFIG)
 
     def run(*inputs: torch.Tensor) -> list[torch.Tensor]:
