@@ -13,6 +13,7 @@ not.
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import sys
 import warnings
@@ -75,6 +76,20 @@ MODEL_CONTRACT = Contract(
 )
 
 
+class Model:
+    """A compiled model. Inputs that it does not use are none of its own."""
+
+    def __init__(self, runs: Any, share_outputs: bool) -> None:
+        self.runs, self.share_outputs = runs, share_outputs
+        self.names = {name for port in runs.inputs for name in port.names}
+
+    def __call__(self, *inputs: Any) -> Any:
+        given = {f"inputs_{i}": x.numpy() for i, x in enumerate(inputs)}
+        used = {name: array for name, array in given.items() if name in self.names}
+        outputs = self.runs(used, share_outputs=self.share_outputs)
+        return [torch.from_numpy(outputs[port]) for port in self.runs.outputs]
+
+
 def backend_recipe(options: Mapping[str, object]) -> str:
     """The source of `build_backend`."""
     return f"""
@@ -97,16 +112,13 @@ def model_recipe(*, share: bool) -> str:
 import openvino
 {SOURCE}
 
+{inspect.getsource(Model)}
+
 def compiled(program, inputs):
     module = FunctionalModule(program, inputs).eval()
     model = openvino.convert_model(torch.export.export(module, tuple(inputs)))
     runs = openvino.compile_model(model, "CPU", {CONFIG!r})
-
-    def run(*inputs):
-        outputs = runs([x.numpy() for x in inputs], share_outputs={share})
-        return [torch.from_numpy(outputs[key]) for key in runs.outputs]
-
-    return lambda *inputs: module.run(run, inputs)
+    return lambda *inputs: module.run(Model(runs, {share}), inputs)
 """
 
 
@@ -185,16 +197,14 @@ def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bo
         with kept_composites():
             model = openvino.convert_model(exported)
     except openvino.frontend.OpConversionFailure as error:
-        missing = re.findall(r"No conversion rule found for operations: ([\w.:, ]+)", str(error))
-        if missing:
-            raise Rejected(f"OpenVINO does not translate {missing[0]}") from error
-        raise
+        missing = re.search(r"No conversion rule found for operations: ([\w.:, ]+)", str(error))
+        failed = re.search(r"(?m)^-- (.+) with a message:", str(error))
+        reason = missing or failed
+        if reason is None:
+            raise
+        raise Rejected(f"OpenVINO does not translate {reason[1]}") from error
     runs = openvino.compile_model(model, "CPU", CONFIG)
-
-    def run(*inputs: torch.Tensor) -> list[torch.Tensor]:
-        outputs = runs([x.numpy() for x in inputs], share_outputs=share)
-        return [torch.from_numpy(outputs[key]) for key in runs.outputs]
-
+    run = Model(runs, share)
     return Build(lambda *inputs: module.run(run, inputs), [], OPAQUE)
 
 
