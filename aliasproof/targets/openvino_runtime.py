@@ -23,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.utils import _pytree as pytree
 
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
 from aliasproof.programs.errors import Rejected
@@ -152,8 +153,14 @@ class _Partitions:
     def __init__(self, backend: Any, execute: Any, options: Mapping[str, object]) -> None:
         self.backend, self.execute, self.options = backend, execute, options
         self.error: BaseException | None = None
+        self.rejected: Rejected | None = None
 
     def __call__(self, graph: Any, examples: Any) -> Any:
+        try:
+            _require_floats(graph.graph)
+        except Rejected as reason:
+            self.rejected = reason
+            return graph
         with mock.patch.object(self.backend, "compile_fx", self._left):
             return self.backend.openvino(graph, examples, options=dict(self.options))
 
@@ -163,6 +170,8 @@ class _Partitions:
 
     def require_one(self) -> None:
         """Raises `Rejected` if no operator ran in OpenVINO."""
+        if self.rejected is not None:
+            raise self.rejected
         if self.error is not None:
             raise Rejected(f"OpenVINO leaves the graph to Inductor: {self.error}") from self.error
         parts = [part for graph in self.execute.partitioned_modules.values() for part in _of(graph)]
@@ -190,9 +199,8 @@ def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bo
     """Export, convert and compile. Raises `Rejected` for what has no translation."""
     openvino = _load()
     module, exported = functional_module(function, inputs)
-    dtype = next((x.dtype for x in inputs if x.is_complex() or x.dtype in NO_ARRAYS), None)
-    if dtype is not None:
-        raise Rejected(f"no array of numpy has the numbers of an input: {dtype}")
+    _require_dtypes([*(x.dtype for x in inputs), *(y.dtype for y in module.results)])
+    _require_floats(exported.graph)
     try:
         with kept_composites():
             model = openvino.convert_model(exported)
@@ -208,8 +216,30 @@ def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bo
     return Build(lambda *inputs: module.run(run, inputs), [], OPAQUE)
 
 
-# numpy has no such numbers.
-NO_ARRAYS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+# numpy has no such numbers, or a model has pairs for them.
+NO_ARRAYS = (
+    torch.bfloat16,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.complex32,
+    torch.complex64,
+    torch.complex128,
+)
+
+
+def _require_dtypes(dtypes: Sequence[torch.dtype]) -> None:
+    """Raises `Rejected` if an input or an output is no array of numpy."""
+    dtype = next((dtype for dtype in dtypes if dtype in NO_ARRAYS), None)
+    if dtype is not None:
+        raise Rejected(f"no array of numpy has the numbers of an input or output: {dtype}")
+
+
+def _require_floats(graph: Any) -> None:
+    """Raises `Rejected` for double precision, which the plugin for CPUs computes as float32."""
+    values = [node.meta.get("val", node.meta.get("example_value")) for node in graph.nodes]
+    tensors = [it for it in pytree.tree_leaves(values) if isinstance(it, torch.Tensor)]
+    if any(it.dtype == torch.float64 for it in tensors):
+        raise Rejected("OpenVINO computes float64 as float32")
 
 
 def _by_torch(
