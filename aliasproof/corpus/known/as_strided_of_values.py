@@ -22,8 +22,8 @@ BUG = KnownBug(
     ("onnx-translated", "openvino-model"),
     ("2.13",),
     mark=Mark(
-        ("values", "inputs"),
-        "wrong value|input ends wrong",
+        ("values", "inputs", "errors"),
+        "wrong value|input ends wrong|raises InvalidArgument",
         lambda program: calls(program, *STRIDED),
     ),
     plausible=lambda program: calls(program, *STRIDED),

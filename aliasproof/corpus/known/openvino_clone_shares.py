@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
 
-COPIES = ("clone", "_to_copy", "copy", "lift_fresh_copy", "alias", "view", "reshape", "detach")
+COPIES = (
+    "clone",
+    "alias_copy",
+    "_to_copy",
+    "copy",
+    "lift_fresh_copy",
+    "alias",
+    "view",
+    "reshape",
+    "detach",
+)
 
 # A clone is no operation of OpenVINO, so the input is an output of the model, and
 # `openvino_execute` in openvino/frontend/pytorch/torchdynamo/execute.py shares the memory of both.
