@@ -102,14 +102,14 @@ def shared_buffer(inputs: Any, outputs: dict[Any, Any]) -> Any:
 def input_returned(inputs: Any, outputs: dict[Any, Any]) -> Any:
     """The caller's buffer is returned where it should be copied."""
     for key, array in outputs.items():
-        outputs[key] = next((x for x in inputs if (x == array).all()), array)
+        outputs[key] = next((x for x in inputs.values() if (x == array).all()), array)
     return outputs
 
 
 def write_dropped(inputs: Any, outputs: dict[Any, Any]) -> Any:
     """What a program leaves in its input is what was there."""
     *_, last = outputs
-    return {**outputs, last: inputs[0].copy()}
+    return {**outputs, last: inputs["inputs_0"].copy()}
 
 
 def write_part(x: Tensor, y: Tensor) -> object:
