@@ -27,6 +27,14 @@ REGISTERED = (
     "reference",
     "reference-copy",
     "reference-planned",
+    "onnx-translated",
+    "onnx-folded",
+    "onnx-bound",
+    "onnx",
+    "openvino-model",
+    "openvino-shared",
+    "openvino-aot",
+    "openvino",
 )
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 
@@ -39,7 +47,7 @@ PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 
 
 # Compilers that take programs of PyTorch, each an extra of the same name.
-OUTSIDE: tuple[str, ...] = ()
+OUTSIDE: tuple[str, ...] = ("onnx", "openvino")
 ALL_COMPILERS = "all-compilers"
 
 

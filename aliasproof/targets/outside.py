@@ -19,10 +19,14 @@ LOADS_WITHIN = 120.0  # seconds for the import in a process of its own
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What a target needs: the extra that has it, and the modules to import."""
+    """What a target needs: the extra that has it, and the modules to import.
+
+    `before` is a line of Python that a process runs before it imports them.
+    """
 
     extra: str
     modules: tuple[str, ...]
+    before: str = ""
 
     def missing(self) -> str | None:
         """What is not installed, or in another version, and how to install it; None if nothing."""
@@ -30,7 +34,8 @@ class Outside:
 
     def broken(self) -> str | None:
         """Why the modules cannot be imported, tried in a process of its own; None if they can."""
-        source = "import torch; import " + ", ".join(self.modules)
+        imports = "import torch; import " + ", ".join(self.modules)
+        source = f"{self.before}; {imports}" if self.before else imports
         try:
             done = subprocess.run(
                 [sys.executable, "-c", source],

@@ -20,6 +20,8 @@ from aliasproof.targets import (
     inductor_fx,
     inductor_reinplace,
     names,
+    onnx_runtime,
+    openvino_runtime,
     reference,
     torch_functionalize,
     user_builds,
@@ -49,6 +51,14 @@ TARGETS: dict[str, Target] = {
         reference.REFERENCE,
         reference.REFERENCE_COPY,
         reference.REFERENCE_PLANNED,
+        onnx_runtime.TRANSLATED,
+        onnx_runtime.FOLDED,
+        onnx_runtime.BOUND,
+        onnx_runtime.TARGET,
+        openvino_runtime.MODEL,
+        openvino_runtime.SHARED,
+        openvino_runtime.AOT,
+        openvino_runtime.TARGET,
     )
 }
 

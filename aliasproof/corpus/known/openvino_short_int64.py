@@ -1,0 +1,39 @@
+"""OpenVINO computes int64 numbers as int32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
+from aliasproof.programs.program import Program, Storage
+
+PROGRAM = program_of(
+    """
+    v0 = aten.mul.Tensor(x0, x0)
+    v1 = aten.add.Tensor(v0, x0)
+    return (v1,)
+    """,
+    view(1, dtype=torch.int64),
+)
+
+
+def has_long_integers(program: Program) -> bool:
+    """Whether the program may have int64 numbers; indices are such."""
+    dtypes = {view.dtype for view in program.inputs}
+    named = {it for call in program.instructions for it in dict(call.kwargs).values()}
+    return torch.int64 in dtypes or torch.int64 in named
+
+
+BUG = KnownBug(
+    "openvino-short-int64",
+    "OpenVINO on the CPU: int64 arithmetic keeps the lower 32 bits",
+    "https://github.com/openvinotoolkit/openvino/issues/35838",
+    replace(PROGRAM, storages=(Storage(torch.int64, 1, ("100000",)),)),
+    ("openvino-model", "openvino-aot", "openvino"),
+    ("2.13",),
+    mark=Mark(("values", "inputs"), "wrong value|input ends wrong", has_long_integers),
+    plausible=has_long_integers,
+    rank=1290,
+)

@@ -1,0 +1,105 @@
+"""`FunctionalModule`: a function of tensors, as a model without views and writes expresses it.
+
+ONNX and OpenVINO describe functions of values. What a program leaves in its inputs must be returned
+by the model, and its caller copies that back.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets.target import Function
+
+
+class FunctionalModule(torch.nn.Module):
+    """A module that returns the inputs that a function writes beside what the function returns.
+
+    The function runs once, on inputs of its own, to find these and the form of what it returns.
+    """
+
+    def __init__(self, function: Any, inputs: Any) -> None:
+        super().__init__()
+        versions = [x._version for x in inputs]
+        self.leaves, self.form = pytree.tree_flatten(function(*inputs))
+        self.function = function
+        written = [i for i, x in enumerate(inputs) if x._version != versions[i]]
+        results = self.tensors(self.leaves)
+        # An input that is returned anyway is not returned twice.
+        returned = {id(y): place for place, y in enumerate(results)}
+        self.returned = {i: returned[id(inputs[i])] for i in written if id(inputs[i]) in returned}
+        self.added = [i for i in written if i not in self.returned]
+        # Sizes and dtypes. A model has complex numbers as pairs.
+        self.results = [y.to("meta") for y in (*results, *(inputs[i] for i in self.added))]
+
+    def tensors(self, leaves: Any) -> list[Any]:
+        return [y for y in leaves if isinstance(y, torch.Tensor)]
+
+    def forward(self, *inputs: Any) -> Any:
+        """Call it."""
+        returned = self.tensors(pytree.tree_leaves(self.function(*inputs)))
+        return (*returned, *(inputs[i] for i in self.added))
+
+    def run(self, model: Any, inputs: Any) -> Any:
+        """Run a model of it, and write the inputs."""
+        results = [
+            torch.view_as_complex(y) if like.is_complex() else y
+            for y, like in zip(model(*inputs), self.results, strict=True)
+        ]
+        count = len(results) - len(self.added)
+        left = {i: results[place] for i, place in self.returned.items()}
+        for i, new in (left | dict(zip(self.added, results[count:], strict=True))).items():
+            inputs[i].copy_(new)
+        rest = iter(results)
+        leaves = [next(rest) if isinstance(y, torch.Tensor) else y for y in self.leaves]
+        return pytree.tree_unflatten(leaves, self.form)
+
+
+def functional_module(
+    function: Function, inputs: Sequence[torch.Tensor]
+) -> tuple[FunctionalModule, Any]:
+    """The module, and what `torch.export.export` makes of it for these inputs.
+
+    Raises `Rejected` if it has nothing to return.
+    """
+    from torch.export import export  # noqa: PLC0415
+
+    module = FunctionalModule(function, clone_inputs(inputs)).eval()
+    if not module.results:
+        raise Rejected("a model needs an output: the function returns nothing and writes no input")
+    return module, export(module, tuple(inputs))
+
+
+@contextmanager
+def kept_composites() -> Iterator[None]:
+    """Take the set of all composite operators from the export before: to make it takes 0.1 s."""
+    from torch.export import exported_program  # noqa: PLC0415
+
+    with mock.patch.object(exported_program, COMPOSITES, _composites()):
+        yield
+
+
+COMPOSITES = "_collect_all_valid_cia_ops"
+
+
+@functools.cache
+def _composites() -> Callable[[], Any]:
+    from torch.export import exported_program  # noqa: PLC0415
+
+    return functools.cache(vars(exported_program)[COMPOSITES])
+
+
+SOURCE = f"""from typing import Any
+
+from torch.utils import _pytree as pytree
+
+{inspect.getsource(FunctionalModule)}"""
