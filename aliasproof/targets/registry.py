@@ -13,6 +13,7 @@ from aliasproof.targets import (
     aot_eager,
     dynamo,
     eager_cuda,
+    executorch,
     export,
     fx_reinplace,
     identity,
@@ -49,6 +50,7 @@ TARGETS: dict[str, Target] = {
         reference.REFERENCE,
         reference.REFERENCE_COPY,
         reference.REFERENCE_PLANNED,
+        executorch.TARGET,
     )
 }
 

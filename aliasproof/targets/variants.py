@@ -15,6 +15,7 @@ from aliasproof.targets import (
     buffers,
     captured,
     control_flow,
+    executorch_options,
     freezing,
     gradients,
     second_calls,
@@ -150,6 +151,7 @@ VARIANTS: Mapping[str, Variant] = {
         *SECOND_CALLS,
         *CONTROL_FLOW,
         FREEZING,
+        *executorch_options.OPTIONS,
     )
 }
 
