@@ -17,7 +17,7 @@ import functools
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -26,10 +26,9 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import executorch_contract, export
 from aliasproof.targets.executorch_graphs import Mutated, as_lowered, as_written_back
-from aliasproof.targets.executorch_options import OPTIONS, configured, recipe
+from aliasproof.targets.executorch_options import NO_INPUTS, OPTIONS, configured, recipe
 from aliasproof.targets.export import FunctionModule
 from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target
@@ -43,44 +42,39 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
     """Lower for these inputs, and load the program."""
     from torch.export import export as export_module  # noqa: PLC0415
 
-    given = clone_inputs(inputs)
     with _quiet():
         exported = export_module(FunctionModule(function), tuple(inputs))
         edge = _to_edge(exported)
-        program = edge.exported_program()
-        mutated = Mutated.of(program.graph_signature)
-        meant = as_written_back(program.graph, mutated)
-        graph_inputs = export.graph_inputs(program, given)
-        config = configured(tracing.options, [*mutated.buffers])
-        lowered = edge.to_executorch(config)
-        graph = lowered.exported_program().graph_module
+        mutated = Mutated.of(edge.exported_program().graph_signature)
+        # Before the next step, which changes the same graph.
+        meant = as_written_back(edge.exported_program(), mutated)
+        lowered = edge.to_executorch(configured(tracing.options, [*mutated.buffers]))
+        program = lowered.exported_program()
         stages = [
-            Stage("edge graph", meant, functional=True, whole=False, inputs=graph_inputs),
-            Stage(
-                "planned graph",
-                as_lowered(graph, mutated, planned=True),
-                functional=False,
-                whole=False,
-                inputs=graph_inputs,
+            Stage("edge graph", meant, functional=True),
+            *(
+                Stage(name, as_lowered(program, mutated, planned=planned), functional=False)
+                for name, planned in (("lowered graph", False), ("planned graph", True))
             ),
         ]
-        method = _loaded(lowered.buffer)
-    run = _called(method, exported, mutated, planned="unplanned-inputs" not in tracing.options)
-    return Build(run, stages, replay=lambda: _replayed(graph, mutated, program, exported))
+        loaded = _loaded(lowered.buffer)
+    run = _called(loaded, exported, mutated, planned=NO_INPUTS not in tracing.options)
+    return Build(run, stages, replay=lambda: _returning(stages[1].graph, exported))
 
 
-def _called(method: Any, exported: Any, mutated: Mutated, *, planned: bool) -> Function:
+def _called(loaded: tuple[Any, Any], exported: Any, mutated: Mutated, *, planned: bool) -> Function:
     """The function that calls a loaded method as its caller does."""
     names = exported.graph_signature.user_inputs
     written = [names.index(name) for name in mutated.inputs]
     buffers = {name: exported.state_dict[name] for name in mutated.buffers.values()}
 
     def run(*tensors: torch.Tensor) -> object:
+        _, method = loaded
         with _logged():
             outputs = list(method.execute(tensors))
         for index in written:
             contents = outputs.pop(0)
-            if planned:
+            if planned:  # else the runtime wrote it
                 tensors[index].copy_(contents)
         for name, buffer in buffers.items():
             buffer.copy_(method._method.get_attribute(name))
@@ -89,13 +83,11 @@ def _called(method: Any, exported: Any, mutated: Mutated, *, planned: bool) -> F
     return run
 
 
-def _replayed(graph: fx.GraphModule, mutated: Mutated, program: Any, exported: Any) -> Function:
-    """The lowered graph, as a function of the inputs of the program."""
-    lowered = as_lowered(graph, mutated, planned=False)
+def _returning(graph: fx.GraphModule, exported: Any) -> Function:
+    """A graph, with the outputs in the form in which the program returns them."""
 
     def run(*tensors: torch.Tensor) -> object:
-        outputs = lowered(*export.graph_inputs(program, tensors))
-        return pytree.tree_unflatten(list(outputs), exported.call_spec.out_spec)
+        return pytree.tree_unflatten(list(graph(*tensors)), exported.call_spec.out_spec)
 
     return run
 
@@ -110,10 +102,13 @@ def _to_edge(exported: Any) -> Any:
     from torch.export import exported_program  # noqa: PLC0415
 
     table, composites = _tables()
-    with (
-        mock.patch.object(_program, "_default_decomposition_table", lambda: dict(table)),
-        mock.patch.object(exported_program, "_collect_all_valid_cia_ops", lambda: composites),
-    ):
+    kept = {
+        (_program, "_default_decomposition_table"): functools.partial(dict, table),
+        (exported_program, "_collect_all_valid_cia_ops"): functools.partial(set, composites),
+    }
+    with contextlib.ExitStack() as stack:
+        for (module, name), returning in kept.items():
+            stack.enter_context(mock.patch.object(module, name, returning))
         return to_edge(exported)
 
 
@@ -124,19 +119,19 @@ def _tables() -> tuple[dict[Any, Any], frozenset[Any]]:
     To collect them takes 0.5 s.
     """
     from executorch.exir.program import _program  # noqa: PLC0415
-    from torch.export import exported_program  # noqa: PLC0415
+    from torch._export import utils  # noqa: PLC0415
 
     table: Any = _program._default_decomposition_table()
-    composites = exported_program._collect_all_valid_cia_ops()
-    return table.materialize(), frozenset(composites)  # type: ignore[arg-type]
+    return table.materialize(), frozenset(utils._collect_all_valid_cia_ops())
 
 
-def _loaded(buffer: bytes) -> Any:
-    """The method that a file of bytes has."""
+def _loaded(buffer: bytes) -> tuple[Any, Any]:
+    """The program in a file of bytes, which a method needs as long as it is called; the method."""
     from executorch.runtime import Runtime  # noqa: PLC0415
 
     with _logged():
-        return Runtime.get().load_program(buffer).load_method("forward")
+        loaded = Runtime.get().load_program(buffer)
+        return loaded, loaded.load_method("forward")
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aliasproof.oracles.contract import Promise, Refusal, Waiver
+from aliasproof.oracles.contract import Promise, Refusal, Waiver, calls_a_custom_write
 from aliasproof.programs.trace import Trace
 from aliasproof.targets import export
 
@@ -57,6 +57,13 @@ REFUSALS = (
         "'Kernels that support a subset of tensor dtypes and/or dim orders'"
         " (docs/source/concepts.md); the kernel names the check",
         _always,
+    ),
+    Refusal(
+        "custom operator without an out variant",
+        r"'NoneType' object has no attribute 'kind'|Missing out variants",
+        "a custom operator needs an out variant and a kernel of its own"
+        " (docs/source/kernel-library-custom-aten-kernel.md)",
+        calls_a_custom_write,
     ),
     Refusal(
         "layout of an input",

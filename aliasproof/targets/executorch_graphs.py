@@ -2,7 +2,7 @@
 
 - *edge graph*: after `to_edge`. The new contents of what the program mutates are outputs. Here they
   are cloned and copied back at the end, which is what they mean. A `view_copy`, which the lowered
-  graph may share with its operand, is a view and a copy here, which move bytes.
+  graph may share with its operand, is a view and a copy here: they compute nothing.
 - *lowered graph*: after `to_executorch`, each allocation a tensor of its own.
 - *planned graph*: the same, each tensor at the place in an arena that the memory plan gives it.
 
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 aten = torch.ops.aten
 
@@ -44,28 +45,29 @@ class Mutated:
             placeholders.get(spec.target, spec.target) if "MUTATION" in spec.kind.name else None
             for spec in signature.output_specs
         )
-        inputs = tuple(target for target in targets if target in signature.user_inputs)
+        inputs = tuple(name for name in targets if name and name in signature.user_inputs)
         mutated = {place: name for name, place in placeholders.items() if place in targets}
         return cls(inputs, mutated, targets)
 
 
-def as_written_back(graph: fx.Graph, mutated: Mutated) -> fx.GraphModule:
+def as_written_back(program: Any, mutated: Mutated) -> fx.GraphModule:
     """The edge graph, which writes what is mutated at its end."""
-    made, values = fx.Graph(), dict[fx.Node, Any]()
-    for node in graph.nodes:
+    root, made, values = torch.nn.Module(), fx.Graph(), dict[fx.Node, Any]()
+    taken = _take(program, made, root)
+    for node in program.graph.nodes:
         args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-        if node.op == "output":
+        if node.op == "placeholder":
+            values[node] = taken[node.name]
+        elif node.op == "output":
             outputs = list(zip(args[0], mutated.outputs, strict=True))
-            returned = [value for value, target in outputs if target is None]
-            named = {node.name: values[node] for node in graph.find_nodes(op="placeholder")}
             clones = [
-                (named[target], made.call_function(aten.clone.default, (value,)))
+                (taken[target], made.call_function(aten.clone.default, (value,)))
                 for value, target in outputs
                 if target is not None
             ]
             for target, value in clones:
                 made.call_function(aten.copy_.default, (target, value))
-            made.output(tuple(returned))
+            made.output(tuple(value for value, target in outputs if target is None))
         elif _operator(node.target) is aten.view_copy.default:
             view = made.call_function(aten.view.default, args)
             values[node] = made.create_node(
@@ -75,26 +77,40 @@ def as_written_back(graph: fx.Graph, mutated: Mutated) -> fx.GraphModule:
             values[node] = made.create_node(
                 node.op, _operator(node.target), args, kwargs, name=node.name
             )
-    return fx.GraphModule(torch.nn.Module(), made)
+    return fx.GraphModule(root, made)
+
+
+def _take(program: Any, made: fx.Graph, root: torch.nn.Module) -> dict[str, fx.Node]:
+    """What a program takes, by name: user inputs are placeholders, all else are attributes."""
+    captured = {**program.constants, **program.state_dict}
+    taken = {}
+    for spec in program.graph_signature.input_specs:
+        name = spec.arg.name
+        if spec.kind.name == "USER_INPUT":
+            taken[name] = made.create_node("placeholder", name, name=name)
+        else:
+            setattr(root, name, captured[spec.target].detach())
+            taken[name] = made.create_node("get_attr", name, name=name)
+    return taken
 
 
 def _operator(target: Any) -> Any:
     """The ATen operator of an operator of the edge dialect."""
-    return getattr(target, "_op", target)
+    return target if isinstance(target, OpOverload) else getattr(target, "_op", target)
 
 
-def as_lowered(graph: fx.GraphModule, mutated: Mutated, *, planned: bool) -> fx.GraphModule:
+def as_lowered(program: Any, mutated: Mutated, *, planned: bool) -> fx.GraphModule:
     """The graph after `to_executorch`; where `planned` says so, with its memory plan."""
     from executorch.exir import memory  # noqa: PLC0415
 
+    graph, root = program.graph_module, torch.nn.Module()
     sizes = graph.meta["non_const_buffer_sizes"] if planned else ()
     lowering = _Lowering(mutated, sizes, memory.alloc, memory.view)
-    taken = graph.graph.find_nodes(op="placeholder")
-    lowering.add_placeholders(taken)
+    lowering.take(graph.graph, _take(program, lowering.made, root))
     for node in graph.graph.nodes:
         if node.op != "placeholder":
             lowering.add(node)
-    return fx.GraphModule(torch.nn.Module(), lowering.made)
+    return fx.GraphModule(root, lowering.made)
 
 
 @dataclass(slots=True)
@@ -125,9 +141,10 @@ class _Lowering:
                 aten.as_strided.default, base, list(spec.shape), list(spec.stride), name=node.name
             )
         elif node.target is aten.view_copy.out:
-            base, out = self.values[_first(node)], self.values[_node(node.kwargs["out"])]
-            view = self._call(aten.view.default, base, node.args[1])
-            self.values[node] = self._call(aten.copy_.default, out, view, name=node.name)
+            view = self._call(aten.view.default, self.values[_first(node)], node.args[1])
+            self.values[node] = self._moved(node, view)
+        elif node.target is aten.copy.out:
+            self.values[node] = self._moved(node, self.values[_node(node.args[1])])
         elif node.target is operator.getitem:
             results = self.values[_first(node)]
             listed = isinstance(results, list)
@@ -138,24 +155,26 @@ class _Lowering:
             lists = [self.values[given] for given in _nodes(node.kwargs) if self._is_list(given)]
             self.values[node] = lists[0] if lists else made
 
+    def _moved(self, node: fx.Node, source: fx.Node) -> fx.Node:
+        out = self.values[_node(node.kwargs["out"])]
+        return self._call(aten.copy_.default, out, source, name=node.name)
+
     def _copied(self, node: fx.Node) -> fx.Node:
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
-        return self.made.create_node(node.op, node.target, args, kwargs, name=node.name)
+        return self.made.create_node(node.op, _operator(node.target), args, kwargs, name=node.name)
 
     def _is_list(self, node: fx.Node) -> bool:
         return isinstance(self.values[node], list)
 
-    def add_placeholders(self, nodes: Sequence[fx.Node]) -> None:
-        """Add what the graph takes, and copy what has a place in the plan to it."""
-        for node in nodes:
-            passed = self.made.create_node("placeholder", node.name, name=node.name)
-            self.values[node], self.placeholders[node.name] = passed, (passed, passed)
-        for node in nodes:
-            spec, passed = node.meta["spec"], self.values[node]
+    def take(self, graph: fx.Graph, taken: dict[str, fx.Node]) -> None:
+        """Add what the graph takes: what has a place in the plan is copied there."""
+        for node in graph.find_nodes(op="placeholder"):
+            passed = memory = taken[node.name]
+            spec = node.meta["spec"]
             if getattr(spec, "mem_offset", None) is not None and not spec.const:
                 memory = self._memory(spec)
                 self._call(aten.copy_.default, memory, passed)
-                self.values[node], self.placeholders[node.name] = memory, (passed, memory)
+            self.values[node], self.placeholders[node.name] = memory, (passed, memory)
 
     def _add_output(self, node: fx.Node) -> None:
         outputs = [fx.map_arg(value, self.values.__getitem__) for value in _outputs(node)]

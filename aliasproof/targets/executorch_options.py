@@ -95,14 +95,14 @@ def compiled(program, inputs):
     config = ExecutorchBackendConfig(
 {config}    )
     lowered = edge.to_executorch(config)
-    method = Runtime.get().load_program(lowered.buffer).load_method("forward")
+    loaded = Runtime.get().load_program(lowered.buffer)
 
     def run(*tensors):
-        outputs = list(method.execute(tensors))
+        outputs = list(loaded.load_method("forward").execute(tensors))
         for name in mutated:  # their new contents come before the outputs
             {contents}
         for name in buffers:
-            exported.state_dict[name].copy_(method._method.get_attribute(name))
+            exported.state_dict[name].copy_(loaded.load_method("forward")._method.get_attribute(name))
         return pytree.tree_unflatten(outputs, exported.call_spec.out_spec)
 
     return run

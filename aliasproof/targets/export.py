@@ -112,7 +112,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     exported = export(FunctionModule(function), tuple(inputs))
     decomposed = exported.run_decompositions(core_aten())
     stages = [
-        Stage(name, program.graph_module, functional, False, graph_inputs(program, given))
+        Stage(name, program.graph_module, functional, False, _graph_inputs(program, given))
         for name, program, functional in (
             ("exported graph", exported, False),
             ("decomposed graph", decomposed, True),
@@ -129,7 +129,7 @@ def core_aten() -> Any:
     return cast("Any", default_decompositions()).materialize()
 
 
-def graph_inputs(exported: Any, inputs: Sequence[torch.Tensor]) -> list[object]:
+def _graph_inputs(exported: Any, inputs: Sequence[torch.Tensor]) -> list[object]:
     """What the graph of an exported program takes: captured tensors, and the inputs."""
     from torch.export.graph_signature import InputKind  # noqa: PLC0415
 
