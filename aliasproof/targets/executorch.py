@@ -181,4 +181,5 @@ TARGET = Target(
     unavailable=NEEDS.missing,
     broken=NEEDS.broken,
     cost=10,
+    left_out=executorch_contract.REFUSED,
 )

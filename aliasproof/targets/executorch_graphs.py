@@ -22,6 +22,15 @@ from torch import fx
 from torch._ops import OpOverload
 
 aten = torch.ops.aten
+# What moves bytes and computes nothing: the oracle on bytes knows the functional form.
+_MOVES: dict[object, Any] = {
+    aten.view_copy.out: aten.view.default,
+    aten.copy.out: aten.copy.default,
+    aten.clone.out: aten.clone.default,
+    aten._to_copy.out: aten._to_copy.default,
+    aten.slice_scatter.out: aten.slice_scatter.default,
+    aten.select_scatter.out: aten.select_scatter.default,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +149,8 @@ class _Lowering:
             self.values[node] = self._call(
                 aten.as_strided.default, base, list(spec.shape), list(spec.stride), name=node.name
             )
-        elif node.target is aten.view_copy.out:
-            view = self._call(aten.view.default, self.values[_first(node)], node.args[1])
-            self.values[node] = self._moved(node, view)
-        elif node.target is aten.copy.out:
-            self.values[node] = self._moved(node, self.values[_node(node.args[1])])
+        elif node.target in _MOVES:
+            self.values[node] = self._moved(node)
         elif node.target is operator.getitem:
             results = self.values[_first(node)]
             listed = isinstance(results, list)
@@ -155,9 +161,14 @@ class _Lowering:
             lists = [self.values[given] for given in _nodes(node.kwargs) if self._is_list(given)]
             self.values[node] = lists[0] if lists else made
 
-    def _moved(self, node: fx.Node, source: fx.Node) -> fx.Node:
-        out = self.values[_node(node.kwargs["out"])]
-        return self._call(aten.copy_.default, out, source, name=node.name)
+    def _moved(self, node: fx.Node) -> fx.Node:
+        """A move as its functional form, whose result is copied into the memory that it writes."""
+        args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
+        given = {
+            name: value for name, value in kwargs.items() if name not in ("out", "memory_format")
+        }
+        moved = self._call(_MOVES[node.target], *args, **given)
+        return self._call(aten.copy_.default, kwargs["out"], moved, name=node.name)
 
     def _copied(self, node: fx.Node) -> fx.Node:
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)

@@ -22,8 +22,9 @@ class Tracing:
 
     The decompositions are those of Inductor, which contain the core ATen ones. `config` has
     settings of `torch._inductor.config`, `options` names of options of another compiler. `called`
-    says that a variant calls what is compiled: more than once, with gradients, or on other inputs. `guarded` says that the guards of Dynamo must
-    choose what runs, since a compiler asks nothing of later inputs.
+    says that a variant calls what is compiled: more than once, with gradients, or on other inputs.
+    `guarded` says that the guards of Dynamo must choose what runs, since a compiler asks nothing of
+    later inputs.
     """
 
     decompose: bool = False

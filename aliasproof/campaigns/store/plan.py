@@ -13,7 +13,7 @@ from typing import Any
 from aliasproof.campaigns.store.json_codec import decoded
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.generators.features import Features, for_code_generation, swarm
+from aliasproof.generators.features import Features, for_code_generation, swarm, without
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
 from aliasproof.programs.devices import is_device_name, on_device
 from aliasproof.programs.errors import UserError
@@ -57,8 +57,11 @@ class Shard:
         """What its programs may contain."""
         frozen = freezing.NAME in self.target.split(":")
         features = replace(swarm(self.seed), frozen=frozen)
-        if target_named(self.target).generates_code:
+        target = target_named(self.target)
+        if target.generates_code:
             features = for_code_generation(features, self.seed)
+        if target.left_out:
+            features = without(features, target.left_out)
         return features if self.rules is None else replace(features, rules=self.rules)
 
     def mends(self) -> Iterable[KnownBug]:
