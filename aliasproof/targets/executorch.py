@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import tempfile
+import io
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -45,7 +44,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
     with _quiet():
         exported = export_module(FunctionModule(function), tuple(inputs))
         edge = _to_edge(exported)
-        mutated = Mutated.of(edge.exported_program().graph_signature)
+        mutated = Mutated.of(edge.exported_program())
         # Before the next step, which changes the same graph.
         meant = as_written_back(edge.exported_program(), mutated)
         lowered = edge.to_executorch(configured(tracing.options, [*mutated.buffers]))
@@ -144,22 +143,17 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    """The runtime writes the reason of an error into the error output alone: put it into the error.
+    """The runtime writes the reason of an error to the error output alone: put it into the error.
 
     Kernels name the check that fails, and the loader an operator without a kernel.
     """
-    before = os.dup(2)
-    with tempfile.TemporaryFile() as log:
-        os.dup2(log.fileno(), 2)
+    log = io.StringIO()
+    with contextlib.redirect_stderr(log):
         try:
             yield
         except RuntimeError as error:
-            log.seek(0)
-            reason = _reason(log.read().decode(errors="replace"))
+            reason = _reason(log.getvalue())
             raise RuntimeError(f"{error}: {reason}" if reason else str(error)) from error
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
 
 
 def _reason(log: str) -> str:

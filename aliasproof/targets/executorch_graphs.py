@@ -13,7 +13,7 @@ the arena, and what is mutated is copied back.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,20 +35,23 @@ _MOVES: dict[object, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Mutated:
-    """What a program mutates.
+    """What a program mutates, and the names of its calls of `index_put`.
 
     `inputs` are the names of the placeholders of user inputs, in the order in which the graph
     returns their new contents. `buffers` are the names of buffers by the name of the placeholder.
     `outputs` has for each output of the edge graph the placeholder that it is written to, or None.
+    `puts` are the calls that ExecuTorch may put in place, and names anew.
     """
 
     inputs: tuple[str, ...]
     buffers: dict[str, str]
     outputs: tuple[str | None, ...]
+    puts: tuple[str, ...]
 
     @classmethod
-    def of(cls, signature: Any) -> Mutated:
-        """The mutations that the signature of an edge program tells."""
+    def of(cls, program: Any) -> Mutated:
+        """The mutations of an edge program, as its signature tells them."""
+        signature = program.graph_signature
         placeholders = {name: place for place, name in signature.inputs_to_buffers.items()}
         targets = tuple(
             placeholders.get(spec.target, spec.target) if "MUTATION" in spec.kind.name else None
@@ -56,7 +59,7 @@ class Mutated:
         )
         inputs = tuple(name for name in targets if name and name in signature.user_inputs)
         mutated = {place: name for name, place in placeholders.items() if place in targets}
-        return cls(inputs, mutated, targets)
+        return cls(inputs, mutated, targets, tuple(node.name for node in _puts(program.graph)))
 
 
 def as_written_back(program: Any, mutated: Mutated) -> fx.GraphModule:
@@ -89,6 +92,12 @@ def as_written_back(program: Any, mutated: Mutated) -> fx.GraphModule:
     return fx.GraphModule(root, made)
 
 
+def _puts(graph: fx.Graph) -> list[fx.Node]:
+    """The calls of `index_put`, in place or not, in their order."""
+    forms = (aten.index_put.default, aten.index_put_.default, aten.index_put.out)
+    return [node for node in graph.nodes if _operator(node.target) in forms]
+
+
 def _take(program: Any, made: fx.Graph, root: torch.nn.Module) -> dict[str, fx.Node]:
     """What a program takes, by name: user inputs are placeholders, all else are attributes."""
     captured = {**program.constants, **program.state_dict}
@@ -114,7 +123,9 @@ def as_lowered(program: Any, mutated: Mutated, *, planned: bool) -> fx.GraphModu
 
     graph, root = program.graph_module, torch.nn.Module()
     sizes = graph.meta["non_const_buffer_sizes"] if planned else ()
-    lowering = _Lowering(mutated, sizes, memory.alloc, memory.view)
+    puts = _puts(graph.graph)
+    names = dict(zip(puts, mutated.puts, strict=True)) if len(puts) == len(mutated.puts) else {}
+    lowering = _Lowering(mutated, sizes, memory.alloc, memory.view, names)
     lowering.take(graph.graph, _take(program, lowering.made, root))
     for node in graph.graph.nodes:
         if node.op != "placeholder":
@@ -126,13 +137,15 @@ def as_lowered(program: Any, mutated: Mutated, *, planned: bool) -> fx.GraphModu
 class _Lowering:
     """The graph that is made, and its value for each node of the lowered graph.
 
-    `sizes` are the bytes of each arena; empty without a memory plan.
+    `sizes` are the bytes of each arena; empty without a memory plan. `names` are those that nodes
+    had in the edge graph, where they have others now.
     """
 
     mutated: Mutated
     sizes: Sequence[int]
     alloc: Callable[..., Any]
     view: Callable[..., Any]
+    names: Mapping[fx.Node, str]
     made: fx.Graph = field(default_factory=fx.Graph)
     values: dict[fx.Node, Any] = field(default_factory=dict)
     arenas: dict[int, fx.Node] = field(default_factory=dict)
@@ -167,12 +180,13 @@ class _Lowering:
         given = {
             name: value for name, value in kwargs.items() if name not in ("out", "memory_format")
         }
-        moved = self._call(_MOVES[node.target], *args, **given)
+        moved = self.made.call_function(_MOVES[node.target], args, given)
         return self._call(aten.copy_.default, kwargs["out"], moved, name=node.name)
 
     def _copied(self, node: fx.Node) -> fx.Node:
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
-        return self.made.create_node(node.op, _operator(node.target), args, kwargs, name=node.name)
+        name = self.names.get(node, node.name)
+        return self.made.create_node(node.op, _operator(node.target), args, kwargs, name=name)
 
     def _is_list(self, node: fx.Node) -> bool:
         return isinstance(self.values[node], list)
