@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aliasproof.oracles.contract import Promise, Refusal, Waiver, calls_a_custom_write
+from aliasproof.oracles.contract import (
+    Precondition,
+    Promise,
+    Refusal,
+    Waiver,
+    as_strided_stays_inside,
+    calls_a_custom_write,
+)
 from aliasproof.programs.trace import Trace
 from aliasproof.targets import export
 
@@ -91,6 +98,15 @@ CONTRACT = replace(
         Waiver(Promise.KEEPS_OBJECTS, COPIES),
         Waiver(Promise.OFFSET, COPIES),
         Waiver(Promise.STRIDE, DIM_ORDERS),
+    ),
+    preconditions=(
+        *export.CONTRACT.preconditions,
+        Precondition(
+            "as_strided shows bytes of its argument",
+            "a tensor of the runtime is sizes, a layout and a pointer to its data, without the storage"
+            " around it (docs/source/extension-tensor.md)",
+            as_strided_stays_inside,
+        ),
     ),
     refusals=(*export.CONTRACT.refusals, *REFUSALS),
 )
