@@ -9,7 +9,7 @@ from aliasproof.oracles.contract import (
     Promise,
     Refusal,
     Waiver,
-    as_strided_stays_inside,
+    as_strided_of_dense,
     calls_a_custom_write,
 )
 from aliasproof.programs.trace import Trace
@@ -102,10 +102,10 @@ CONTRACT = replace(
     preconditions=(
         *export.CONTRACT.preconditions,
         Precondition(
-            "as_strided shows bytes of its argument",
-            "a tensor of the runtime is sizes, a layout and a pointer to its data, without the storage"
-            " around it (docs/source/extension-tensor.md)",
-            as_strided_stays_inside,
+            "as_strided takes a dense tensor",
+            "a tensor of the runtime has no storage around its data (docs/source/extension-tensor.md),"
+            " and other strides than in eager",
+            as_strided_of_dense,
         ),
     ),
     refusals=(*export.CONTRACT.refusals, *REFUSALS),
