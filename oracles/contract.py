@@ -312,11 +312,6 @@ def as_strided_stays_inside(trace: Trace) -> bool:
     return not trace.outside
 
 
-def as_strided_of_dense(trace: Trace) -> bool:
-    """No `as_strided` call shows the layout of its argument, or where it is in its storage."""
-    return not trace.strided_layout
-
-
 def overlapping_writes_come_from_expand(trace: Trace) -> bool:
     """A region that is written and overlaps itself does so by strides of 0 only."""
     return not any(map(_overlaps_without_stride_0, trace.overlapping_writes))

@@ -378,8 +378,7 @@ class Watch(TorchDispatchMode):
         if call.op is aten.as_strided.default:
             base = call.only_read[0]
             shown, given = Region.of(returned[0]), Region.of(base)
-            dense = base.is_contiguous() and base.storage_offset() == 0
-            trace.strided_layout = trace.strided_layout or not dense
+            trace.strided_layout |= base.storage_offset() != 0 or not base.is_contiguous()
             trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
             trace.outside = trace.outside or not covers(given, shown)
 

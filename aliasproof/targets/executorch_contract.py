@@ -9,7 +9,6 @@ from aliasproof.oracles.contract import (
     Promise,
     Refusal,
     Waiver,
-    as_strided_of_dense,
     calls_a_custom_write,
 )
 from aliasproof.programs.trace import Trace
@@ -103,9 +102,9 @@ CONTRACT = replace(
         *export.CONTRACT.preconditions,
         Precondition(
             "as_strided takes a dense tensor",
-            "a tensor of the runtime has no storage around its data (docs/source/extension-tensor.md),"
-            " and other strides than in eager",
-            as_strided_of_dense,
+            "a tensor of the runtime has no storage around its data"
+            " (docs/source/extension-tensor.md), and other strides than in eager",
+            lambda trace: not trace.strided_layout,
         ),
     ),
     refusals=(*export.CONTRACT.refusals, *REFUSALS),
