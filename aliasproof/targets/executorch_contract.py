@@ -81,7 +81,7 @@ REFUSALS = (
 # What programs of these features would mostly end in.
 REFUSED = frozenset(
     {"custom", "foreach", "metadata", "random"}
-    | {"transposed", "gaps", "expanded", "overlapping"}
+    | {"transposed", "gaps", "channels last", "expanded", "overlapping"}
     | {"complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
 )
 CONTRACT = replace(
