@@ -59,6 +59,19 @@ def test_each_variant_computes_what_eager_does(option: str) -> None:
 
 
 @needs_executorch
+@pytest.mark.parametrize("called", ["kept-outputs", "feed-back"])
+def test_a_second_call_of_the_loaded_program_is_right(called: str) -> None:
+    def both(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        y.mul_(x)
+        return x.neg(), (x + y).view(2, 2)
+
+    found = examined(both, [numbers(4), numbers(4) + 1], called, "unplanned-outputs")
+    assert found.violations == []
+    assert verdicts(found)["values"] is Verdict.HOLDS
+    assert verdicts(found)["inputs"] is Verdict.HOLDS
+
+
+@needs_executorch
 def test_the_caller_finds_what_a_program_writes() -> None:
     def write(x: Tensor, y: Tensor) -> Tensor:
         x.add_(y)

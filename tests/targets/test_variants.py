@@ -27,6 +27,7 @@ from aliasproof.targets.variants import VARIANTS, is_variant
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case
+from tests.targets.conftest import OF_TORCH
 from tests.targets.runs_that_end import ends
 from tests.targets.vector_programs import of_vectors
 
@@ -44,6 +45,7 @@ RUN = [
         not (set(name.split(":")) & {*SECOND_CALLS} and name.startswith(("inductor", "reference")))
         # These are for programs only: see test_control_flow.
         and not set(name.split(":")) & {*FORMS}
+        and name.split(":")[0] in OF_TORCH
     )
     or name in ("inductor-fx:second-call", "inductor:kept-outputs", "reference:kept-outputs")
 ]
