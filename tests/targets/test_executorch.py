@@ -19,6 +19,7 @@ from aliasproof.targets.executorch_options import SUMMARIES
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
 from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.passes import first_wrong_pass
 from aliasproof.trials.trial import Case
 
 needs_executorch = pytest.mark.skipif(
@@ -159,6 +160,10 @@ def test_a_plan_that_shares_the_memory_of_live_tensors_is_seen(
     assert verdicts(hidden)["values"] is Verdict.HOLDS
     assert verdicts(hidden)["clobbers"] is Verdict.VIOLATED
     assert "planned graph" in hidden.violations[0].place
+    case = Case.of_function(read_late, [numbers(4), numbers(4) + 1])
+    blamed = first_wrong_pass(case, target("executorch"), found.violations[0])
+    assert blamed is not None
+    assert blamed.name == "stage: planned graph"
 
 
 @needs_executorch
