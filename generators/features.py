@@ -146,6 +146,19 @@ def for_code_generation(features: Features, seed: int) -> Features:
     return replace(features, loops=LOOPS_SHARE) if seed % 2 else features
 
 
+def without(features: Features, left_out: frozenset[str]) -> Features:
+    """The features without the groups, layouts and dtypes of these names; the plainest stay."""
+    groups = tuple(name for name in features.groups if name not in left_out)
+    return replace(
+        features,
+        dtypes=tuple(
+            it for it in features.dtypes if str(it).removeprefix("torch.") not in left_out
+        ),
+        groups=groups if WRITES & set(groups) else (*groups, "in-place"),
+        layouts=tuple(name for name in features.layouts if name not in left_out),
+    )
+
+
 def _each(chance: random.Random, names: Sequence[T]) -> tuple[T, ...]:
     """Each of the names with equal chances to be on or off."""
     return tuple(name for name in names if chance.random() < 0.5)

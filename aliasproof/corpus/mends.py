@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -62,6 +63,17 @@ def mends(*paths: str, keys: Sequence[Any] = ()) -> Callable[[Function], Mend]:
     return lambda replacement: together(
         *(functools.partial(replaced, path, replacement, *keys) for path in paths)
     )
+
+
+def mends_outside(path: str) -> Callable[[Function], Mend]:
+    """As `mends`, for a compiler beyond torch: nothing while its package is not loaded."""
+    package = path.partition(".")[0]
+
+    def declared(replacement: Function) -> Mend:
+        mend = mends(path)(replacement)
+        return lambda: mend() if package in sys.modules else contextlib.nullcontext()
+
+    return declared
 
 
 @contextlib.contextmanager

@@ -376,7 +376,9 @@ class Watch(TorchDispatchMode):
         self._strided.note(call.op, call.only_read or call.written, returned)
         # Functionalization of torch documents limits for `as_strided`; contracts ask for these.
         if call.op is aten.as_strided.default:
-            shown, given = Region.of(returned[0]), Region.of(call.only_read[0])
+            base = call.only_read[0]
+            shown, given = Region.of(returned[0]), Region.of(base)
+            trace.strided_layout |= base.storage_offset() != 0 or not base.is_contiguous()
             trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
             trace.outside = trace.outside or not covers(given, shown)
 

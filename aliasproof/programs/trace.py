@@ -259,6 +259,7 @@ class Trace:
     - `written_as_strided`: a write went through a chain of views with `as_strided` in it.
     - `overlapping_operands`: a call wrote memory that another operand of it covers.
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
+    - `strided_layout`: an `as_strided` took an argument that is not dense from its storage's start.
     - `as_written`: the function calls no composite op that computes; None if nobody looked yet.
     - `data_dependent`: the first op that read tensor data into Python or into a size.
     - `unspecified`: a call that this device runs in one way, and torch specifies none; how.
@@ -287,6 +288,7 @@ class Trace:
     written_as_strided: bool = False
     overlapping_operands: bool = False
     outside: bool = False
+    strided_layout: bool = False
     as_written: bool | None = None
     data_dependent: str | None = None
     unspecified: str | None = None

@@ -27,6 +27,7 @@ REGISTERED = (
     "reference",
     "reference-copy",
     "reference-planned",
+    "executorch",
     "onnx-translated",
     "onnx-folded",
     "onnx-bound",
@@ -47,7 +48,7 @@ PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 
 
 # Compilers that take programs of PyTorch, each an extra of the same name.
-OUTSIDE: tuple[str, ...] = ("onnx", "openvino")
+OUTSIDE: tuple[str, ...] = ("executorch", "onnx", "openvino")
 ALL_COMPILERS = "all-compilers"
 
 

@@ -224,6 +224,8 @@ class Target:
     `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
     `cost` is about how many times as long a program takes as in most targets.
     `generates_code` says whether it compiles loops: then campaigns draw programs for those.
+    `left_out` names groups of ops, layouts and dtypes that it refuses: campaigns draw none of them
+    at random for it.
     """
 
     name: str
@@ -246,6 +248,7 @@ class Target:
     yours: str = ""
     backend: Any = None
     generates_code: bool = False
+    left_out: frozenset[str] = frozenset()
 
     @property
     def earlier(self) -> tuple[Target, ...]:

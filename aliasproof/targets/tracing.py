@@ -21,9 +21,10 @@ class Tracing:
     """Whether a trace decomposes operators, whether sizes are symbols, and settings of Inductor.
 
     The decompositions are those of Inductor, which contain the core ATen ones. `config` has
-    settings of `torch._inductor.config`. `called` says that a variant calls what is compiled: more
-    than once, with gradients, or on other inputs. `guarded` says that the guards of Dynamo must
-    choose what runs, since a compiler asks nothing of later inputs.
+    settings of `torch._inductor.config`, `options` names of options of another compiler. `called`
+    says that a variant calls what is compiled: more than once, with gradients, or on other inputs.
+    `guarded` says that the guards of Dynamo must choose what runs, since a compiler asks nothing of
+    later inputs.
     """
 
     decompose: bool = False
@@ -31,6 +32,7 @@ class Tracing:
     config: Mapping[str, object] = field(default_factory=dict)
     called: bool = False
     guarded: bool = False
+    options: frozenset[str] = frozenset()
 
     def __or__(self, other: Tracing) -> Tracing:
         """What one of the two says."""
@@ -40,6 +42,7 @@ class Tracing:
             {**self.config, **other.config},
             self.called or other.called,
             self.guarded or other.guarded,
+            self.options | other.options,
         )
 
     @property

@@ -16,6 +16,7 @@ from aliasproof.targets import (
     buffers,
     captured,
     control_flow,
+    executorch_options,
     freezing,
     gradients,
     same_input,
@@ -168,6 +169,7 @@ VARIANTS: Mapping[str, Variant] = {
         *SECOND_CALLS,
         *CONTROL_FLOW,
         FREEZING,
+        *executorch_options.OPTIONS,
     )
 }
 

@@ -16,6 +16,7 @@ from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.clauses import BODY_CAPTURED_WHOLE
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Function, Target
+from tests.targets.conftest import OF_TORCH
 
 
 def matrix() -> Tensor:
@@ -139,7 +140,7 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
 
 EXPECTED = [
     pytest.param(accused, refusal, id=f"{accused.name}-{refusal.message[:30]}")
-    for accused in TARGETS.values()
+    for accused in OF_TORCH.values()
     for refusal in accused.contract.refusals
     if "torch.compile(" not in accused.recipe  # Dynamo runs these parts of a function in eager
     and refusal is not BODY_CAPTURED_WHOLE  # of Dynamo, before a target has a graph

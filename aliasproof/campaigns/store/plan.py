@@ -14,7 +14,7 @@ from aliasproof.campaigns.store.json_codec import decoded
 from aliasproof.campaigns.store.ways import in_another_way
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.generators.features import Features, for_code_generation, swarm
+from aliasproof.generators.features import Features, for_code_generation, swarm, without
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
 from aliasproof.programs.devices import is_device_name, on_device
 from aliasproof.programs.errors import UserError
@@ -59,8 +59,11 @@ class Shard:
         variants = self.target.split(":")
         frozen, written = (module.NAME in variants for module in (freezing, as_written))
         features = replace(swarm(self.seed), frozen=frozen, written=written)
-        if target_named(self.target).generates_code:
+        target = target_named(self.target)
+        if target.generates_code:
             features = for_code_generation(features, self.seed)
+        if target.left_out:
+            features = without(features, target.left_out)
         return features if self.rules is None else replace(features, rules=self.rules)
 
     def mends(self) -> Iterable[KnownBug]:

@@ -1,0 +1,260 @@
+"""The graphs of ExecuTorch as graphs of ATen calls, which the oracles on graphs can run.
+
+- *edge graph*: after `to_edge`. The new contents of what the program mutates are outputs. Here they
+  are cloned and copied back at the end, which is what they mean. A `view_copy`, which the lowered
+  graph may share with its operand, is a view and a copy here: they compute nothing.
+- *lowered graph*: after `to_executorch`, each allocation a tensor of its own.
+- *planned graph*: the same, each tensor at the place in an arena that the memory plan gives it.
+
+What the runtime and its caller do around the graph is done in it: what is planned is copied into
+the arena, and what is mutated is copied back.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+# What moves bytes and computes nothing: the oracle on bytes knows the functional form.
+_MOVES: dict[object, Any] = {
+    aten.view_copy.out: aten.view.default,
+    aten.copy.out: aten.copy.default,
+    aten.clone.out: aten.clone.default,
+    aten._to_copy.out: aten._to_copy.default,
+    aten.slice_scatter.out: aten.slice_scatter.default,
+    aten.select_scatter.out: aten.select_scatter.default,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutated:
+    """What a program mutates, and the names of its calls of `index_put`.
+
+    `inputs` are the names of the placeholders of user inputs, in the order in which the graph
+    returns their new contents. `buffers` are the names of buffers by the name of the placeholder.
+    `outputs` has for each output of the edge graph the placeholder that it is written to, or None.
+    `puts` are the calls that ExecuTorch may put in place, and names anew.
+    """
+
+    inputs: tuple[str, ...]
+    buffers: dict[str, str]
+    outputs: tuple[str | None, ...]
+    puts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, program: Any) -> Mutated:
+        """The mutations of an edge program, as its signature tells them."""
+        signature = program.graph_signature
+        placeholders = {name: place for place, name in signature.inputs_to_buffers.items()}
+        targets = tuple(
+            placeholders.get(spec.target, spec.target) if "MUTATION" in spec.kind.name else None
+            for spec in signature.output_specs
+        )
+        inputs = tuple(name for name in targets if name and name in signature.user_inputs)
+        mutated = {place: name for name, place in placeholders.items() if place in targets}
+        return cls(inputs, mutated, targets, tuple(node.name for node in _puts(program.graph)))
+
+
+def as_written_back(program: Any, mutated: Mutated) -> fx.GraphModule:
+    """The edge graph, which writes what is mutated at its end."""
+    root, made, values = torch.nn.Module(), fx.Graph(), dict[fx.Node, Any]()
+    taken = _take(program, made, root)
+    for node in program.graph.nodes:
+        args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+        if node.op == "placeholder":
+            values[node] = taken[node.name]
+        elif node.op == "output":
+            outputs = list(zip(args[0], mutated.outputs, strict=True))
+            clones = [
+                (taken[target], made.call_function(aten.clone.default, (value,)))
+                for value, target in outputs
+                if target is not None
+            ]
+            for target, value in clones:
+                made.call_function(aten.copy_.default, (target, value))
+            made.output(tuple(value for value, target in outputs if target is None))
+        elif _operator(node.target) is aten.view_copy.default:
+            view = made.call_function(aten.view.default, args)
+            values[node] = made.create_node(
+                "call_function", aten.clone.default, (view,), name=node.name
+            )
+        else:
+            values[node] = made.create_node(
+                node.op, _operator(node.target), args, kwargs, name=node.name
+            )
+    return fx.GraphModule(root, made)
+
+
+def _puts(graph: fx.Graph) -> list[fx.Node]:
+    """The calls of `index_put`, in place or not, in their order."""
+    forms = (aten.index_put.default, aten.index_put_.default, aten.index_put.out)
+    return [node for node in graph.nodes if _operator(node.target) in forms]
+
+
+def _take(program: Any, made: fx.Graph, root: torch.nn.Module) -> dict[str, fx.Node]:
+    """What a program takes, by name: user inputs are placeholders, all else are attributes."""
+    captured = {**program.constants, **program.state_dict}
+    taken = {}
+    for spec in program.graph_signature.input_specs:
+        name = spec.arg.name
+        if spec.kind.name == "USER_INPUT":
+            taken[name] = made.create_node("placeholder", name, name=name)
+        else:
+            setattr(root, name, captured[spec.target].detach())
+            taken[name] = made.create_node("get_attr", name, name=name)
+    return taken
+
+
+def _operator(target: Any) -> Any:
+    """The ATen operator of an operator of the edge dialect."""
+    return target if isinstance(target, OpOverload) else getattr(target, "_op", target)
+
+
+def as_lowered(program: Any, mutated: Mutated, *, planned: bool) -> fx.GraphModule:
+    """The graph after `to_executorch`; where `planned` says so, with its memory plan."""
+    from executorch.exir import memory  # noqa: PLC0415
+
+    graph, root = program.graph_module, torch.nn.Module()
+    sizes = graph.meta["non_const_buffer_sizes"] if planned else ()
+    puts = _puts(graph.graph)
+    names = dict(zip(puts, mutated.puts, strict=True)) if len(puts) == len(mutated.puts) else {}
+    lowering = _Lowering(mutated, sizes, memory.alloc, memory.view, names)
+    lowering.take(graph.graph, _take(program, lowering.made, root))
+    for node in graph.graph.nodes:
+        if node.op != "placeholder":
+            lowering.add(node)
+    return fx.GraphModule(root, lowering.made)
+
+
+@dataclass(slots=True)
+class _Lowering:
+    """The graph that is made, and its value for each node of the lowered graph.
+
+    `sizes` are the bytes of each arena; empty without a memory plan. `names` are those that nodes
+    had in the edge graph, where they have others now.
+    """
+
+    mutated: Mutated
+    sizes: Sequence[int]
+    alloc: Callable[..., Any]
+    view: Callable[..., Any]
+    names: Mapping[fx.Node, str]
+    made: fx.Graph = field(default_factory=fx.Graph)
+    values: dict[fx.Node, Any] = field(default_factory=dict)
+    arenas: dict[int, fx.Node] = field(default_factory=dict)
+    placeholders: dict[str, tuple[fx.Node, fx.Node]] = field(default_factory=dict)
+
+    def add(self, node: fx.Node) -> None:
+        """Add a node that is no placeholder, after those before it."""
+        if node.op == "output":
+            self._add_output(node)
+        elif node.target is self.alloc:
+            self.values[node] = self._each(self._memory, node.meta["spec"])
+        elif node.target is self.view:
+            base, spec = self.values[_first(node)], node.meta["spec"]
+            self.values[node] = self._call(
+                aten.as_strided.default, base, list(spec.shape), list(spec.stride), name=node.name
+            )
+        elif node.target in _MOVES:
+            self.values[node] = self._moved(node)
+        elif node.target is operator.getitem:
+            results = self.values[_first(node)]
+            listed = isinstance(results, list)
+            self.values[node] = results[node.args[1]] if listed else self._copied(node)
+        else:
+            made = self._copied(node)
+            # An operator that writes into a list returns nothing.
+            lists = [self.values[given] for given in _nodes(node.kwargs) if self._is_list(given)]
+            self.values[node] = lists[0] if lists else made
+
+    def _moved(self, node: fx.Node) -> fx.Node:
+        """A move as its functional form, whose result is copied into the memory that it writes."""
+        args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
+        given = {
+            name: value for name, value in kwargs.items() if name not in ("out", "memory_format")
+        }
+        moved = self.made.call_function(_MOVES[node.target], args, given)
+        return self._call(aten.copy_.default, kwargs["out"], moved, name=node.name)
+
+    def _copied(self, node: fx.Node) -> fx.Node:
+        args, kwargs = fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
+        name = self.names.get(node, node.name)
+        return self.made.create_node(node.op, _operator(node.target), args, kwargs, name=name)
+
+    def _is_list(self, node: fx.Node) -> bool:
+        return isinstance(self.values[node], list)
+
+    def take(self, graph: fx.Graph, taken: dict[str, fx.Node]) -> None:
+        """Add what the graph takes: what has a place in the plan is copied there."""
+        for node in graph.find_nodes(op="placeholder"):
+            passed = memory = taken[node.name]
+            spec = node.meta["spec"]
+            if getattr(spec, "mem_offset", None) is not None and not spec.const:
+                memory = self._memory(spec)
+                self._call(aten.copy_.default, memory, passed)
+            self.values[node], self.placeholders[node.name] = memory, (passed, memory)
+
+    def _add_output(self, node: fx.Node) -> None:
+        outputs = [fx.map_arg(value, self.values.__getitem__) for value in _outputs(node)]
+        first = outputs[: len(self.mutated.inputs)]
+        for name, value in zip(self.mutated.inputs, first, strict=False):
+            passed, memory = self.placeholders[name]
+            if memory is not passed:
+                self._call(aten.copy_.default, passed, value)
+        for name in self.mutated.buffers:
+            passed, memory = self.placeholders[name]
+            if memory is not passed:
+                self._call(aten.copy_.default, passed, memory)
+        self.made.output(tuple(outputs[len(self.mutated.inputs) :]))
+
+    def _memory(self, spec: Any) -> fx.Node:
+        """New memory, or the memory that the plan gives a tensor."""
+        sizes, strides = list(spec.shape), list(spec.stride)
+        if not self.sizes or spec.mem_offset is None:
+            return self._call(
+                aten.empty_strided.default, sizes, strides, dtype=spec.dtype, device="cpu"
+            )
+        end = spec.mem_offset + spec.nbytes()
+        place = self._call(aten.slice.Tensor, self._arena(spec.mem_id), 0, spec.mem_offset, end)
+        typed = self._call(aten.view.dtype, place, spec.dtype)
+        return self._call(aten.as_strided.default, typed, sizes, strides)
+
+    def _arena(self, number: int) -> fx.Node:
+        if number not in self.arenas:
+            self.arenas[number] = self._call(
+                aten.empty.memory_format, [self.sizes[number]], dtype=torch.uint8, device="cpu"
+            )
+        return self.arenas[number]
+
+    def _each(self, make: Callable[[Any], Any], specs: Any) -> Any:
+        return [*map(make, specs)] if isinstance(specs, list | tuple) else make(specs)
+
+    def _call(self, target: Any, *args: Any, name: str | None = None, **kwargs: Any) -> fx.Node:
+        return self.made.create_node("call_function", target, args, kwargs, name=name)
+
+
+def _first(node: fx.Node) -> fx.Node:
+    return _node(node.args[0])
+
+
+def _node(argument: object) -> fx.Node:
+    assert isinstance(argument, fx.Node)
+    return argument
+
+
+def _nodes(arguments: Any) -> list[fx.Node]:
+    nodes: list[fx.Node] = []
+    fx.map_arg(arguments, nodes.append)
+    return nodes
+
+
+def _outputs(node: fx.Node) -> Sequence[Any]:
+    returned: Any = node.args[0]
+    return returned if isinstance(returned, list | tuple) else [returned]
