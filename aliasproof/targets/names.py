@@ -27,6 +27,7 @@ REGISTERED = (
     "reference",
     "reference-copy",
     "reference-planned",
+    "relax",
 )
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 
@@ -39,7 +40,7 @@ PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 
 
 # Compilers that take programs of PyTorch, each an extra of the same name.
-OUTSIDE: tuple[str, ...] = ()
+OUTSIDE: tuple[str, ...] = ("relax",)
 ALL_COMPILERS = "all-compilers"
 
 

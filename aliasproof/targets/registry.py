@@ -21,6 +21,7 @@ from aliasproof.targets import (
     inductor_reinplace,
     names,
     reference,
+    relax,
     torch_functionalize,
     user_builds,
     user_names,
@@ -49,6 +50,7 @@ TARGETS: dict[str, Target] = {
         reference.REFERENCE,
         reference.REFERENCE_COPY,
         reference.REFERENCE_PLANNED,
+        relax.TARGET,
     )
 }
 
