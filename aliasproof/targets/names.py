@@ -28,6 +28,9 @@ REGISTERED = (
     "reference-copy",
     "reference-planned",
     "relax",
+    "relax-calls",
+    "relax-shared",
+    "relax-sorted",
 )
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 

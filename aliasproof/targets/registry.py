@@ -51,6 +51,9 @@ TARGETS: dict[str, Target] = {
         reference.REFERENCE_COPY,
         reference.REFERENCE_PLANNED,
         relax.TARGET,
+        relax.CALLS,
+        relax.SHARED,
+        relax.SORTED,
     )
 }
 

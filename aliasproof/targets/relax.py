@@ -7,7 +7,9 @@ memory as Relax says (`relax_graph`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -32,6 +34,7 @@ VALUES = (
     " are not encouraged')"
 )
 COMPACT = "tensors of Relax have a shape and a dtype, and no strides (tvm.relax.TensorType)"
+IN_PLACE = "DataflowUseInplaceCalls"
 CONSTANTS = "the graph has constants, of which value hashes know nothing"
 CONTRACT = Contract(
     waivers=(
@@ -65,40 +68,97 @@ CONTRACT = Contract(
     disputes=(clauses.DISPUTED_EXPAND,),
 )
 
-RECIPE = """
-from aliasproof.targets.relax import compiled  # of aliasproof
-"""
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a function is written in Relax where there are several ways.
+
+    Each is off by default; a mend of a known bug of TVM switches on one that avoids it.
+    `fields_once`: a field of a tuple is taken once. `tuples_late`: a tuple is bound where it is
+    used. `known_views`: what keeps the order of elements is a reshape. `numbers_last`: no operator
+    has a number before a tensor. `constants_given`: constants are arguments. `by_functions`:
+    constants are what private functions return.
+    """
+
+    fields_once: bool = False
+    tuples_late: bool = False
+    known_views: bool = False
+    numbers_last: bool = False
+    constants_given: bool = False
+    by_functions: bool = False
 
 
-def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Capture the function with these inputs, run the pass, and take both as graphs."""
+def spelling() -> Spelling:
+    """How functions are written now: mends of known bugs replace this function."""
+    return Spelling()
+
+
+def build(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    passes: Sequence[str] = (),
+    *,
+    by_functions: bool = False,
+) -> Build:
+    """Capture the function with these inputs, run the pass and others, and take it as a graph."""
     # Imported here: TVM takes seconds, and may not be installed.
     from tvm import relax  # noqa: PLC0415
 
     from aliasproof.targets.relax_capture import captured  # noqa: PLC0415
     from aliasproof.targets.relax_graph import graph_of  # noqa: PLC0415
 
-    function_of_values = captured(function, inputs)
-    module = function_of_values.module()
-    in_place = relax.transform.DataflowUseInplaceCalls()(module)
-    graph = graph_of(in_place, module, function_of_values, len(inputs))
+    written = replace(spelling(), by_functions=by_functions)
+    function_of_values = captured(function, inputs, written)
+    before = after = function_of_values.module()
+    for name in (IN_PLACE, *passes):
+        after = getattr(relax.transform, name)()(after)
+    graph = graph_of(after, before, function_of_values, len(inputs))
     opaque = CONSTANTS if any(True for _ in graph.buffers()) else None
-    return Build(graph, [Stage("DataflowUseInplaceCalls", graph, functional=False)], opaque)
+    return Build(graph, [Stage(" and ".join((IN_PLACE, *passes)), graph, functional=False)], opaque)
 
 
-def compiled(program: Function, inputs: Sequence[torch.Tensor]) -> Function:
-    """The function that `build` makes."""
-    return build(program, inputs).function
+def recipe(arguments: str = "") -> str:
+    """The source of `build`."""
+    return f"""
+from aliasproof.targets import relax  # of aliasproof
+
+
+def compiled(program, inputs):
+    return relax.build(program, inputs{arguments}).function
+"""
 
 
 TARGET = Target(
     name="relax",
-    summary="Relax of TVM with DataflowUseInplaceCalls, run as ATen calls",
+    summary=f"Relax of TVM with {IN_PLACE}, run as ATen calls",
     contract=CONTRACT,
     build=build,
-    recipe=RECIPE,
+    recipe=recipe(),
     variants=(FEED_BACK, KEPT_OUTPUTS),
     unavailable=NEEDS.missing,
     broken=NEEDS.broken,
     generates_code=True,
+)
+
+
+def _followed_by(name: str, *passes: str) -> Target:
+    """The target with other passes behind the one that puts calls in place."""
+    return replace(
+        TARGET,
+        name=name,
+        summary=f"the same, then {' and '.join(passes)}",
+        build=functools.partial(build, passes=passes),
+        recipe=recipe(f", passes={passes}"),
+        after=TARGET,
+    )
+
+
+SHARED = _followed_by("relax-shared", "EliminateCommonSubexpr")
+SORTED = _followed_by("relax-sorted", "TopologicalSort")
+CALLS = replace(
+    TARGET,
+    name="relax-calls",
+    summary="the same, where private functions return the constants",
+    build=functools.partial(build, by_functions=True),
+    recipe=recipe(", by_functions=True"),
 )

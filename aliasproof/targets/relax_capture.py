@@ -21,7 +21,8 @@ from torch.utils._pytree import tree_leaves
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.regions import Region, overlaps_itself
 from aliasproof.programs.schemas import facts
-from aliasproof.targets.relax_forms import FORMS, VIEWS, CapturedCall, constant_line, opaque_line
+from aliasproof.targets.relax import Spelling
+from aliasproof.targets.relax_forms import FORMS, VIEWS, CapturedCall, opaque_line
 from aliasproof.targets.relax_lines import DTYPES, Lines, RelaxParameter, Value
 
 aten = torch.ops.aten
@@ -112,9 +113,9 @@ class Captured:
 class Capture(TorchDispatchMode):
     """Collects the lines of all calls within it. Raises `Rejected` for what Relax cannot say."""
 
-    def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
+    def __init__(self, inputs: Sequence[torch.Tensor], spelling: Spelling) -> None:
         super().__init__()
-        self.lines = Lines()
+        self.lines = Lines(spelling)
         self.inputs = list(inputs)
         self.known: dict[int, Known] = {}
         self.kept: list[torch.Tensor] = []  # so that no other storage gets an address twice
@@ -170,7 +171,7 @@ class Capture(TorchDispatchMode):
         if contents.writes and contents.covers(contents.writes[0][0]):
             vector = self.lines.reshaped(contents.writes.pop(0)[1], (contents.length,))
         elif vector is None:
-            vector = constant_line(self.lines, torch.zeros(contents.length, dtype=contents.dtype))
+            vector = self.lines.constant(torch.zeros(contents.length, dtype=contents.dtype))
         like = torch.empty(contents.length, dtype=contents.dtype, device="meta")
         for layout, value in contents.writes:
             vector = self._by_layout(aten.as_strided_scatter.default, layout, like, vector, value)
@@ -294,9 +295,9 @@ def require_captured(op: OpOverload, args: Sequence[Any]) -> None:
         raise Rejected(f"the sizes of {op} depend on data")
 
 
-def captured(function: Any, inputs: Sequence[torch.Tensor]) -> Captured:
+def captured(function: Any, inputs: Sequence[torch.Tensor], spelling: Spelling) -> Captured:
     """The function, captured with these inputs, which it may change."""
-    capture = Capture(inputs)
+    capture = Capture(inputs, spelling)
     with capture:
         outputs = function(*inputs)
     one = isinstance(outputs, torch.Tensor)

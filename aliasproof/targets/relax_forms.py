@@ -26,7 +26,6 @@ from aliasproof.targets.relax_lines import (
     OpaqueCall,
     OperandPlace,
     Value,
-    constant,
     type_of,
 )
 
@@ -114,12 +113,6 @@ def opaque_line(
     return packed(lines, OpaqueCall(op, (template, {}), (), (0,)), operands, [like])[0]
 
 
-def constant_line(lines: Lines, tensor: torch.Tensor) -> Value:
-    """A constant."""
-    made = constant(tensor.detach().clone(memory_format=torch.contiguous_format))
-    return lines.add(lambda: made)
-
-
 # --- forms ----------------------------------------------------------------------------------------
 
 Form: TypeAlias = Callable[[CapturedCall, Sequence[torch.Tensor]], "list[Value] | None"]
@@ -195,7 +188,7 @@ def _fill(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | 
     """A constant with the contents that the call left in eager, which depend on no tensor."""
     if any(isinstance(it, torch.Tensor) for it in call.args[1:]):
         return None
-    return [constant_line(call.lines, results[0])]
+    return [call.lines.constant(results[0])]
 
 
 def _copy(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | None:
@@ -324,8 +317,11 @@ def _flip(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | 
     return [value] if call.args[1] else None
 
 
-def _reversed(make: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, y: make(y, x)
+def _rsub(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | None:
+    """The difference from a number, which is on the left unless the spelling wants it last."""
+    last = call.lines.spelling.numbers_last and not isinstance(call.args[1], torch.Tensor)
+    make = (lambda x, y: R.add(R.negative(x), y)) if last else (lambda x, y: R.subtract(y, x))
+    return _elementwise(make)(call, results)
 
 
 VIEWS: dict[str, Form] = {
@@ -347,7 +343,7 @@ FORMS: dict[str, Form] = {
     **VIEWS,
     "add": _elementwise(R.add),
     "sub": _elementwise(R.subtract),
-    "rsub": _elementwise(_reversed(R.subtract)),
+    "rsub": _rsub,
     "mul": _elementwise(R.multiply),
     "div": _inexact(_elementwise(R.divide)),
     "maximum": _elementwise(R.maximum),

@@ -9,9 +9,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -23,6 +22,7 @@ from tvm import relax
 from aliasproof.programs.errors import InternalError
 from aliasproof.targets.relax_capture import Captured
 from aliasproof.targets.relax_lines import DTYPES, Lines, OpaqueCall, OperandPlace
+from aliasproof.targets.relax_moves import MOVES, integers, keeps_order, shape_of
 
 aten = torch.ops.aten
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
@@ -41,7 +41,6 @@ _ELEMENTWISE = {
     "nn.silu": aten.silu.default,
     "where": aten.where.self,
 }
-_RESHAPES = {"reshape", "expand_dims", "squeeze", "flatten"}
 
 
 class GraphOfRelax:
@@ -97,7 +96,10 @@ class GraphOfRelax:
 
     def constant(self, value: Any) -> fx.Node:
         """A constant of the module, in its own memory."""
-        tensor = torch.utils.dlpack.from_dlpack(value.value)
+        return self.attribute(torch.utils.dlpack.from_dlpack(value.value))
+
+    def attribute(self, tensor: torch.Tensor) -> fx.Node:
+        """A tensor of the graph, in its own memory."""
         key = tensor.data_ptr()
         if key not in self.constants:
             name = f"constant{len(self.constants)}"
@@ -120,10 +122,10 @@ class GraphOfRelax:
         if name == "split":
             return self.parts(call, operand)
         dtype = TORCH_DTYPES[str(var.ty.dtype)]
-        if name == "astype" and str(call.args[0].ty.dtype) != str(var.ty.dtype):
+        sizes = shape_of(var.ty)
+        if name == "astype" and not keeps_order(name, call, sizes):
             return self.graph.call_function(aten._to_copy.default, (operand,), {"dtype": dtype})
-        sizes = [int(size) for size in var.ty.shape]
-        if keeps_order(name, call, sizes):
+        if keeps_order(name, call, sizes):  # as `RewriteDataflowReshape` finds out
             (operand,) = operand if isinstance(operand, tuple) else (operand,)
             return self.call(aten.reshape.default, operand, sizes)
         op, rest = MOVES[name](call, sizes)
@@ -131,7 +133,7 @@ class GraphOfRelax:
 
     def parts(self, call: Any, operand: Any) -> Made:
         """The fields of `split`, each in memory of its own."""
-        dim, ends = int(call.attrs.axis), _integers(call.attrs.indices_or_sections)
+        dim, ends = int(call.attrs.axis), integers(call.attrs.indices_or_sections)
         size = int(call.args[0].ty.shape[dim])
         if not isinstance(ends, list):
             ends = list(range(size // ends, size, size // ends)) if ends > 1 else []
@@ -179,61 +181,6 @@ class GraphOfRelax:
         return self.call(operator.getitem, result, index)
 
 
-# --- operators that move elements -----------------------------------------------------------------
-
-
-def _permuted(call: Any, sizes: list[int]) -> tuple[Any, list[Any]]:
-    axes = call.attrs.axes
-    order = reversed(range(len(sizes))) if axes is None else map(int, axes)
-    return aten.permute.default, [list(order)]
-
-
-def _sliced(call: Any, sizes: list[int]) -> tuple[Any, list[Any]]:
-    (dim,), (start,), (end,), *step = map(_integers, call.args[1:])
-    return aten.slice.Tensor, [dim, start, end, *(step[0] if step else [])]
-
-
-# From a call and the sizes of its result: the ATen call, and its arguments after the operand.
-MOVES: dict[str, Callable[[Any, list[int]], tuple[Any, list[Any]]]] = {
-    **dict.fromkeys(_RESHAPES, lambda call, sizes: (aten.reshape.default, [sizes])),
-    "astype": lambda call, sizes: (aten.reshape.default, [sizes]),  # of equal dtypes
-    "broadcast_to": lambda call, sizes: (aten.expand.default, [sizes]),
-    "permute_dims": _permuted,
-    "strided_slice": _sliced,
-    "tile": lambda call, sizes: (aten.repeat.default, [_integers(call.attrs.repeats)]),
-    "flip": lambda call, sizes: (aten.flip.default, [[int(call.attrs.axis)]]),
-    "concat": lambda call, sizes: (aten.cat.default, [int(call.attrs.axis)]),
-    "stack": lambda call, sizes: (aten.stack.default, [int(call.attrs.axis)]),
-}
-
-
-def keeps_order(name: str, call: Any, sizes: list[int]) -> bool:
-    """Whether the elements of the only operand are all there, in their order: a view in the VM."""
-    if name in _RESHAPES:
-        return True
-    of = call.args[0].ty
-    joined = name in ("concat", "stack")
-    if joined and len(of.fields) > 1:
-        return False
-    before = [int(size) for size in (of.fields[0] if joined else of).shape]
-    if math.prod(before) != math.prod(sizes):
-        return False
-    numbers = torch.arange(math.prod(sizes))
-    op, rest = MOVES[name](call, sizes)
-    operand = numbers.reshape(before)
-    moved = op([operand] if joined else operand, *rest)
-    return torch.equal(moved.reshape(-1), numbers)
-
-
-def _integers(value: Any) -> Any:
-    """The numbers of an attribute or a tuple of Relax, as a list; or one number."""
-    if isinstance(value, relax.Tuple):
-        return [_integers(it) for it in value.fields]
-    if isinstance(value, tvm.tirx.IntImm):
-        return int(value.value)
-    return [int(it) for it in value] if hasattr(value, "__len__") else int(value)
-
-
 def _is_number(argument: Any) -> bool:
     """Whether kernels have the argument in their code: a constant without dims."""
     return isinstance(argument, tvm.ir.GenericConst) and not argument.ty.shape
@@ -259,7 +206,8 @@ def graph_of(module: Any, before: Any, captured: Captured, inputs: int) -> fx.Gr
         given[index] if length is None else call(aten.clone.default, storage(index, length))
         for index, length in captured.prologue
     ]
-    returned = relax_graph.function(module["main"], arguments)
+    constants = [relax_graph.attribute(it) for it in captured.lines.given]
+    returned = relax_graph.function(module["main"], [*arguments, *constants])
     assert isinstance(returned, tuple)
     values: list[Any] = list(returned)
     if captured.epilogue:

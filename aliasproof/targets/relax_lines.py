@@ -17,6 +17,8 @@ from tvm import relax
 from tvm.relax import op as R
 
 from aliasproof.programs.errors import Rejected
+from aliasproof.targets.relax import Spelling
+from aliasproof.targets.relax_moves import MOVES, keeps_order, shape_of
 
 Expression: TypeAlias = Any  # of Relax, whose types are made at run time
 
@@ -44,6 +46,7 @@ class Line:
 
     make: Callable[..., Expression]
     operands: Sequence[Value]
+    constant: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,22 @@ class Lines:
     """The lines of a function, in their order.
 
     `opaque` has what its packed functions do, by their names. `numbers` has the numbers that are
-    constants without dims, with the tensors, by the addresses of these.
+    constants without dims, with the tensors, by the addresses of these. `given` are constants that
+    are passed as arguments after the parameters.
     """
 
+    spelling: Spelling
     lines: list[Line] = field(default_factory=list)
     opaque: dict[str, OpaqueCall] = field(default_factory=dict)
     numbers: dict[int, tuple[float, torch.Tensor]] = field(default_factory=dict)
+    given: list[torch.Tensor] = field(default_factory=list)
+
+    def constant(self, tensor: torch.Tensor) -> Line:
+        """Add a constant, which is a copy."""
+        copied = tensor.detach().clone(memory_format=torch.contiguous_format)
+        line = Line(lambda: constant(copied), (), copied)
+        self.lines.append(line)
+        return line
 
     def number(self, number: float, dtype: torch.dtype) -> Expression:
         """A number as an operand."""
@@ -119,29 +132,72 @@ class Lines:
         line = Line(lambda *made: relax.Tuple(list(made)), fields)
         of = {it.line if isinstance(it, Item) else it for it in fields}
         at = max((i for i, it in enumerate(self.lines, 1) if it in of), default=0)
-        self.lines.insert(at, line)
+        self.lines.insert(len(self.lines) if self.spelling.tuples_late else at, line)
         return line
 
     def module(self, parameters: Sequence[RelaxParameter], outputs: Sequence[Value]) -> Any:
         """The module, with the function `main`: one dataflow block, which returns a tuple."""
-        made: dict[Value, Expression] = {
+        return _ModuleOfLines(self, parameters, outputs).build()
+
+
+class _ModuleOfLines:
+    """The module while it is built. `made` has the expressions of values."""
+
+    def __init__(
+        self, lines: Lines, parameters: Sequence[RelaxParameter], outputs: Sequence[Value]
+    ) -> None:
+        self.lines, self.outputs, self.builder = lines, outputs, relax.BlockBuilder()
+        self.made: dict[Value, Expression] = {
             it: relax.Var(f"p{index}", type_of(it.sizes, it.dtype))
             for index, it in enumerate(parameters)
         }
-        builder = relax.BlockBuilder()
+        if lines.spelling.constants_given:
+            constants = [it for it in lines.lines if it.constant is not None]
+            lines.given = [it.constant for it in constants if it.constant is not None]
+            for index, it in enumerate(constants):
+                self.made[it] = relax.Var(f"c{index}", constant(lines.given[index]).ty)
 
-        def use(value: Value) -> Expression:
-            if isinstance(value, Item):
-                return builder.emit(relax.TupleGetItem(made[value.line], value.index))
-            return made[value]
+    def build(self) -> Any:
+        """The module."""
+        with self.builder.function("main", list(self.made.values())):
+            with self.builder.dataflow():
+                for line in self.lines.lines:
+                    if line not in self.made:
+                        self.made[line] = self.builder.emit(self.expression(line))
+                outputs = relax.Tuple([self.use(value) for value in self.outputs])
+                result = self.builder.emit_output(outputs)
+            self.builder.emit_func_output(result)
+        return self.builder.finalize()
 
-        with builder.function("main", [made[it] for it in parameters]):
-            with builder.dataflow():
-                for line in self.lines:
-                    made[line] = builder.emit(line.make(*map(use, line.operands)))
-                result = builder.emit_output(relax.Tuple([use(value) for value in outputs]))
-            builder.emit_func_output(result)
-        return builder.finalize()
+    def use(self, value: Value) -> Expression:
+        """The expression of a value, where it is used."""
+        if not isinstance(value, Item) or value in self.made:
+            return self.made[value]
+        field = self.builder.emit(relax.TupleGetItem(self.made[value.line], value.index))
+        if self.lines.spelling.fields_once:
+            self.made[value] = field
+        return field
+
+    def expression(self, line: Line) -> Expression:
+        """What a line binds."""
+        made = line.make(*map(self.use, line.operands))
+        if self.lines.spelling.by_functions and line.constant is not None:
+            body = relax.SeqExpr([], made)
+            function = relax.Function([], body, made.ty)
+            return relax.Call(self.builder.add_func(function, "constant"), [])
+        return self.as_reshape(made) if self.lines.spelling.known_views else made
+
+    def as_reshape(self, made: Expression) -> Expression:
+        """A call that keeps the order of the elements of its operand, as the call of `reshape`."""
+        if not isinstance(made, relax.Call) or not hasattr(made.op, "name"):
+            return made
+        name, made = made.op.name.removeprefix("relax."), self.builder.normalize(made)
+        if name not in MOVES or not keeps_order(name, made, shape_of(made.ty)):
+            return made
+        of = made.args[0]
+        if name in ("concat", "stack"):
+            of = self.builder.emit(relax.TupleGetItem(of, 0))
+        return R.reshape(of, tuple(shape_of(made.ty)))
 
 
 def type_of(sizes: Sequence[int], dtype: torch.dtype) -> Any:
