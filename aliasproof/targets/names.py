@@ -31,6 +31,7 @@ REGISTERED = (
     "relax-calls",
     "relax-shared",
     "relax-sorted",
+    "relax-vm",
 )
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 

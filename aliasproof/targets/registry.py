@@ -54,6 +54,7 @@ TARGETS: dict[str, Target] = {
         relax.CALLS,
         relax.SHARED,
         relax.SORTED,
+        relax.VM,
     )
 }
 

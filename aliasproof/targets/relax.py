@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -21,6 +21,7 @@ from aliasproof.oracles.contract import (
     mutates_no_input_metadata,
 )
 from aliasproof.oracles.stage import Stage
+from aliasproof.programs.relax_spelling import spelling
 from aliasproof.targets import clauses
 from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target
@@ -36,6 +37,7 @@ VALUES = (
 COMPACT = "tensors of Relax have a shape and a dtype, and no strides (tvm.relax.TensorType)"
 IN_PLACE = "DataflowUseInplaceCalls"
 CONSTANTS = "the graph has constants, of which value hashes know nothing"
+MACHINE = "the virtual machine of TVM shows no graph"
 CONTRACT = Contract(
     waivers=(
         *(
@@ -69,38 +71,18 @@ CONTRACT = Contract(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
-    """How a function is written in Relax where there are several ways.
-
-    Each is off by default; a mend of a known bug of TVM switches on one that avoids it.
-    `fields_once`: a field of a tuple is taken once. `tuples_late`: a tuple is bound where it is
-    used. `known_views`: what keeps the order of elements is a reshape. `numbers_last`: no operator
-    has a number before a tensor. `constants_given`: constants are arguments. `by_functions`:
-    constants are what private functions return.
-    """
-
-    fields_once: bool = False
-    tuples_late: bool = False
-    known_views: bool = False
-    numbers_last: bool = False
-    constants_given: bool = False
-    by_functions: bool = False
-
-
-def spelling() -> Spelling:
-    """How functions are written now: mends of known bugs replace this function."""
-    return Spelling()
-
-
 def build(
     function: Function,
     inputs: Sequence[torch.Tensor],
     passes: Sequence[str] = (),
     *,
     by_functions: bool = False,
+    by_machine: bool = False,
 ) -> Build:
-    """Capture the function with these inputs, run the pass and others, and take it as a graph."""
+    """Capture the function with these inputs, run the pass and others, and take it as a graph.
+
+    With `by_machine`, the virtual machine of TVM runs what it compiles of the module.
+    """
     # Imported here: TVM takes seconds, and may not be installed.
     from tvm import relax  # noqa: PLC0415
 
@@ -112,6 +94,11 @@ def build(
     before = after = function_of_values.module()
     for name in (IN_PLACE, *passes):
         after = getattr(relax.transform, name)()(after)
+    if by_machine:
+        # Imported here, since the graph does without a compiler.
+        from aliasproof.targets.relax_machine import machine_of  # noqa: PLC0415
+
+        return Build(machine_of(after, function_of_values), [], MACHINE)
     graph = graph_of(after, before, function_of_values, len(inputs))
     opaque = CONSTANTS if any(True for _ in graph.buffers()) else None
     return Build(graph, [Stage(" and ".join((IN_PLACE, *passes)), graph, functional=False)], opaque)
@@ -161,4 +148,13 @@ CALLS = replace(
     summary="the same, where private functions return the constants",
     build=functools.partial(build, by_functions=True),
     recipe=recipe(", by_functions=True"),
+)
+VM = replace(
+    TARGET,
+    name="relax-vm",
+    summary=f"Relax of TVM with {IN_PLACE}, compiled for LLVM and run by its virtual machine",
+    build=functools.partial(build, by_machine=True),
+    recipe=recipe(", by_machine=True"),
+    after=TARGET,
+    cost=5,
 )

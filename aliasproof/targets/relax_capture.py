@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.regions import Region, overlaps_itself
+from aliasproof.programs.relax_spelling import Spelling
 from aliasproof.programs.schemas import facts
-from aliasproof.targets.relax import Spelling
 from aliasproof.targets.relax_forms import FORMS, VIEWS, CapturedCall, opaque_line
 from aliasproof.targets.relax_lines import DTYPES, Lines, RelaxParameter, Value
 
@@ -293,6 +293,8 @@ def require_captured(op: OpOverload, args: Sequence[Any]) -> None:
     )
     if tags & {*op.tags} and not positions:
         raise Rejected(f"the sizes of {op} depend on data")
+    if op.overloadpacket.__name__ in ("as_strided_scatter", "as_strided_copy"):
+        raise Rejected(f"{op} reads the memory around its operand")
 
 
 def captured(function: Any, inputs: Sequence[torch.Tensor], spelling: Spelling) -> Captured:

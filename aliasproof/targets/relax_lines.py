@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from aliasproof.programs.errors import Rejected
-from aliasproof.targets.relax import Spelling
+from aliasproof.programs.relax_spelling import Spelling
 from aliasproof.targets.relax_moves import MOVES, keeps_order, shape_of
 
 Expression: TypeAlias = Any  # of Relax, whose types are made at run time
@@ -151,7 +151,8 @@ class _ModuleOfLines:
             it: relax.Var(f"p{index}", type_of(it.sizes, it.dtype))
             for index, it in enumerate(parameters)
         }
-        if lines.spelling.constants_given:
+        spelling = lines.spelling
+        if spelling.results_given if spelling.by_functions else spelling.constants_given:
             constants = [it for it in lines.lines if it.constant is not None]
             lines.given = [it.constant for it in constants if it.constant is not None]
             for index, it in enumerate(constants):
