@@ -8,6 +8,7 @@ memory as Relax says (`relax_graph`).
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from aliasproof.oracles.contract import (
     mutates_no_input_metadata,
 )
 from aliasproof.oracles.stage import Stage
+from aliasproof.programs.program import Program
 from aliasproof.programs.relax_spelling import spelling
 from aliasproof.targets import clauses
 from aliasproof.targets.outside import Outside
@@ -113,6 +115,22 @@ from aliasproof.targets import relax  # of aliasproof
 def compiled(program, inputs):
     return relax.build(program, inputs{arguments}).function
 """
+
+
+_BUILT = re.compile(
+    r"    return relax\.build\(program, inputs(?:, passes=(?P<passes>\(.*?\)))?"
+    r"(?P<functions>, by_functions=True)?(?:, by_machine=True)?\)\.function\n"
+)
+
+
+def for_program(recipe: str, program: Program) -> str:
+    """A recipe with the module of a program, so that a script needs TVM and torch alone."""
+    built = _BUILT.search(recipe)
+    if built is None:
+        return recipe
+    from aliasproof.targets.relax_script import with_module  # noqa: PLC0415 - as in `build`
+
+    return with_module(recipe, built, program)
 
 
 TARGET = Target(

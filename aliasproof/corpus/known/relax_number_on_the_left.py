@@ -9,7 +9,7 @@ from aliasproof.programs.relax_spelling import spelled
 
 BUG = KnownBug(
     "relax-number-on-the-left",
-    "Relax puts a call in place whose number is in its kernel, and refuses the index of the operand",
+    "Relax puts a call in place whose number is in its kernel, and refuses the operand",
     "",
     program_of(
         """
