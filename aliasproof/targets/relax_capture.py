@@ -285,6 +285,8 @@ def require_tensor(op: OpOverload, result: Any) -> torch.Tensor:
 
 def require_captured(op: OpOverload, args: Sequence[Any]) -> None:
     """Raises `Rejected` for calls that no Relax function can make."""
+    if op.namespace not in ("aten", "prims"):
+        raise Rejected(f"{op} may ask for the strides of its operands")
     if facts(op).random:
         raise Rejected(f"{op} draws random numbers")
     tags = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
