@@ -32,6 +32,9 @@ REGISTERED = (
     "relax-shared",
     "relax-sorted",
     "relax-vm",
+    "relax-vm-calls",
+    "relax-import",
+    "relax-import-plain",
 )
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 

@@ -22,6 +22,7 @@ from aliasproof.targets import (
     names,
     reference,
     relax,
+    relax_import,
     torch_functionalize,
     user_builds,
     user_names,
@@ -55,6 +56,9 @@ TARGETS: dict[str, Target] = {
         relax.SHARED,
         relax.SORTED,
         relax.VM,
+        relax.VM_CALLS,
+        relax_import.IMPORT,
+        relax_import.PLAIN,
     )
 }
 

@@ -163,7 +163,7 @@ SORTED = _followed_by("relax-sorted", "TopologicalSort")
 CALLS = replace(
     TARGET,
     name="relax-calls",
-    summary="the same, where private functions return the constants",
+    summary="the same, where private functions return the constants, and packed functions write",
     build=functools.partial(build, by_functions=True),
     recipe=recipe(", by_functions=True"),
 )
@@ -175,4 +175,12 @@ VM = replace(
     recipe=recipe(", by_machine=True"),
     after=TARGET,
     cost=5,
+)
+VM_CALLS = replace(
+    VM,
+    name="relax-vm-calls",
+    summary="the same, where private functions return the constants, and packed functions write",
+    build=functools.partial(build, by_functions=True, by_machine=True),
+    recipe=recipe(", by_functions=True, by_machine=True"),
+    after=CALLS,
 )

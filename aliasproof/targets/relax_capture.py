@@ -105,6 +105,11 @@ class Captured:
     epilogue: list[tuple[int, int | None]]
     returns_one: bool  # in place of a tuple
 
+    @property
+    def returned(self) -> int:
+        """How many values are outputs of the function."""
+        return len(self.outputs) - len(self.epilogue)
+
     def module(self) -> Any:
         """The module of Relax."""
         return self.lines.module(self.parameters, self.outputs)
@@ -154,6 +159,8 @@ class Capture(TorchDispatchMode):
         if contents is None:
             contents = Contents(tensor.dtype, storage.nbytes() // tensor.element_size())
             self.contents[storage._cdata] = contents
+        if not tensor.numel():
+            raise Rejected("reshape of Relax takes a size of 0 for the size of its operand")
         if contents.dtype != tensor.dtype:
             raise Rejected("Relax has no view of another dtype")
         if contents.length != storage.nbytes() // tensor.element_size():
@@ -161,9 +168,10 @@ class Capture(TorchDispatchMode):
         return contents
 
     def _operands(self, op: OpOverload, args: Any, kwargs: Any) -> list[tuple[torch.Tensor, Value]]:
+        if torch.Tag.inplace_view in op.tags:
+            return []
         tensors = [it for it in tree_leaves((args, kwargs)) if isinstance(it, torch.Tensor)]
-        changes_metadata = torch.Tag.inplace_view in op.tags
-        return [] if changes_metadata else [(tensor, self.read(tensor)) for tensor in tensors]
+        return [(tensor, self.read(tensor)) for tensor in {id(it): it for it in tensors}.values()]
 
     def _vector(self, contents: Contents) -> Value:
         """The contents of a storage as a vector."""
@@ -234,7 +242,7 @@ class Capture(TorchDispatchMode):
 
     def _record(self, call: CapturedCall, result: Any) -> None:
         """Add what a call computes, once it has run."""
-        written = [tensor for tensor in call.written if tensor.numel()]
+        written = call.written
         if len({it.untyped_storage()._cdata for it in written}) != len(written):
             raise Rejected("a call writes two tensors on one storage")
         indexed = [(i, it) for i, it in enumerate(tree_leaves(result)) if it is not None]

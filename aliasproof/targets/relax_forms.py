@@ -19,6 +19,7 @@ from tvm.relax import op as R
 from aliasproof.programs.execution import returns_one_tensor
 from aliasproof.programs.schemas import facts
 from aliasproof.targets.relax_lines import (
+    IN_PLACE,
     OPAQUE,
     Item,
     Line,
@@ -34,7 +35,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class CapturedCall:
-    """An ATen call, and the values of its tensors, in the order of its arguments."""
+    """An ATen call, and the values of its tensors, each of them once."""
 
     op: OpOverload
     args: Sequence[Any]
@@ -74,13 +75,12 @@ class CapturedCall:
 
         A result has its index among all that the call returns.
         """
-        tensors = [tensor for tensor, _ in self.operands]
-        numbers = iter(range(len(tensors)))
+        index_of = {id(tensor): index for index, (tensor, _) in enumerate(self.operands)}
         template = tree_map(
-            lambda it: OperandPlace(next(numbers)) if isinstance(it, torch.Tensor) else it,
+            lambda it: OperandPlace(index_of[id(it)]) if isinstance(it, torch.Tensor) else it,
             (tuple(self.args), self.kwargs),
         )
-        indices = [next(i for i, it in enumerate(tensors) if it is one) for one in written]
+        indices = [index_of[id(tensor)] for tensor in written]
         results, several = tuple(index for index, _ in fresh), not returns_one_tensor(self.op)
         call = OpaqueCall(self.op, template, tuple(indices), results, several)
         tensors = [*written, *(tensor for _, tensor in fresh)]
@@ -102,6 +102,12 @@ def packed(
     types = [type_of(it.shape, it.dtype) for it in results]
     of_one = types[0] if len(types) == 1 else types
     line = lines.add(lambda *made: R.call_dps_packed(name, list(made), out_ty=of_one), *operands)
+    line.fresh = len(types) == 1
+    if len(call.written) == 1 and not call.results:
+        (line.consumed,) = call.written
+        line.consuming = lambda *made: R.call_inplace_packed(
+            name + IN_PLACE, *made, inplace_indices=line.consumed, ty_args=of_one
+        )
     return [line] if len(types) == 1 else [Item(line, index) for index in range(len(types))]
 
 
@@ -172,7 +178,9 @@ def _line(
         given = iter(values)
         return make(*(next(given) if part is None else part for part in parts))
 
-    return call.lines.add(made, *map(call.value, tensors))
+    line = call.lines.add(made, *map(call.value, tensors))
+    line.fresh = True
+    return line
 
 
 def _inexact(form: Form) -> Form:
@@ -283,8 +291,6 @@ def _select(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] 
 def _split(call: CapturedCall, results: Sequence[torch.Tensor]) -> list[Value] | None:
     """`split` and `unbind`: the fields of a tuple, which are taken where they are used."""
     tensor, dim = call.args[0], call.argument("dim")
-    if not tensor.numel():
-        return None
     unbound = call.name == "unbind"
     sizes = [1 if unbound else it.shape[dim] for it in results]
     if len(results) == 1:

@@ -21,7 +21,7 @@ from tvm import relax
 
 from aliasproof.programs.errors import InternalError
 from aliasproof.targets.relax_capture import Captured
-from aliasproof.targets.relax_lines import DTYPES, Lines, OpaqueCall, OperandPlace
+from aliasproof.targets.relax_lines import DTYPES, IN_PLACE, Lines, OpaqueCall, OperandPlace
 from aliasproof.targets.relax_moves import MOVES, integers, keeps_order, shape_of
 
 aten = torch.ops.aten
@@ -111,6 +111,10 @@ class GraphOfRelax:
         """The result of an operator of Relax."""
         if name == "call_tir_inplace":
             return self.in_place(call, self.operators[var])
+        if name == "call_inplace_packed":
+            operands = [self.value(it, None) for it in call.args[1:]]
+            called = self.lines.opaque[call.args[0].global_symbol.removesuffix(IN_PLACE)]
+            return self.packed(called, operands, in_place=True)
         if name == "call_dps_packed":
             operands = [self.value(it, None) for it in call.args[1].fields]
             return self.packed(self.lines.opaque[call.args[0].global_symbol], operands)
@@ -162,10 +166,10 @@ class GraphOfRelax:
         result = self.elementwise(before.op.name.removeprefix("relax."), whole)
         return self.call(aten.copy_.default, operands[index], result)
 
-    def packed(self, call: OpaqueCall, operands: Sequence[Any]) -> Made:
-        """The ATen call of a packed function, on copies of what it writes."""
+    def packed(self, call: OpaqueCall, operands: Sequence[Any], *, in_place: bool = False) -> Made:
+        """The ATen call of a packed function, on copies of what it writes unless in place."""
         operands = list(operands)
-        for index in call.written:
+        for index in () if in_place else call.written:
             operands[index] = self.call(aten.clone.default, operands[index])
         args, kwargs = tree_map(
             lambda it: operands[it.index] if isinstance(it, OperandPlace) else it, call.template
@@ -213,8 +217,8 @@ def graph_of(module: Any, before: Any, captured: Captured, inputs: int) -> fx.Gr
     if captured.epilogue:
         # A value may be in the memory of an input, and then it must outlive a write to it.
         values = [call(aten.clone.default, it) for it in values]
-    count = len(values) - len(captured.epilogue)
-    for (index, length), new in zip(captured.epilogue, values[count:], strict=True):
+    count = captured.returned
+    for (index, length), new in zip(captured.epilogue, values[count:], strict=False):
         old = given[index] if length is None else storage(index, length)
         call(aten.copy_.default, old, new)
     outputs = tuple(values[:count])

@@ -29,6 +29,7 @@ DTYPES = {
         *(torch.int8, torch.int16, torch.int32, torch.int64),
     )
 }
+IN_PLACE = ".in_place"  # ends the name of one that computes into an operand
 OPAQUE = "aliasproof."  # begins the name of a packed function that calls ATen
 
 
@@ -42,11 +43,18 @@ class RelaxParameter:
 
 @dataclass(eq=False, slots=True)
 class Line:
-    """A binding: `make` gives its expression from those of its operands."""
+    """A binding: `make` gives its expression from those of its operands.
+
+    It may be a `constant`. `fresh` says that its memory is its own. `consuming` gives the same
+    expression, which takes the memory of the operand with the index `consumed` for its result.
+    """
 
     make: Callable[..., Expression]
     operands: Sequence[Value]
     constant: torch.Tensor | None = None
+    fresh: bool = False
+    consuming: Callable[..., Expression] | None = None
+    consumed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +173,9 @@ class _ModuleOfLines:
                 for line in self.lines.lines:
                     if line not in self.made:
                         self.made[line] = self.builder.emit(self.expression(line))
-                outputs = relax.Tuple([self.use(value) for value in self.outputs])
+                # TVMScript cannot say an empty tuple.
+                values = [self.use(value) for value in self.outputs] or [relax.const(0)]
+                outputs = relax.Tuple(values)
                 result = self.builder.emit_output(outputs)
             self.builder.emit_func_output(result)
         return self.builder.finalize()
@@ -181,12 +191,22 @@ class _ModuleOfLines:
 
     def expression(self, line: Line) -> Expression:
         """What a line binds."""
+        by_functions = self.lines.spelling.by_functions
+        if by_functions and line.consuming is not None and self.may_consume(line):
+            return line.consuming(*map(self.use, line.operands))
         made = line.make(*map(self.use, line.operands))
-        if self.lines.spelling.by_functions and line.constant is not None:
+        if by_functions and line.constant is not None:
             body = relax.SeqExpr([], made)
             function = relax.Function([], body, made.ty)
             return relax.Call(self.builder.add_func(function, "constant"), [])
         return self.as_reshape(made) if self.lines.spelling.known_views else made
+
+    def may_consume(self, line: Line) -> bool:
+        """Whether nothing else uses an operand of a line, or what shares its memory."""
+        operand = line.operands[line.consumed]
+        used = [value for it in self.lines.lines for value in it.operands]
+        once = (*used, *self.outputs).count(operand) == 1
+        return once and isinstance(operand, Line) and operand.fresh
 
     def as_reshape(self, made: Expression) -> Expression:
         """A call that keeps the order of the elements of its operand, as the call of `reshape`."""

@@ -15,7 +15,7 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.relax_spelling import Spelling
 from aliasproof.programs.values import input_tensors
 from aliasproof.targets.relax_capture import Captured, captured
-from aliasproof.targets.relax_lines import OpaqueCall, OperandPlace
+from aliasproof.targets.relax_lines import IN_PLACE, OpaqueCall, OperandPlace
 
 IMPORTED = "from aliasproof.targets import relax  # of aliasproof\n"
 IMPORTS = """import tvm
@@ -43,6 +43,14 @@ def packed(*tensors):  # what Relax has no operator for
         out.copy_(value)
 """
 
+_IN_PLACE = """
+@tvm.register_global_func("NAME")
+def packed(*tensors):  # computes into one of its arguments, which it returns
+    operands = [torch.from_dlpack(it) for it in tensors]
+    CALL
+    return tensors[WRITTEN]
+"""
+
 
 def with_module(recipe: str, built: re.Match[str], program: Program) -> str:
     """A recipe with the module of a program in place of the line that builds it, at the match."""
@@ -53,7 +61,7 @@ def with_module(recipe: str, built: re.Match[str], program: Program) -> str:
     passes = "".join(f"    module = relax.transform.{name}()(module)\n" for name in names)
     body = _BODY.replace("PASSES", passes).replace("ARGUMENTS", _arguments(function))
     body = body.replace("WRITES", _writes(function))
-    count = len(function.outputs) - len(function.epilogue)
+    count = function.returned
     returned = "values[0]" if function.returns_one else f"tuple(values[:{count}])"
     body = body.replace("RETURNED", returned)
     body = body.replace("CLONED", ".clone()" if function.epilogue else "")
@@ -77,7 +85,12 @@ def _module(function: Captured) -> str:
         f"C{index} = tvm.runtime.from_dlpack({_source(tensor)})"
         for index, tensor in enumerate(constants)
     ]
-    packed = [_packed(name, call) for name, call in function.lines.opaque.items()]
+    packed = [
+        _packed(named, call)
+        for name, call in function.lines.opaque.items()
+        for named in (name, name + IN_PLACE)
+        if f'"{named}"' in text
+    ]
     return "\n\n\n".join(["\n".join(made), *packed, text]).strip()
 
 
@@ -87,7 +100,7 @@ def _source(tensor: torch.Tensor) -> str:
 
 def _packed(name: str, call: OpaqueCall) -> str:
     """A packed function of the module."""
-    given = [it for it in tree_leaves(call.template) if isinstance(it, OperandPlace)]
+    given = {it for it in tree_leaves(call.template) if isinstance(it, OperandPlace)}
     args, kwargs = tree_map(
         lambda it: _Text(f"operands[{it.index}]") if isinstance(it, OperandPlace) else it,
         call.template,
@@ -95,7 +108,9 @@ def _packed(name: str, call: OpaqueCall) -> str:
     listed = [repr(it) for it in args] + [f"{key}={it!r}" for key, it in kwargs.items()]
     results = [f"operands[{index}]" for index in call.written]
     results += [f"returned[{i}]" if call.several else "returned" for i in call.results]
-    text = _PACKED.replace("NAME", name).replace("COUNT", str(len(given)))
+    form = _IN_PLACE if name.endswith(IN_PLACE) else _PACKED
+    text = form.replace("NAME", name).replace("COUNT", str(len(given)))
+    text = text.replace("WRITTEN", str(next(iter(call.written), 0)))
     text = text.replace("CALL", f"{call.op}({', '.join(listed)})")
     return text.replace("RESULTS", f"[{', '.join(results)}]").strip()
 
@@ -125,7 +140,7 @@ def _storage(index: int, length: int) -> str:
 
 def _writes(function: Captured) -> str:
     """The writes of new contents into the inputs of the program."""
-    first = len(function.outputs) - len(function.epilogue)
+    first = function.returned
     old = [
         f"inputs[{index}]" if length is None else _storage(index, length)
         for index, length in function.epilogue
