@@ -62,7 +62,7 @@ def with_module(recipe: str, built: re.Match[str], program: Program) -> str:
     body = _BODY.replace("PASSES", passes).replace("ARGUMENTS", _arguments(function))
     body = body.replace("WRITES", _writes(function))
     count = function.returned
-    returned = "values[0]" if function.returns_one else f"tuple(values[:{count}])"
+    returned = "values[0]" if count == 1 else f"tuple(values[:{count}])"
     body = body.replace("RETURNED", returned)
     body = body.replace("CLONED", ".clone()" if function.epilogue else "")
     head, definition, line = recipe[: built.start()].rpartition("def ")

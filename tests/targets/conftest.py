@@ -10,7 +10,6 @@ from aliasproof.targets.names import OUTSIDE
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Function, Target
 
-
 # Compilers beyond torch promise less, and may not be installed: each has tests of its own.
 OF_TORCH = {name: each for name, each in TARGETS.items() if name.partition("-")[0] not in OUTSIDE}
 
