@@ -36,6 +36,14 @@ REGISTERED = (
     "openvino-shared",
     "openvino-aot",
     "openvino",
+    "relax",
+    "relax-calls",
+    "relax-shared",
+    "relax-sorted",
+    "relax-vm",
+    "relax-vm-calls",
+    "relax-import",
+    "relax-import-plain",
 )
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 
@@ -48,7 +56,7 @@ PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 
 
 # Compilers that take programs of PyTorch, each an extra of the same name.
-OUTSIDE: tuple[str, ...] = ("executorch", "onnx", "openvino")
+OUTSIDE: tuple[str, ...] = ("executorch", "onnx", "openvino", "relax")
 ALL_COMPILERS = "all-compilers"
 
 

@@ -24,6 +24,8 @@ from aliasproof.targets import (
     onnx_runtime,
     openvino_runtime,
     reference,
+    relax,
+    relax_import,
     torch_functionalize,
     user_builds,
     user_names,
@@ -61,6 +63,14 @@ TARGETS: dict[str, Target] = {
         openvino_runtime.SHARED,
         openvino_runtime.AOT,
         openvino_runtime.TARGET,
+        relax.TARGET,
+        relax.CALLS,
+        relax.SHARED,
+        relax.SORTED,
+        relax.VM,
+        relax.VM_CALLS,
+        relax_import.IMPORT,
+        relax_import.PLAIN,
     )
 }
 

@@ -1,4 +1,4 @@
-"""All targets, and functions that every target must compile correctly."""
+"""All targets of torch, and functions that every target must compile correctly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch import Tensor
 from aliasproof.targets.outside import Outside
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Function, Target
-
 
 def is_of_torch(target: Target) -> bool:
     """Whether a target needs torch alone. Those beyond it have tests of their own."""

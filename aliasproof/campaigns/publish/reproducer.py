@@ -30,6 +30,7 @@ from aliasproof.targets import (
     identity,
     inductor_fx,
     inductor_reinplace,
+    relax,
     second_calls,
     variants,
 )
@@ -180,6 +181,7 @@ def _for_program(recipe: str, program: Program) -> str:
     if not _draws(program):
         recipe = inductor_fx.without_random(recipe)
     recipe, here = gradients.for_program(recipe, program, here)
+    recipe = relax.for_program(recipe, program)
     return control_flow.with_program(second_calls.shortened(recipe, here), program)
 
 
