@@ -99,7 +99,11 @@ def ordinary_source(program: Program, *, near: bool = False, literal: bool = Fal
     where the program raises in eager.
     """
     device, program = program.device, on_device(program, CPU)
-    lines = _spelled_lines(program, near=near, literal=literal)
+    try:
+        lines = _spelled_lines(program, near=near, literal=literal)
+    except (RuntimeError, IndexError, ValueError, TypeError):
+        # Under a dispatch mode, as campaigns run eager, some kernels accept more.
+        literal, lines = True, _spelled_lines(program, near=near, literal=True)
     returned = ", ".join(program.outputs)  # one is returned as it is, as users write it
     if len(lines) <= MOST_JOINED and not literal:
         lines, returned = _nested_calls(program, lines, returned)
@@ -132,11 +136,8 @@ def _spelled_lines(program: Program, *, near: bool, literal: bool) -> list[_Line
         # What nobody uses is dropped at once; the program keeps it, as a campaign runs it.
         dropped = not literal and not used.intersection(instruction.results)
         lines.append(replace(line, target="") if dropped else line)
-        try:
+        if not literal:
             execute(instruction, values)
-        except (RuntimeError, IndexError, ValueError, TypeError):
-            # Under a dispatch mode, as campaigns run eager, some kernels accept more.
-            return _spelled_lines(program, near=near, literal=True)
     return lines
 
 

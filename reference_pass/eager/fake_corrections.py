@@ -25,9 +25,9 @@ from aliasproof.reference_pass.calls.operator_forms import aten, bind, is_pointw
 from aliasproof.reference_pass.eager.observations import as_noted, is_noted, noted_layouts
 from aliasproof.reference_pass.eager.prims import aten_of_prim
 from aliasproof.reference_pass.eager.real_runs import with_layout_of_run
+from aliasproof.reference_pass.eager.view_strides import are_numbers, view_strides
 from aliasproof.reference_pass.eager.whole_storages import COPIES_STORAGE
 from aliasproof.reference_pass.regions import (
-    Size,
     contiguous_strides,
     equal,
     is_contiguous,
@@ -210,8 +210,8 @@ class _View:
 
     def __call__(self, op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
         operand = given["self"]
-        strides = _view_strides(operand.shape, operand.stride(), value.shape)
-        if strides is None and _are_numbers(*operand.shape, *operand.stride(), *value.shape):
+        strides = view_strides(operand.shape, operand.stride(), value.shape)
+        if strides is None and are_numbers(*operand.shape, *operand.stride(), *value.shape):
             raise RuntimeError(
                 f"{op} cannot show strides {operand.stride()} as size {tuple(value.shape)}"
             )
@@ -222,41 +222,6 @@ class _View:
     def fakes_are_right(self, given: dict[str, Any]) -> bool:
         """True if the fake kernel is known to be right for these arguments."""
         return is_contiguous(given["self"])
-
-
-def _are_numbers(*sizes: Size) -> bool:
-    return all(isinstance(size, int) for size in sizes)
-
-
-def _view_strides(
-    sizes: tuple[Size, ...], strides: tuple[Size, ...], viewed: tuple[Size, ...]
-) -> tuple[Size, ...] | None:
-    """The strides of a view in eager; None if there is no such view, or if a symbol decides it.
-
-    The rule of `computeStride` (aten/src/ATen/TensorUtils.cpp). Dimensions of the operand that
-    follow each other in memory are one chunk, and dimensions of the view split each chunk.
-    """
-    if any(known(size == 0) for size in sizes):
-        return strides if equal(sizes, viewed) else tuple(contiguous_strides(viewed))
-    found: list[Size] = []
-    left = list(viewed)
-    chunk, step = 1, strides[-1] if strides else 1
-    for index in reversed(range(len(sizes))):
-        chunk *= sizes[index]
-        if index and known(sizes[index - 1] == 1):
-            continue
-        if index and known(strides[index - 1] == chunk * step):
-            continue
-        if index and not known(strides[index - 1] != chunk * step):
-            return None
-        taken: Size = 1
-        while left and (known(left[-1] == 1) or not known(taken == chunk)):
-            found.insert(0, taken * step)
-            taken *= left.pop()
-        if not known(taken == chunk):
-            return None
-        chunk, step = 1, strides[index - 1]
-    return (*[1] * len(left), *found)
 
 
 def _dropped_out(op: OpOverload, given: dict[str, Any], value: Any) -> Any:

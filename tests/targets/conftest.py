@@ -10,6 +10,7 @@ from aliasproof.targets.outside import Outside
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Function, Target
 
+
 def is_of_torch(target: Target) -> bool:
     """Whether a target needs torch alone. Those beyond it have tests of their own."""
     return not isinstance(getattr(target.broken, "__self__", None), Outside)

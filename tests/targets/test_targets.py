@@ -13,7 +13,6 @@ from aliasproof.generators.strategies import sample
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.program import Input, Program, Storage
-from aliasproof.targets.names import OUTSIDE
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Function, Target
 from aliasproof.trials.trial import Case, run_trial

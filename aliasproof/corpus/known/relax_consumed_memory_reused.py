@@ -21,5 +21,5 @@ BUG = KnownBug(
     ("relax-vm-calls",),
     ("2.13", "2.15"),
     mark=Mark(("values", "inputs"), "", writes),
-    rank=1180,
+    rank=2220,
 )

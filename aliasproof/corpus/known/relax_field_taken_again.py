@@ -22,5 +22,5 @@ BUG = KnownBug(
     ("relax", "relax-vm"),
     ("2.13", "2.15"),
     functools.partial(spelled, "fields_once"),
-    rank=1120,
+    rank=2214,
 )

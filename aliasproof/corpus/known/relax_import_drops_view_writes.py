@@ -20,5 +20,5 @@ BUG = KnownBug(
     ("relax-import-plain",),
     ("2.13", "2.15"),
     mark=Mark(("values",), "", writes),
-    rank=1200,
+    rank=2222,
 )

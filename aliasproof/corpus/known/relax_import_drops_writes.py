@@ -19,5 +19,5 @@ BUG = KnownBug(
     ("relax-import", "relax-import-plain"),
     ("2.13", "2.15"),
     mark=Mark(("inputs",), "", writes),
-    rank=1190,
+    rank=2221,
 )

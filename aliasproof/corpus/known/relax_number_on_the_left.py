@@ -22,5 +22,5 @@ BUG = KnownBug(
     ("relax", "relax-vm"),
     ("2.13", "2.15"),
     functools.partial(spelled, "numbers_last"),
-    rank=1150,
+    rank=2217,
 )

@@ -21,5 +21,5 @@ BUG = KnownBug(
     ("relax-sorted",),
     ("2.13", "2.15"),
     mark=Mark(("values", "inputs"), ""),
-    rank=1170,
+    rank=2219,
 )

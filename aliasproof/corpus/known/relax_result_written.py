@@ -22,5 +22,5 @@ BUG = KnownBug(
     ("relax-calls:kept-outputs",),
     ("2.13", "2.15"),
     functools.partial(spelled, "results_given"),
-    rank=1110,
+    rank=2212,
 )

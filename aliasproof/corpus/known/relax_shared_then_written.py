@@ -20,5 +20,5 @@ BUG = KnownBug(
     ("relax-shared",),
     ("2.13", "2.15"),
     mark=Mark(("values", "inputs"), ""),
-    rank=1160,
+    rank=2218,
 )

@@ -23,5 +23,5 @@ BUG = KnownBug(
     ("relax", "relax-vm"),
     ("2.13", "2.15"),
     functools.partial(spelled, "tuples_late"),
-    rank=1130,
+    rank=2215,
 )

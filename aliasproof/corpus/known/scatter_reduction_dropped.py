@@ -29,5 +29,5 @@ BUG = KnownBug(
         lambda program: calls(program, *PUTS),
     ),
     plausible=lambda program: calls(program, *PUTS),
-    rank=1110,
+    rank=2213,
 )

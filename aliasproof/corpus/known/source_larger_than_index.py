@@ -27,5 +27,5 @@ BUG = KnownBug(
         lambda program: calls(program, *SCATTERS),
     ),
     plausible=lambda program: calls(program, *SCATTERS),
-    rank=1140,
+    rank=2216,
 )

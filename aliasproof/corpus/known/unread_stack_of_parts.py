@@ -23,5 +23,5 @@ BUG = KnownBug(
     ("2.13",),
     mark=Mark(("errors",), "raises IndexError", joins_parts),
     plausible=joins_parts,
-    rank=1100,
+    rank=2211,
 )
