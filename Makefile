@@ -20,7 +20,7 @@ help: ## show this list
 	@echo "EXTRAS adds packages: make install EXTRAS=models,relax (docs/targets.md)"
 
 install: $(STAMP) ## create .venv with the pinned versions; does nothing when it is up to date
-	@$(if $(EXTRAS),$(BIN)/python -m pip install -q --disable-pip-version-check -c $(PINS) -e '.[dev,$(EXTRAS)]')
+	@test -z '$(EXTRAS)' || $(BIN)/python -m pip install -q --disable-pip-version-check -c $(PINS) -e '.[dev,$(EXTRAS)]'
 
 fuzz: ARGS = --seconds 90
 fuzz: install ## look for miscompiles, with progress; findings go to runs/
