@@ -213,7 +213,6 @@ class _TooLong(Exception):
 def minified(subject: LongProgram) -> Shortened:
     """What the minifier of torch makes of the graph of a program."""
     builds, started = _Builds(), time.process_time()
-    graph = fx.GraphModule(torch.nn.Module(), as_graph(subject.program))
     best: list[tuple[fx.GraphModule, Sequence[torch.Tensor]]] = []
 
     def fails(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> bool:
@@ -226,7 +225,8 @@ def minified(subject: LongProgram) -> Shortened:
 
     silent = io.StringIO()
     with builds.counted(), contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
-        try:
+        try:  # the code of a graph cannot name `random_.from`
+            graph = fx.GraphModule(torch.nn.Module(), as_graph(subject.program))
             best.append(minifier(graph, input_tensors(subject.program), fails, keep))
         except _TooLong:
             pass

@@ -76,7 +76,7 @@ def print_waiting(console: Console, campaign: Campaign | PythonHunt) -> None:
 
 
 def _print_known(console: Console, campaign: Campaign) -> None:
-    """Print how often each known bug of torch was hit, with the link to its issue."""
+    """Print how often each known bug was hit, with the link to its issue."""
     hit = known_in_order(campaign)
     if not hit:
         return
@@ -86,7 +86,7 @@ def _print_known(console: Console, campaign: Campaign) -> None:
         counted(len(hit), "known bug"),
     )
     left = "" if campaign.plan.past_known else "; --past-known leaves them out"
-    print_lines(console, f"{hits} by {bugs} of torch (corpus/known/){left}:", "bold")
+    print_lines(console, f"{hits} by {bugs} (corpus/known/){left}:", "bold")
     for bug, count in hit:
         # A mark is less than a mend: it says that the violation looks like the bug.
         how = "" if bug.mended else ", attributed by signature"

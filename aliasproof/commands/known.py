@@ -1,4 +1,4 @@
-"""The command `known`: the known bugs of torch, and the versions that have them."""
+"""The command `known`: the known bugs of compilers, and the versions of torch that have them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from aliasproof.reports.console import results, write_json
 
 
 def known(json: Json = False) -> None:
-    """List the known bugs of torch: title, issue, program, versions, targets that show them."""
+    """List the known bugs: title, issue, program, versions, targets that show them."""
     from aliasproof.corpus.known_bugs import KNOWN_BUGS
     from aliasproof.reports.known_bug_table import known_bug_json, print_known_bugs
     from aliasproof.trials.worker import quiet_torch
