@@ -5,6 +5,7 @@ Help texts and usage errors name them without torch, which takes seconds to impo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from aliasproof.programs.errors import UserError, did_you_mean
@@ -58,6 +59,11 @@ PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 # Compilers that take programs of PyTorch, each an extra of the same name.
 OUTSIDE: tuple[str, ...] = ("executorch", "onnx", "openvino", "relax")
 ALL_COMPILERS = "all-compilers"
+
+
+def is_outside(name: str) -> bool:
+    """Whether a target is a compiler beyond torch, in whichever form or variant."""
+    return re.split("[:-]", name)[0] in OUTSIDE
 
 
 def expanded(names: Sequence[str]) -> list[str]:

@@ -35,10 +35,10 @@ class Part:
 class Demand:
     """What an operator demands of a part, and where torch says so.
 
-    `apart`: no two operands share a storage. `pure`: no operand is written, and the part has a
-    result. `carries`: its results have the strides of contiguous tensors, so that each step gets
-    what it leaves. All operators demand that a result is dense, and that it shares a storage
-    neither with an operand nor with another result. If no operand is written, no two share one.
+    `apart`: no two operands share a storage. `pure`: no operand is written, the part draws no
+    numbers and has a result. `carries`: its results have the strides of contiguous tensors, so that
+    each step gets what it leaves. All operators demand that a result is dense, and that it shares a
+    storage neither with an operand nor with another result. If no operand is written, no two share one.
     """
 
     apart: bool = False
@@ -157,9 +157,14 @@ def _meets(part: Part, program: Program, seen: RunValues, demand: Demand) -> boo
         and not any(map(changes_metadata, inside))
         and not any(seen.has_scattered_out(call) for call in inside)
         and ((written and not demand.apart) or len({*operands}) == len(operands))
-        and (not demand.pure or (bool(results) and not written))
+        and (not demand.pure or (bool(results) and not written and not any(map(draws, inside))))
         and all(map(seen.contiguous if demand.carries else seen.dense, part.results))
     )
+
+
+def draws(instruction: Instruction) -> bool:
+    """Whether a call draws random numbers: other ones each time."""
+    return facts(resolve(instruction.op)).random
 
 
 def changes_metadata(instruction: Instruction) -> bool:

@@ -112,11 +112,16 @@ def _write(folder: Path, texts: Sequence[str]) -> list[Path]:
 
 @contextmanager
 def known_bugs() -> Iterator[list[Replayable]]:
-    """The known bugs of torch, whose files say in which versions they were seen."""
+    """The known bugs of torch, whose files say in which versions they were seen.
+
+    Those of other compilers are of versions of their own.
+    """
     shown = shown_differences()
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
         bugs = []
         for identifier, bug in KNOWN_BUGS.items():
+            if identifier not in shown:
+                continue
             text = known_reproducer(bug, shown[identifier])
             fixed = functools.partial(is_said_to_be_fixed, bug)
             bugs.append(Replayable(identifier, _write(Path(temporary) / identifier, [text]), fixed))
