@@ -38,7 +38,8 @@ class Demand:
     `apart`: no two operands share a storage. `pure`: no operand is written, the part draws no
     numbers and has a result. `carries`: its results have the strides of contiguous tensors, so that
     each step gets what it leaves. All operators demand that a result is dense, and that it shares a
-    storage neither with an operand nor with another result. If no operand is written, no two share one.
+    storage neither with an operand nor with another result. If no operand is written, no two share
+    one.
     """
 
     apart: bool = False

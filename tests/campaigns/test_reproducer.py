@@ -185,12 +185,16 @@ def test_a_script_may_allocate_only_so_much(amount: int, shown: bool, tmp_path: 
 def test_imports_only_torch_and_the_accused(name: str) -> None:
     needs = getattr(TARGETS[name].broken, "__self__", None)
     outside: tuple[str, ...] = ()
+    program = CLEARED
     if isinstance(needs, Outside):
         if (missing := needs.missing()) is not None:
             pytest.skip(missing)
-        outside = ("sys", "numpy", *needs.modules)
+        outside = ("sys", "numpy", *(module.split(".")[0] for module in needs.modules))
+        # Relax has no form of a write that overlaps itself.
+        plain = Instruction("aten.add.Scalar", (Ref("x0"), 1), results=("v0",))
+        program = replace(CLEARED, instructions=(plain,), outputs=("v0",))
     text = render(
-        CLEARED, TARGETS[name], Violation("values", "wrong value", "output 0"), exact=False
+        program, TARGETS[name], Violation("values", "wrong value", "output 0"), exact=False
     )
     imported = set()
     for node in ast.walk(ast.parse(text)):
