@@ -1,4 +1,4 @@
-"""The ONNX exporter and OpenVINO take each operand of `as_strided` for a contiguous one."""
+"""The ONNX exporter takes each operand of `as_strided` for a contiguous one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STRIDED = ("as_strided", "as_strided_copy", "as_strided_")
 # onnxscript/function_libs/torch_lib/ops/core.py. There is no error.
 BUG = KnownBug(
     "as-strided-of-values",
-    "ONNX and OpenVINO: as_strided of a transposed tensor reads it in the order of its elements",
+    "ONNX: as_strided of a transposed tensor reads it in the order of its elements",
     "",
     program_of(
         """
@@ -19,7 +19,7 @@ BUG = KnownBug(
         """,
         view(2, 2, strides=(1, 2)),
     ),
-    ("onnx-translated", "openvino-model"),
+    ("onnx-translated",),
     ("2.13",),
     mark=Mark(
         ("values", "inputs", "errors"),
