@@ -134,6 +134,9 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
     "set_\\.source_Tensor": [(set_to_second_element, lambda: [torch.ones(2)])],
     "frozen storage": [(write_what_set_left, lambda: [matrix()])],
     "to a larger size": [(grow_beside_a_view, lambda: [matrix()])],
+    "raises on tensors without data": [
+        (torch.ops.aten.nll_loss_nd.default, lambda: [torch.tensor([11.0]), torch.tensor([0])]),
+    ],
     "different dtypes": [(lambda x, y: x.zero_(), lambda: [(x := matrix()), x.view(torch.int32)])],
 }
 
