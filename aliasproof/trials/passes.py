@@ -34,7 +34,7 @@ from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.programs.execution import seed_generators
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import second_calls
-from aliasproof.targets.names import OUTSIDE
+from aliasproof.targets.names import is_outside
 from aliasproof.targets.target import Target
 from aliasproof.trials.choosable import GRAPH, Choosable, Step, stages_as_steps
 from aliasproof.trials.code_generation import GENERATES_CODE, WHOLE_GENERATOR, part_at_fault
@@ -101,7 +101,7 @@ class _StepSearch:
     def pass_at_fault(self) -> PassAtFault | None:
         compiled = Choosable()
         # Such a compiler calls torch on its way: what AOTAutograd makes is not what runs.
-        outside = self.target.name.split(":")[0] in OUTSIDE
+        outside = is_outside(self.target.name)
         function, error = self._compile(compiled, watched=not outside)
         if outside and error is None:
             return self._first_wrong(compiled, function, stages_as_steps(compiled.build))
