@@ -16,9 +16,19 @@ from unittest import mock
 import torch
 from torch.utils import _pytree as pytree
 
+from aliasproof.oracles.contract import Promise, Waiver
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.target import Function
+
+
+def of_values_alone(values: str, layout: str) -> tuple[Waiver, ...]:
+    """What a model cannot promise: its outputs are `values`, and their `layout` is its own."""
+    lost = (Promise.KEEPS_ALIASES, Promise.IDENTITY, Promise.KEEPS_OBJECTS)
+    return (
+        *(Waiver(promise, values) for promise in lost),
+        *(Waiver(promise, layout) for promise in (Promise.STRIDE, Promise.OFFSET)),
+    )
 
 
 class FunctionalModule(torch.nn.Module):

@@ -6,7 +6,8 @@ its inputs, since it keeps outputs of the kind `USER_OUTPUT` alone
 (`_exported_program_to_onnx_program` in torch/onnx/_internal/exporter/_core.py). So the module that
 is exported here returns these, and they are copied back.
 
-Three targets add one optimizer after the other, so that a violation is attributed to the first.
+Three targets add one optimizer after the other, so that a violation is attributed to the first. A
+fourth binds inputs and outputs to memory of torch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ import torch
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
 from aliasproof.programs.errors import Rejected
 from aliasproof.targets import clauses, export
-from aliasproof.targets.functional_module import SOURCE, functional_module, kept_composites
+from aliasproof.targets.functional_module import (
+    SOURCE,
+    functional_module,
+    kept_composites,
+    of_values_alone,
+)
 from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
@@ -39,11 +45,7 @@ VALUES_ALONE = (
 )
 CONTRACT = Contract(
     waivers=(
-        Waiver(Promise.KEEPS_ALIASES, VALUES_ALONE),
-        Waiver(Promise.IDENTITY, VALUES_ALONE),
-        Waiver(Promise.KEEPS_OBJECTS, VALUES_ALONE),
-        Waiver(Promise.STRIDE, f"a tensor of ONNX has a shape and no strides ({IR})"),
-        Waiver(Promise.OFFSET, f"a tensor of ONNX has a shape and no strides ({IR})"),
+        *of_values_alone(VALUES_ALONE, f"a tensor of ONNX has a shape and no strides ({IR})"),
         Waiver(
             Promise.ROUNDING,
             "operators without a kernel for float16 or bfloat16 run in float32, and casts between"

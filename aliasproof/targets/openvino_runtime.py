@@ -28,7 +28,12 @@ from torch.utils import _pytree as pytree
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
 from aliasproof.programs.errors import Rejected
 from aliasproof.targets import aot_eager, clauses, dynamo, export
-from aliasproof.targets.functional_module import SOURCE, functional_module, kept_composites
+from aliasproof.targets.functional_module import (
+    SOURCE,
+    functional_module,
+    kept_composites,
+    of_values_alone,
+)
 from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
@@ -45,11 +50,7 @@ GRAPH = (
     " (https://docs.openvino.ai/2026/openvino-workflow/running-inference/model-representation.html)"
 )
 WAIVERS = (
-    Waiver(Promise.KEEPS_ALIASES, GRAPH),
-    Waiver(Promise.IDENTITY, GRAPH),
-    Waiver(Promise.KEEPS_OBJECTS, GRAPH),
-    Waiver(Promise.STRIDE, f"a tensor has a dense layout; {GRAPH}"),
-    Waiver(Promise.OFFSET, f"a tensor has a dense layout; {GRAPH}"),
+    *of_values_alone(GRAPH, f"a tensor has a dense layout; {GRAPH}"),
     Waiver(
         Promise.ROUNDING,
         "f16 and bf16 are computed with the precision of the hint, here f32"
