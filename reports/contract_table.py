@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -19,9 +19,15 @@ EVERYTHING = ("promises", "everything that eager does", "")
 CLAUSE_WIDTH = 16  # columns: the longest is "does not promise"
 
 
-def print_target(console: Console, target: Mapping[str, Any]) -> None:
-    """Print a target, which is given as JSON values."""
-    table = _begin(console, target["name"], target["summary"])
+def print_contract(console: Console, target: Mapping[str, Any]) -> None:
+    """Print a target and its contract, which are given as JSON values."""
+    title = Text.assemble((target["name"], "bold"), f": {target['summary']}")
+    console.print(title, soft_wrap=not console.is_terminal)
+    table = new_table(header=False)
+    table.add_column("", width=CLAUSE_WIDTH, style="dim")
+    table.add_column("", overflow="fold")
+    if target["unavailable"] is not None:
+        table.add_row("not here", target["unavailable"])
     for clause, text, reason in _clauses(target) or [EVERYTHING]:
         table.add_row(clause, Text.assemble(text, (f": {reason}" if reason else "", "dim")))
     # Why a campaign can report a finding of another target than the one that it tests.
@@ -32,31 +38,31 @@ def print_target(console: Console, target: Mapping[str, Any]) -> None:
     console.print()
 
 
-def print_variant(console: Console, variant: Mapping[str, Any]) -> None:
-    """Print a variant, which is given as JSON values: who has it, and the clauses that it adds."""
-    table = _begin(console, f"TARGET:{variant['name']}", variant["summary"])
-    table.add_row("targets", ", ".join(variant["targets"]))
-    for clause, text, reason in _clauses(variant):
-        table.add_row(clause, Text.assemble(text, (f": {reason}", "dim")))
-    print_table(console, table)
-    console.print()
+def print_summaries(
+    console: Console,
+    targets: Sequence[Mapping[str, Any]],
+    variants: Sequence[Mapping[str, Any]],
+    own: Sequence[Mapping[str, Any]],
+) -> None:
+    """Print one line per target, variant and installed target, which are given as JSON values."""
+    for target in targets:
+        absent = "" if target["unavailable"] is None else f" (not here: {target['unavailable']})"
+        _print_line(console, target["name"], f": {target['summary']}", absent)
+    for target in own:
+        what = target["summary"] if target["broken"] is None else f"broken: {target['broken']}"
+        _print_line(console, target["name"], f" (entry point {target['code']}): {what}")
+    console.print("\nVariants, which may be joined (aot-eager:grad:second-call):")
+    for variant in variants:
+        _print_line(console, f"TARGET:{variant['name']}", f": {variant['summary']}")
+    console.print(
+        "\n'aliasproof targets NAME' shows what a target promises, with or without variants."
+        " Which targets have a variant: docs/targets.md."
+    )
 
 
-def print_own_target(console: Console, own: Mapping[str, Any]) -> None:
-    """Print the target of an installed package, which is given as JSON values, in one line."""
-    what = own["summary"] if own["broken"] is None else f"broken: {own['broken']}"
-    title = Text.assemble((own["name"], "bold"), f" (entry point {own['code']}): {what}")
-    console.print(title, soft_wrap=not console.is_terminal)
-
-
-def _begin(console: Console, name: str, summary: str) -> Table:
-    """Print the title. Returns an empty table of clauses."""
-    title = Text.assemble((name, "bold"), f": {summary}")
-    console.print(title, soft_wrap=not console.is_terminal)
-    table = new_table(header=False)
-    table.add_column("", width=CLAUSE_WIDTH, style="dim")
-    table.add_column("", overflow="fold")
-    return table
+def _print_line(console: Console, name: str, what: str, note: str = "") -> None:
+    line = Text.assemble((name, "bold"), what, (note, "dim"))
+    console.print(line, soft_wrap=not console.is_terminal)
 
 
 def _clauses(contract: Mapping[str, Any]) -> list[tuple[str, str, str]]:

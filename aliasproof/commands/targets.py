@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
+from typer import Argument
+
 from aliasproof.options import Json
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import output_for_results, results, write_json
-from aliasproof.reports.contract_table import (
-    contract_json,
-    print_own_target,
-    print_target,
-    print_variant,
-)
+from aliasproof.reports.contract_table import contract_json, print_contract, print_summaries
 from aliasproof.targets.user_names import installed
 
+Names = Annotated[
+    list[str] | None,
+    Argument(metavar="[TARGET]...", help="Show the contracts of these.", show_default=False),
+]
 
-def targets(json: Json = False) -> None:
-    """List the targets, and what each promises.
+
+def targets(names: Names = None, json: Json = False) -> None:
+    """List the targets; with names, show what each promises.
 
     Your own pass or torch.compile backend is a target, too: --target PACKAGE.MODULE:FUNCTION,
     --target FILE.py:FUNCTION, or an entry point of the group 'aliasproof.targets'.
     """
     from aliasproof.targets.registry import TARGETS, taken_by
+    from aliasproof.targets.registry import target as target_named
     from aliasproof.targets.variants import VARIANTS
 
-    plain = [
-        {"name": target.name, "summary": target.summary}
+    with output_for_results():  # the import of others' targets may print
+        asked = [target_named(name) for name in names or TARGETS]
+        own = [] if names else installed_targets()
+    plain: list[dict[str, Any]] = [
+        {"name": target.name, "summary": target.summary, "unavailable": target.unavailable()}
         | contract_json(target.contract)
         | {"builds on": None if target.after is None else target.after.name}
-        for target in TARGETS.values()
+        for target in asked
     ]
-    variants = [
+    variants: list[dict[str, Any]] = [
         {"name": variant.name, "summary": variant.summary, "targets": taken_by(variant)}
         | contract_json(variant.clauses)
-        for variant in VARIANTS.values()
+        for variant in ([] if names else VARIANTS.values())
     ]
-    with output_for_results():  # the import of others' targets may print
-        own = installed_targets()
     if json:
         write_json({"targets": plain, "variants": variants, "installed": own})
-        return
-    for target in plain:
-        print_target(results(), target)
-    for variant in variants:
-        print_variant(results(), variant)
-    for installed_target in own:
-        print_own_target(results(), installed_target)
+    elif names:
+        for target in plain:
+            print_contract(results(), target)
+    else:
+        print_summaries(results(), plain, variants, own)
 
 
 def installed_targets() -> list[dict[str, object]]:

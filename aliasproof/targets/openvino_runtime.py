@@ -269,7 +269,7 @@ TARGET = _by_torch(
 )
 AOT = _by_torch(
     "openvino-aot",
-    "the same with its option aot_autograd",
+    'torch.compile(backend="openvino") with its option aot_autograd',
     aot_eager.TARGET,
     BACKEND_CONTRACT,
     aot_autograd=True,

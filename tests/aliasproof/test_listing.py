@@ -13,6 +13,7 @@ import aliasproof
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.operators import OPERATORS
 from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.variants import VARIANTS
 
 ROOT = Path(aliasproof.__file__).parents[1]
 
@@ -24,6 +25,15 @@ def test_targets(call):
         assert target.name in outcome.out
         assert target.summary in outcome.out
     assert all(line == line.rstrip() for line in outcome.out.splitlines())
+    assert len(outcome.out.splitlines()) < 3 * (len(TARGETS) + len(VARIANTS))
+
+
+def test_the_contract_of_a_target(call):
+    out = call("targets", "functionalize:captured", "export").out
+    assert "does not promise  'raises if eager raises since memory overlaps'" in out
+    assert "captured tensors are not written" in out
+    assert "inductor-fx" not in out
+    assert "did you mean 'export'?" in call("targets", "exprt").err
 
 
 def test_known_bugs(call):
@@ -58,6 +68,7 @@ def test_targets_as_json(call):
             "refusals",
             "disputes",
             "builds on",
+            "unavailable",
         }
         assert [clause["promise"] for clause in found[name]["waived"]] == [
             w.promise.name.lower() for w in target.contract.waivers
