@@ -1,4 +1,4 @@
-"""The known bugs of torch: which versions have them, which targets show them, and the issue."""
+"""The known bugs of compilers: which versions have them, which targets show them, and the issue."""
 
 from __future__ import annotations
 
@@ -28,10 +28,18 @@ def print_known_bugs(console: Console, bugs: Collection[KnownBug]) -> None:
             table.add_row(field, text)
         print_table(console, table)
         console.print()
+
+
+def print_titles(console: Console, bugs: Collection[KnownBug]) -> None:
+    """Print one line per bug."""
+    for bug in bugs:
+        line = Text.assemble((bug.identifier, "bold"), f": {bug.title}", (f"  {bug.link}", "dim"))
+        line.rstrip()
+        console.print(line, soft_wrap=not console.is_terminal)
     print_lines(
         console,
-        f"{counted(len(bugs), 'known bug')} of torch (corpus/known/). A finding that vanishes while"
-        " a bug is mended in process is that bug.",
+        f"{counted(len(bugs), 'known bug')} (corpus/known/). A finding that vanishes while a bug is"
+        " mended in process is that bug. 'aliasproof known NAME' shows its program.",
     )
 
 

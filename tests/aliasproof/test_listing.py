@@ -37,13 +37,27 @@ def test_the_contract_of_a_target(call):
 
 
 def test_known_bugs(call):
-    outcome = call("known")
-    assert outcome.code == 0
-    for bug in KNOWN_BUGS.values():
-        for part in (f"{bug.identifier}: {bug.title}", ", ".join(bug.versions), bug.link):
-            assert part in outcome.out
-    assert "x.expand(2).zero_()" in outcome.out
-    assert all(line == line.rstrip() for line in outcome.out.splitlines())
+    lines = call("known").out.splitlines()
+    assert len(lines) == len(KNOWN_BUGS) + 1
+    for line, bug in zip(lines, KNOWN_BUGS.values(), strict=False):
+        assert line == f"{bug.identifier}: {bug.title}  {bug.link}".rstrip()
+
+
+def test_known_bugs_of_a_target(call):
+    lines = call("known", "--target", "relax").out.splitlines()
+    bugs = [bug for bug in KNOWN_BUGS.values() if "relax" in bug.targets]
+    assert [line.split(":")[0] for line in lines[:-1]] == [bug.identifier for bug in bugs]
+    assert "did you mean 'relax'?" in call("known", "--target", "rlax").err
+
+
+def test_a_known_bug_in_full(call):
+    bug = KNOWN_BUGS["expand-inverse"]
+    out = call("known", bug.identifier).out
+    for part in (f"{bug.identifier}: {bug.title}", ", ".join(bug.versions), bug.link):
+        assert part in out
+    assert "x.expand(2).zero_()" in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+    assert "did you mean 'expand-inverse'?" in call("known", "expand-invers").err
 
 
 def test_known_bugs_as_json(call):
