@@ -1,11 +1,11 @@
 """What a blind search meets of the known bugs, with programs as they were drawn before and now.
 
 *Blind*: no scenario is played whose family names a known bug, and no program of a known bug runs.
-*before* draws no program from rules of the compiler, nor for generated code; *now* draws as a
-campaign does. They take
-turns, shard by shard with equal seeds, and each target has equal processor time on both sides. That
-time includes drawing, and telling which bug a violation is. A bug that was met often on a side is
-mended in its later shards, as in a campaign, so that it hides no others.
+*before* draws no program from rules of the compiler, nor for generated code, and compiles in no
+other way than the target's own; *now* does what a campaign does, which compiles some shards in a
+variant. They take turns, shard by shard with equal seeds, and each target has equal processor time
+on both sides. That time includes drawing, and telling which bug a violation is. A bug that was met
+often on a side is mended in its later shards, as in a campaign, so that it hides no others.
 
 A bug counts as met if mending it removes the violation, or if the violation has its mark. Marks
 that say something of reduced programs alone are told apart (*suspected* in campaigns, too).
@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard
+from aliasproof.campaigns.store.ways import in_another_way
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import Features, swarm
@@ -70,8 +71,11 @@ class BlindSearch:
             for name, hits in self.found.causes.items()
             if hits >= OFTEN and name in KNOWN_BUGS and KNOWN_BUGS[name].mended is not None
         )
-        features = blind_features(self.target, self.side, seed)
-        return Batch(self.target, features, seed, PROGRAMS_PER_SHARD, mended=often)
+        target = self.target
+        if self.side == NOW:
+            target = in_another_way(target, seed - FIRST_SEED, swarm(seed))
+        features = blind_features(target, self.side, seed)
+        return Batch(target, features, seed, PROGRAMS_PER_SHARD, mended=often)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ class Plan:
 
         The targets take turns, so that a campaign that ends early has tried all of them. A target
         that takes long has as many turns fewer, and its first one later. Of some targets, each
-        sixth shard has a variant (`aliasproof.campaigns.store.ways`).
+        third shard has a variant (`aliasproof.campaigns.store.ways`).
         """
         index, of = self.share
         sources = (self._shards_of(name, index - 1, of) for name in self.targets)
