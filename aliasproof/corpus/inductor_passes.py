@@ -5,11 +5,15 @@ Inductor is imported in the functions: its import takes two seconds, and other b
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.programs.foreach_calls import is_foreach
 
 aten = torch.ops.aten
 
@@ -67,6 +71,17 @@ def reinplaceable(graph: fx.Graph) -> Iterator[tuple[Any, int]]:
         op = reinplace.inplaceable_ops.get(node.target)
         if op is not None:
             yield from ((node, index) for index in op.mutated_args)
+
+
+def foreach_write_backs(graph: fx.Graph) -> Iterator[tuple[Any, fx.Node]]:
+    """The writes of results of `_foreach_` calls, each with the operand that the result is of."""
+    for write in graph.find_nodes(op="call_function", target=aten.copy_.default):
+        source: Any = write.args[1]
+        if isinstance(source, fx.Node) and source.target is operator.getitem:
+            call: Any = source.args[0]
+            # Another call with several results can begin with a list of sizes.
+            if isinstance(call.target, OpOverload) and is_foreach(call.target):
+                yield write, call.args[0][source.args[1]]
 
 
 def write_back(node: fx.Node) -> fx.Node | None:

@@ -12,6 +12,7 @@ from torch import fx
 from aliasproof.corpus.inductor_passes import (
     copy_operand,
     copy_with_storage,
+    foreach_write_backs,
     reinplaceable,
     write_back,
 )
@@ -32,6 +33,9 @@ def mended(graph: fx.Graph) -> None:
     for call, result, index in _custom_results(graph):
         if _outlives(result, write_back(_origin(call.kwargs["_all_bases"][index]))):
             _copy_base(call, index)
+    for write, item in foreach_write_backs(graph):
+        if item is write.args[0] and _outlives(write.args[1], write):
+            copy_operand(write, 1)
 
 
 def _outlives(result: fx.Node, write: fx.Node | None) -> bool:
