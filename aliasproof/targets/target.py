@@ -97,6 +97,8 @@ class Variant:
     Two variants that say what is called exclude each other, except those that one of them `joins`.
     Then each later one in the name is around those before it; one that is `inner` is within all.
 
+    `left_out` names what it has no use for, such as dtypes without gradients, see `Target`.
+
     A target may take a variant with changes: `promises` is its contract from that of the target.
     `after` and `layer` are what it builds on and contains, see `Target`.
     """
@@ -111,6 +113,7 @@ class Variant:
     apart: Mapping[str, str] = field(default_factory=dict)
     like: str | None = None
     alone: bool = False
+    left_out: frozenset[str] = frozenset()
     joins: frozenset[str] = frozenset()
     inner: bool = False
     promises: Callable[[Contract], Contract] | None = None
@@ -224,8 +227,8 @@ class Target:
     `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
     `cost` is about how many times as long a program takes as in most targets.
     `generates_code` says whether it compiles loops: then campaigns draw programs for those.
-    `left_out` names groups of ops, layouts and dtypes that it refuses: campaigns draw none of them
-    at random for it.
+    `left_out` names groups of ops, layouts and dtypes that it refuses, or has no use for: campaigns
+    switch none of them on for it.
     """
 
     name: str
@@ -296,6 +299,7 @@ class Target:
             varies=tuple(self.with_(*fewer) for fewer in self._fewer(own)),
             conditions=functools.reduce(_in_turn, conditions) if conditions else None,
             group=1 if any(variant.alone for variant in own) else self.group,
+            left_out=self.left_out.union(*(variant.left_out for variant in own)),
             variants=(),
             backend=None,
         )

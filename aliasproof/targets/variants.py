@@ -55,6 +55,7 @@ GRAD = Variant(
     build=gradients.build,
     recipe=gradients.recipe,
     conditions=gradients.conditions,
+    left_out=frozenset(("bool", "uint8", "int8", "int16", "int32", "int64")),
 )
 HALF_GRAD = replace(
     GRAD,

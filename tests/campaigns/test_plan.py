@@ -66,3 +66,10 @@ def test_some_shards_of_a_target_are_compiled_in_each_way_that_its_programs_need
 
 def test_a_variant_that_was_asked_for_has_no_other_ways() -> None:
     assert {shard.target for shard in Plan(("aot:grad",), programs=500).shards()} == {"aot:grad"}
+
+
+def test_programs_that_are_trained_have_dtypes_with_gradients() -> None:
+    for seed in range(20):
+        dtypes = Shard(seed, "aot:grad").features().dtypes
+        assert all(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
+        assert set(dtypes) <= set(Shard(seed, "aot").features().dtypes)
