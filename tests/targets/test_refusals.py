@@ -136,6 +136,7 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
     "to a larger size": [(grow_beside_a_view, lambda: [matrix()])],
     "raises on tensors without data": [
         (torch.ops.aten.nll_loss_nd.default, lambda: [torch.tensor([11.0]), torch.tensor([0])]),
+        (lambda x: torch.normal(x, 0.0), lambda: [torch.tensor(1 + 2j)]),
     ],
     "different dtypes": [(lambda x, y: x.zero_(), lambda: [(x := matrix()), x.view(torch.int32)])],
 }
