@@ -245,3 +245,9 @@ def test_nearest_neighbours_of_an_empty_batch_have_the_layout_of_eager(
     result = pipeline(lambda x: op(x, [4] * dims, *scale).neg_(), empty)(empty)
     eager = op(empty, [4] * dims, *scale)
     assert (result.shape, result.stride()) == (eager.shape, eager.stride())
+
+
+def test_a_composite_that_calls_another_one_ends():
+    x = torch.tensor([1.0, 2.0])
+    result = pipeline(lambda x: torch.vander(x).neg_(), x)(x)
+    assert torch.equal(result, -torch.vander(x))
