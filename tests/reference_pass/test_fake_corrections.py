@@ -248,6 +248,7 @@ def test_nearest_neighbours_of_an_empty_batch_have_the_layout_of_eager(
 
 
 def test_a_composite_that_calls_another_one_ends():
-    x = torch.tensor([1.0, 2.0])
-    result = pipeline(lambda x: torch.vander(x).neg_(), x)(x)
-    assert torch.equal(result, -torch.vander(x))
+    mode = FakeTensorMode()
+    given = (mode.from_tensor(torch.ones(2)),)
+    with mode:
+        assert fake_result(aten.vander.default, given, {}).shape == (2, 2)
