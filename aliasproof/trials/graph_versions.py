@@ -137,8 +137,7 @@ class PassWatch:
         text = _text(graph)
         told = event == "return" or not self.versions
         if told and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
-            values = map(_first, (returned, variable))
-            root = next((value for value in values if isinstance(value, fx.GraphModule)), None)
+            root = _root(graph, _first(returned), _first(variable))
             part, name = part_and_pass(_with_callers(frame)) if event == "return" else CAPTURE
             # Torch can write code for a graph that Python does not read, and a pass may leave it to
             # a later one to bring calls in order. Such a graph cannot run: the first version after
@@ -240,6 +239,16 @@ def _graph(value: object) -> fx.Graph | None:
     if isinstance(value, fx.GraphModule):
         return value.graph
     return value if isinstance(value, fx.Graph) else None
+
+
+def _root(graph: fx.Graph, *others: object) -> fx.GraphModule | None:
+    """The module with what a graph names: its owner, or another one where modules share a graph."""
+    nodes = (node for node in graph.nodes if node.op in ("get_attr", "call_module"))
+    named = {str(node.target).partition(".")[0] for node in nodes}
+    for value in (graph.owning_module, *others):
+        if isinstance(value, fx.GraphModule) and all(hasattr(value, name) for name in named):
+            return value
+    return None
 
 
 def _first(value: object) -> object:

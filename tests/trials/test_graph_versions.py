@@ -74,6 +74,31 @@ def test_a_graph_that_cannot_run_is_no_version(
     assert [version.name for version in watch.versions[1:]] == [last]
 
 
+def names_a_constant(graph: fx.Graph) -> None:
+    """Add a constant to the module of the graph, as Inductor does to keep random calls in order."""
+    assert graph.owning_module is not None
+    graph.owning_module.register_buffer("constant", torch.ones(2))
+    [output] = graph.find_nodes(op="output")
+    with graph.inserting_before(output):
+        graph.call_function(aten.neg.default, (graph.get_attr("constant"),))
+
+
+def run_passes_that_name_constants(graph: fx.Graph) -> None:
+    names_a_constant(graph)
+
+
+def test_a_version_has_what_a_pass_put_into_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_passes_that_name_constants
+    monkeypatch.setattr(
+        graph_versions, "drivers", lambda: {run.__code__: Driver(run, "a part", "graph")}
+    )
+    watch = PassWatch()
+    module = fx.symbolic_trace(lambda x: x + 1)
+    with watch.watching():
+        run(module.graph)
+    assert [version.name for version in watch.versions[1:]] == ["names_a_constant"]
+
+
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
 def test_a_traced_pattern_is_named_by_its_function() -> None:
     program = KNOWN_BUGS["attention-mask-of-numbers"].program
