@@ -313,6 +313,17 @@ def test_what_eager_raises_in_its_backward_pass_is_no_difference(checking) -> No
     }
 
 
+def test_a_backward_pass_under_compiled_autograd_goes_on(checking) -> None:
+    weight = torch.ones(2, 2, requires_grad=True)
+    with checking(AOT) as check:
+        with torch._dynamo.compiled_autograd._enable(torch.compile):
+            torch.compile(lambda x: (x @ weight).square().sum())(torch.ones(2, 2)).backward()
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [[8.0, 8.0], [8.0, 8.0]]
+    assert counts(check).forward == 1
+    assert counts(check, 1).unjudged == {"an input of type list": 1}
+
+
 def test_every_way_to_compile_is_checked_also_after_the_context(checking) -> None:
     class Twice(nn.Module):
         def forward(self, x):
