@@ -23,6 +23,7 @@ from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_availab
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.programs.errors import UserError, printable
 from aliasproof.programs.program import Program
+from aliasproof.programs.stored_graph import GRAPH
 from aliasproof.programs.stored_text import read_text
 from aliasproof.reports.run_report import (
     ReportedFinding,
@@ -57,6 +58,12 @@ def report(
     path = Path(given)
     if not path.exists() and len(path.parts) > 1:
         raise UserError(f"{given} does not exist; name the folder of a run, or a finding")
+    for graph in (path, *sorted(path.glob("*"))):
+        if (graph / GRAPH).is_file():
+            raise UserError(
+                f"{graph} is a graph of a model; reduce it to a finding by aliasproof minimize"
+                f" {graph} --finding DIR, and name that folder"
+            )
     grant([] if own is None else [own])
     # A finding has one of these files; a run, or a folder that is neither, has none.
     is_run = path.is_dir() and not any((path / mark).is_file() for mark in MARKS)

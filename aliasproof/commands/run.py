@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # it imports torch
     from aliasproof.running_model.model_check import ModelCheck
 
 DIFFERS = 1
+INTERRUPTED = 130
 
 Script = Annotated[
     str, typer.Argument(metavar="SCRIPT.py", help="A script that compiles by torch.compile.")
@@ -95,8 +96,8 @@ def _nothing(script: str, status: int) -> str:
     if status:
         return f"{script} ended with status {status} before a graph was compiled: nothing to check"
     return (
-        f"{script} compiled nothing, so nothing was checked: compile the model in it, as by"
-        " model = torch.compile(model), and call it"
+        f"{script} compiled nothing in its own process, so nothing was checked (what it starts is"
+        " not): compile the model in it, as by model = torch.compile(model), and call it"
     )
 
 
@@ -111,9 +112,9 @@ def _run(script: str, arguments: list[str], *, as_module: bool) -> int:
             runpy.run_path(script, run_name="__main__")
     except SystemExit as ending:
         return _status(ending.code)
-    except Exception as error:  # noqa: BLE001 - any error of the script is reported as Python does
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any error of the script is reported as Python does
         _print_error(error, Path(__file__))
-        return 1
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     finally:
         _await_threads()
         sys.stdout.flush()
@@ -136,7 +137,7 @@ def _status(code: object) -> int:
     return 1
 
 
-def _print_error(error: Exception, ours: Path) -> None:
+def _print_error(error: BaseException, ours: Path) -> None:
     """The traceback, without the frames of this module and of `runpy`."""
     stack = error.__traceback__
     while stack is not None and stack.tb_frame.f_code.co_filename in (str(ours), runpy.__file__):

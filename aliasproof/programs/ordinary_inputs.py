@@ -48,7 +48,8 @@ def _text(program: Program, *, near: bool) -> str | None:
         base, rest = _base(views, buffers[index])
         if len(views) == 1:
             whole = base is not None  # the buffer itself, so there is no view to detach
-            literal = None if "arange" in text else _literal(views[0], buffers[index])
+            short = text.startswith(("torch.arange", "torch.full"))
+            literal = None if short else _literal(views[0], buffers[index])
             text = (
                 text if whole else literal or _view_text(text, views[0], buffers[index], near=near)
             )
@@ -150,8 +151,11 @@ def _buffer_text(buffer: torch.Tensor) -> str | None:
         if buffer.dtype in (torch.float32, torch.int64):
             return f"torch.arange({ends})"
         return f"torch.arange({ends}, dtype={buffer.dtype})"
-    elements = ", ".join(map(_element, values))
-    return f"torch.tensor([{elements}]{kind})" if len(elements) <= LONGEST_LITERAL else None
+    texts = [*map(_element, values)]
+    elements = ", ".join(texts)
+    if len(elements) <= LONGEST_LITERAL:
+        return f"torch.tensor([{elements}]{kind})"
+    return f"torch.full(({len(values)},), {texts[0]}{kind})" if len({*texts}) == 1 else None
 
 
 def _literal(view: Input, buffer: torch.Tensor) -> str | None:

@@ -267,7 +267,7 @@ def _modular(values: Sequence[int]) -> str | None:
 
     The seed permutes a buffer by such a progression; see `fill`.
     """
-    if len(values) < 2:
+    if len(values) < 2 or values[0] == values[1]:
         return None
     low, length = min(values), len(values)
     first, step = values[0] - low, values[1] - values[0]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 
 from aliasproof.programs.layouts import dense_strides, reach
-from aliasproof.programs.program import Argument, Input, Program, Storage
+from aliasproof.programs.program import Input, Program, Storage
 from aliasproof.reduction.edits import (
     put,
     tidy_versions,
@@ -147,30 +147,46 @@ def shrink_sizes(program: Program) -> Iterator[Program]:
 
 
 def _with_size(program: Program, size: int, smaller: int) -> Iterator[Program]:
-    """Replace a size in all inputs: first in the arguments of instructions too, then not there."""
-    inputs = []
-    for view in program.inputs:
-        sizes = tuple(smaller if length == size else length for length in view.sizes)
-        inputs.append(_dense_if_dense(view, replace(view, sizes=sizes)))
-    resized = replace(program, inputs=tuple(inputs))
-    instructions = tuple(
-        replace(instruction, args=_with_size_replaced(instruction.args, size, smaller))
-        for instruction in program.instructions
-    )
-    yield _fitted(replace(resized, instructions=instructions))
+    """Replace a size in all inputs: in arguments, too; with its multiples; in inputs alone.
+
+    Its multiples are where dimensions are joined, as by `view`: batch times heads, say.
+    """
+
+    def replaced(number: int) -> int:
+        return smaller if number == size else number
+
+    def scaled(number: int) -> int:
+        return number // size * smaller if number % size == 0 else number
+
+    resized = _with_sizes(program, replaced)
+    yield _fitted(_with_sizes_in_arguments(resized, replaced))
+    yield _fitted(_with_sizes_in_arguments(_with_sizes(program, scaled), scaled))
     yield _fitted(resized)
 
 
-def _with_size_replaced(
-    arguments: tuple[Argument, ...], size: int, smaller: int
-) -> tuple[Argument, ...]:
-    """The arguments with a size replaced inside lists. A number outside a list is not a size."""
-    return tuple(
-        tuple(smaller if type(item) is int and item == size else item for item in argument)
-        if isinstance(argument, tuple)
-        else argument
-        for argument in arguments
-    )
+def _with_sizes(program: Program, changed: Callable[[int], int]) -> Program:
+    inputs = [
+        _dense_if_dense(view, replace(view, sizes=tuple(map(changed, view.sizes))))
+        for view in program.inputs
+    ]
+    return replace(program, inputs=tuple(inputs))
+
+
+def _with_sizes_in_arguments(program: Program, changed: Callable[[int], int]) -> Program:
+    """Sizes are changed inside lists. A number outside a list is not a size."""
+    instructions = [
+        replace(
+            instruction,
+            args=tuple(
+                tuple(changed(item) if type(item) is int else item for item in argument)
+                if isinstance(argument, tuple)
+                else argument
+                for argument in instruction.args
+            ),
+        )
+        for instruction in program.instructions
+    ]
+    return replace(program, instructions=tuple(instructions))
 
 
 def _dense_if_dense(before: Input, after: Input) -> Input:

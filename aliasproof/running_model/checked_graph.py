@@ -81,7 +81,7 @@ class CallCounts:
     def judge(self, direction: str, reason: str | None) -> None:
         """Count a call as judged in a direction; with a reason, as not judged."""
         if reason is not None:
-            self.leave_out(reason)
+            self.leave_out(reason if direction == FORWARD else f"in its backward pass: {reason}")
         elif direction == FORWARD:
             self.forward += 1
         else:

@@ -69,6 +69,8 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
     if failed is not None:
         raised = f"{type(failed).__name__}: {' '.join(str(failed).split())[:100]}"
         return Look(unjudged=f"eager raises if it is watched: {raised}")
+    if _raises_later(compared.eager, call, actual[FORWARD].error):
+        return Look(unjudged="eager raises in the backward pass, what the target raises before it")
     judgements = {
         name: _judged(compared.contract, expected[name], alone[name], actual[name], trace)
         for name in expected
@@ -126,6 +128,20 @@ def differentiated(run: GraphRun, tangents: Tangents) -> Observation:
     if run.observation.error is not None:
         return Observation([], [], error=run.observation.error)
     return run.differentiate(tangents)
+
+
+def _raises_later(eager: GraphFunction, call: GraphCall, error: Exception | None) -> bool:
+    """Whether a backward pass of eager raises an error, too.
+
+    AOTAutograd makes the backward pass together with the forward pass, so it raises in the forward
+    pass, say, that a tensor was written which the backward pass needs.
+    """
+    if error is None:
+        return False
+    run = call.run(eager)
+    ends = {name: it for name, it in run.observation.tensors().items() if it.requires_grad}
+    raised = run.differentiate({name: torch.ones_like(it) for name, it in ends.items()}).error
+    return raised is not None and type(raised) is type(error)
 
 
 def _wide_tangents(tangents: Tangents) -> Tangents:

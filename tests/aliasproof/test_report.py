@@ -123,6 +123,7 @@ def test_a_report_is_written_over_an_earlier_one_and_over_nothing_else(call, run
         (("nowhere/run",), "nowhere/run does not exist; name the folder of a run, or a finding"),
         (("no-such-finding",), "no finding 'no-such-finding'"),
         (("empty",), "empty has no store.sqlite; name the folder of a run"),
+        (("graphs",), "graphs/graph-0-forward is a graph of a model; reduce it to a finding by"),
         (("begun",), "begun has not begun"),
         (("run", "--format", "htm"), "--format htm; did you mean 'html'?"),
         (("run", "--faults", "none.json"), "--faults: none.json cannot be read"),
@@ -135,6 +136,8 @@ def test_a_report_is_written_over_an_earlier_one_and_over_nothing_else(call, run
 )
 def test_bad_input_is_told_in_one_line(call, run, given, said):
     Path("empty").mkdir()
+    Path("graphs/graph-0-forward").mkdir(parents=True)
+    Path("graphs/graph-0-forward/graph.json").touch()
     Path("begun").mkdir()
     Store.open(Path("begun")).close()
     Path("text").write_text("{")

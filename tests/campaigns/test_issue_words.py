@@ -217,6 +217,9 @@ def test_an_issue_says_that_the_bug_is_known() -> None:
     text = issue_text(found(known="expand-inverse"), Reproduced("import torch\n", "BUG: it"))
     assert "It is known: a write through expand adds up the copies" in text
     assert "https://github.com/pytorch/pytorch/issues/197448" in text
+    unreported = found(known="attention-mask-of-numbers")
+    text = issue_text(unreported, Reproduced("import torch\n", "BUG: it"))
+    assert "The cause: a mask that hides where it is 0 becomes one that keeps where it is 1" in text
 
 
 def test_an_issue_says_what_could_not_be_left_out() -> None:

@@ -132,6 +132,11 @@ INPUTS = [
         "return (torch.tensor([[torch.nan, -0.0]]),)",
     ),
     (
+        [Storage(I64, 64, ("3",))],
+        [Input("x", 0, I64, (16, 4), (4, 1))],
+        "return (torch.full((64,), 3).view(16, 4),)",
+    ),
+    (
         [Storage(F32, 1)],
         [Input("x", 0, torch.int16, (2,), (1,))],
         "return (torch.tensor([1.0]).view(torch.int16),)",

@@ -210,6 +210,8 @@ def test_long_storages_of_repeated_values_print_short() -> None:
     for length in (64, 65):
         program = Program((Storage(torch.float32, length, ("inf", "-0.0")),), (), (), ())
         assert len(buffer_source(program, 0)) < 80
+    constant = Program((Storage(torch.int64, 64, ("3",)),), (), (), ())
+    assert buffer_source(constant, 0) == "torch.tensor([3] * 64, dtype=torch.int64)"
 
 
 @pytest.mark.parametrize("dtype", [F32, torch.int64, torch.bool, torch.complex64, torch.bfloat16])

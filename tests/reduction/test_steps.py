@@ -239,6 +239,13 @@ OFFERS = [
         "v0 = aten.expand.default(x0, [3, 2])\nreturn (v0,)",
         ((2,),),
     ),
+    (
+        "shrink_sizes",
+        "v0 = aten.view.default(x0, [12])\nreturn (v0,)",
+        ((4, 3),),
+        "v0 = aten.view.default(x0, [3])\nreturn (v0,)",
+        ((1, 3),),
+    ),
     ("drop_dimensions", "return x0, x1", ((4, 2), (4, 3)), "return x0, x1", ((4,), (4,))),
     ("drop_dimensions", "return x0, x1", ((4, 2), (4, 3)), "return x0, x1", ((4, 2), (3,))),
 ]

@@ -297,6 +297,33 @@ def test_an_error_of_eager_is_the_models(checking) -> None:
 # --- where it is switched on ----------------------------------------------------------------------
 
 
+def test_what_eager_raises_in_its_backward_pass_is_no_difference(checking) -> None:
+    def step(weight, state):
+        y = state @ weight
+        state.add_(1)
+        return y
+
+    with checking(AOT) as check:
+        y = torch.compile(step)(torch.ones(2, 2, requires_grad=True), torch.ones(2, 2))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+    assert not check.differences
+    assert counts(check).unjudged == {
+        "eager raises in the backward pass, what the target raises before it": 1
+    }
+
+
+def test_a_backward_pass_under_compiled_autograd_goes_on(checking) -> None:
+    weight = torch.ones(2, 2, requires_grad=True)
+    with checking(AOT) as check:
+        with torch._dynamo.compiled_autograd._enable(torch.compile):
+            torch.compile(lambda x: (x @ weight).square().sum())(torch.ones(2, 2)).backward()
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [[8.0, 8.0], [8.0, 8.0]]
+    assert counts(check).forward == 1
+    assert counts(check, 1).unjudged == {"an input of type list": 1}
+
+
 def test_every_way_to_compile_is_checked_also_after_the_context(checking) -> None:
     class Twice(nn.Module):
         def forward(self, x):

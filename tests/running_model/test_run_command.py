@@ -91,7 +91,7 @@ def test_a_script_that_compiles_nothing_is_told_so(ran, tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import torch; print(torch.ones(1))")
     done = ran(*aliasproof("run", "plain.py"))
     assert done.returncode == 0
-    assert "plain.py compiled nothing, so nothing was checked" in done.stderr
+    assert "plain.py compiled nothing in its own process, so nothing was checked" in done.stderr
 
 
 def test_an_error_of_the_script_is_shown_as_by_python(ran, tmp_path: Path) -> None:
@@ -101,6 +101,17 @@ def test_an_error_of_the_script_is_shown_as_by_python(ran, tmp_path: Path) -> No
     lines = [line for line in done.stderr.splitlines() if line.lstrip().startswith("File")]
     assert [line.split(",")[1] for line in lines] == [" line 4", " line 2"]
     assert "fails.py ended with status 1 before a graph was compiled" in done.stderr
+
+
+def test_a_script_that_is_interrupted_has_a_summary(ran, tmp_path: Path) -> None:
+    (tmp_path / "stopped.py").write_text(
+        "import os, signal, torch\n"
+        "torch.compile(torch.neg, backend='aot_eager')(torch.ones(2))\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    done = ran(*aliasproof("run", "stopped.py"))
+    assert done.returncode == 130
+    assert "KeyboardInterrupt\naliasproof: aot-eager beside eager: 1 graph, 1 call" in done.stderr
 
 
 def test_threads_of_the_script_end_as_by_python(ran, tmp_path: Path) -> None:

@@ -131,12 +131,13 @@ def _first_sentence(finding: Finding, shown: Reproduced) -> str:
 def _analysis(finding: Finding) -> str:
     """Two sentences: what the target does, and which property of eager is lost.
 
-    A known bug is named before.
+    A known bug is named before; without a report, its title says what the cause is.
     """
     sentences = [_what_happens(finding), _property(finding)]
     bug = KNOWN_BUGS.get(finding.known or "")
     if bug is not None:
-        sentences.insert(0, f"It is known: {bug.title_and_link}.")
+        known = f"It is known: {bug.title_and_link}." if bug.link else f"The cause: {bug.title}."
+        sentences.insert(0, known)
     return " ".join(sentences)
 
 

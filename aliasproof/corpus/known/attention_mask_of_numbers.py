@@ -12,8 +12,9 @@ from aliasproof.corpus.mends import attends_if
 
 @attends_if
 def mended(match: Any) -> bool:
-    """A mask that is made by a comparison with 0 is left as it is: it may have other numbers."""
-    return all(node.target is not torch.ops.aten.eq.Scalar for node in match.nodes)
+    """A mask that compares numbers with 0 is left as it is: there may be others than 0 and 1."""
+    compares = [node for node in match.nodes if node.target is torch.ops.aten.eq.Scalar]
+    return all(node.args[0].meta["val"].dtype == torch.bool for node in compares)
 
 
 BUG = KnownBug(
