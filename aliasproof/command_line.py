@@ -88,7 +88,7 @@ for command, summary in (
     (bisect.bisect, "Name the layer and the pass that make a program wrong."),
     (explain.explain, "Show what the reference pass does to a program, and why."),
     (prove.prove, "Prove for all sizes that a target adds no aliasing."),
-    (known.known, "List the known bugs of torch, and the versions that have them."),
+    (known.known, "List the known bugs of compilers, and the versions that have them."),
     (targets.targets, "List the targets."),
     (ops.ops, "List the ops that programs are drawn from, and those that are not."),
     (sites.sites, "List where torch may rewrite a program, and what programs fire there."),

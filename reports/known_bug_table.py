@@ -1,4 +1,4 @@
-"""The known bugs of torch: which versions have them, which targets show them, and the issue."""
+"""The known bugs: which versions have them, which targets show them, and the issue."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def print_known_bugs(console: Console, bugs: Collection[KnownBug]) -> None:
         console.print()
     print_lines(
         console,
-        f"{counted(len(bugs), 'known bug')} of torch (corpus/known/). A finding that vanishes while"
+        f"{counted(len(bugs), 'known bug')} (corpus/known/). A finding that vanishes while"
         " a bug is mended in process is that bug.",
     )
 

@@ -1,4 +1,4 @@
-"""`KnownBug`: a bug of torch that has been told apart from all others."""
+"""`KnownBug`: a bug of a compiler that has been told apart from all others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class KnownBug:
-    """A bug of torch with its minimal program.
+    """A bug of a compiler with its minimal program.
 
     `targets` are the targets that differ from eager on `program`, the first of them is at fault. A
     contract can document the difference; then it is no violation. `versions` are the versions of

@@ -234,8 +234,7 @@ def _target(
         recipe=recipe(fold=fold, optimize=optimize, bind=bind),
         after=after,
         variants=(FEED_BACK, KEPT_OUTPUTS),
-        unavailable=NEEDS.missing,
-        broken=NEEDS.broken,
+        needs=NEEDS,
         cost=6,
     )
 

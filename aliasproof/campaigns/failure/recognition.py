@@ -1,6 +1,6 @@
 """`recognised`: the known bug that a violation is, or what is left when all known bugs are mended.
 
-A violation that vanishes while a bug of torch is mended *is* that bug. Bugs that cannot be mended
+A violation that vanishes while a known bug is mended *is* that bug. Bugs that cannot be mended
 are recognised by a mark on the violation and the program. A target that is not `excused` has to be
 right in torch as it is.
 """
