@@ -7,6 +7,7 @@ right in torch as it is.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import time_limit
+from aliasproof.programs.errors import Rejected
 from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
@@ -147,20 +149,24 @@ def has_cause(program: Program, symptom: Symptom, cause: str) -> bool:
     return _is_of(symptom, _run_mended(case, target, eager, KNOWN_BUGS.values()))
 
 
-def _is_of(symptom: Symptom, trial: Trial) -> bool:
+def _is_of(symptom: Symptom, trial: Trial | None) -> bool:
     main = _main(trial)
     return main is not None and (main.oracle, main.kind) == (symptom.oracle, symptom.kind)
 
 
-def _run_mended(case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]) -> Trial:
+def _run_mended(
+    case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]
+) -> Trial | None:
+    """None if the target does not take the program: with a mend, nothing may be left for it."""
     # Each is a compile, so that many of them take longer than a program may.
     time_limit.begin()
-    with mended(bugs):
+    with mended(bugs), contextlib.suppress(Rejected):
         return run_trial(case, target, eager=eager)
+    return None
 
 
-def _main(trial: Trial) -> Violation | None:
-    return next(iter(trial.judgement.violations), None)
+def _main(trial: Trial | None) -> Violation | None:
+    return None if trial is None else next(iter(trial.judgement.violations), None)
 
 
 def _is_right(trial: Trial | None) -> bool:
