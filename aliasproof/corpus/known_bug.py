@@ -14,6 +14,9 @@ from aliasproof.programs.layouts import dense_strides
 from aliasproof.programs.parsing import parse_source
 from aliasproof.programs.program import Input, Program, Storage
 
+# How the kind of a violation begins that ends a process (aliasproof/processes/outcome.py).
+DEATHS = "dies of"
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -60,6 +63,11 @@ class KnownBug:
     mark: Mark | None = None
     plausible: Callable[[Program], bool] = lambda program: True
     rank: int = field(kw_only=True)
+
+    @property
+    def ends_process(self) -> bool:
+        """Whether the program ends the process in which its target runs."""
+        return self.mark is not None and self.mark.kind.startswith(DEATHS)
 
     @property
     def title_and_link(self) -> str:
