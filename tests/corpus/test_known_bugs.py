@@ -119,6 +119,14 @@ def test_bugs_that_are_mended_already_stay_mended() -> None:
 
 
 OTHER_FORMS = {
+    "relax-view-not-known": [
+        (
+            "relax-vm",
+            program_of(
+                "v0 = aten.mul.Tensor(x0, 1)\naten.add_.Scalar(v0, 1)\nreturn (x0,)", view(1)
+            ),
+        )
+    ],
     "reinplaced-operands": [
         (
             "fx-reinplace",
