@@ -50,6 +50,8 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     case = Case.of(program).under(target)
     # Mends are for targets. Eager runs in torch as it is.
     eager = run_eager(case)
+    if target.needs is not None and not target.needs.loaded:
+        _run_mended(case, target, eager, [])  # a mend replaces what is there
     time_limit.begin(2)
     with mended(KNOWN_BUGS.values()):
         examination = examine(case, target, eager=eager)
