@@ -1,1 +1,1 @@
-"""Corpus: programs worth keeping. `corpus.known` has the bugs of torch that are known."""
+"""Corpus: programs worth keeping. `corpus.known` has the bugs of compilers that are known."""

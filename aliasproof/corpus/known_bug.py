@@ -1,4 +1,4 @@
-"""`KnownBug`: a bug of torch that has been told apart from all others."""
+"""`KnownBug`: a bug of a compiler that has been told apart from all others."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from aliasproof.corpus.mends import Mend
 from aliasproof.programs.layouts import dense_strides
 from aliasproof.programs.parsing import parse_source
 from aliasproof.programs.program import Input, Program, Storage
+
+# How the kind of a violation begins that ends a process (aliasproof/processes/outcome.py).
+DEATHS = "dies of"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class KnownBug:
-    """A bug of torch with its minimal program.
+    """A bug of a compiler with its minimal program.
 
     `targets` are the targets that differ from eager on `program`, the first of them is at fault. A
     contract can document the difference; then it is no violation. `versions` are the versions of
@@ -60,6 +63,11 @@ class KnownBug:
     mark: Mark | None = None
     plausible: Callable[[Program], bool] = lambda program: True
     rank: int = field(kw_only=True)
+
+    @property
+    def ends_process(self) -> bool:
+        """Whether the program ends the process in which its target runs."""
+        return self.mark is not None and self.mark.kind.startswith(DEATHS)
 
     @property
     def title_and_link(self) -> str:

@@ -117,5 +117,5 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=RECIPE,
-    unavailable=unavailable,
+    lacking=unavailable,
 )

@@ -172,8 +172,7 @@ TARGET = Target(
     traced_recipe=recipe,
     variants=(BUFFERS, FEED_BACK, KEPT_OUTPUTS, *OPTIONS),
     after=export.TARGET,
-    unavailable=NEEDS.missing,
-    broken=NEEDS.broken,
+    needs=NEEDS,
     cost=10,
     left_out=executorch_contract.REFUSED,
 )

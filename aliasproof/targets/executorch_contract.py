@@ -59,7 +59,8 @@ REFUSALS = (
     ),
     Refusal(
         "arguments that a kernel does not take",
-        r"^RuntimeError: method->execute\(\) failed with error 0x1[02]: .*Check failed",
+        r"^RuntimeError: method->execute\(\) failed with error 0x1[02]: .*"
+        r"(Check failed|Unhandled dtype)",
         "'Kernels that support a subset of tensor dtypes and/or dim orders'"
         " (docs/source/concepts.md); the kernel names the check",
         _always,
@@ -73,7 +74,8 @@ REFUSALS = (
     ),
     Refusal(
         "layout of an input",
-        r"should be contiguous or channels-last|0 in strides is not supported",
+        r"should be contiguous or channels-last|0 in strides is not supported"
+        r"|Failed to map a given dim_order",
         DIM_ORDERS,
         _always,
     ),

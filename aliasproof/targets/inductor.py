@@ -95,7 +95,7 @@ TARGET = Target(
         FREEZING,
     ),
     after=inductor_fx.TARGET,
-    unavailable=unavailable,
+    lacking=unavailable,
     group=25,
     cost=6,
     backend="inductor",

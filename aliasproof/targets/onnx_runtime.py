@@ -142,7 +142,22 @@ def build(
     run = model
     if bind:
         run = Bound(model._inference_session.session, model.model.graph, module.results)
-    return Build(lambda *inputs: module.run(run, inputs), [], OPAQUE)
+    return Build(lambda *inputs: module.run(_taking(run), inputs), [], OPAQUE)
+
+
+def _taking(run: Any) -> Function:
+    """Raises `Rejected` for a kernel that does not have the dtypes, and says so when it runs."""
+
+    def call(*inputs: Any) -> Any:
+        try:
+            return run(*inputs)
+        except Exception as error:
+            reason = refused(error)
+            if reason is None:
+                raise
+            raise Rejected(reason) from error
+
+    return call
 
 
 # What exporter and runtime say of an operator that they do not have, and what it means.
@@ -151,6 +166,11 @@ REFUSALS = {
     r".*?for the (real|complex)-valued": "torch.onnx does not translate {0}.{1} of {2} numbers",
     r"Error when translating node %(auto_functionalized\w*) ": "torch.onnx does not translate {0}",
     r"Could not find an implementation for (\w+)\(": "ONNX Runtime has no kernel for {0}",
+    # Some kernels have no entry for what they lack, and fail by one of several codes when they run.
+    r"running (\w+) node\.[^:]*:.*?Status Message: .*?(?:\w+ (?:data )?type(?: is)? not supported"
+    r"|[Uu]nsupported (?:\w+ )*type|[Nn]ot implemented)": (
+        "ONNX Runtime has no kernel for {0} of a dtype"
+    ),
     r"Type Error: Type 'tensor\((\w+)\)' of input parameter \(\w+\) of operator \((\w+)\)": (
         "ONNX has no {1} of {0}"
     ),
@@ -234,8 +254,7 @@ def _target(
         recipe=recipe(fold=fold, optimize=optimize, bind=bind),
         after=after,
         variants=(FEED_BACK, KEPT_OUTPUTS),
-        unavailable=NEEDS.missing,
-        broken=NEEDS.broken,
+        needs=NEEDS,
         cost=6,
     )
 

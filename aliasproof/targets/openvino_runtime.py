@@ -255,8 +255,7 @@ def _by_torch(
         recipe=backend_recipe(given),
         after=after,
         variants=(FEED_BACK, KEPT_OUTPUTS),
-        unavailable=NEEDS.missing,
-        broken=NEEDS.broken,
+        needs=NEEDS,
         cost=6,
     )
 
@@ -282,8 +281,7 @@ MODEL = Target(
     recipe=model_recipe(share=False),
     after=export.TARGET,
     variants=(FEED_BACK, KEPT_OUTPUTS),
-    unavailable=NEEDS.missing,
-    broken=NEEDS.broken,
+    needs=NEEDS,
     cost=8,
 )
 SHARED = replace(

@@ -32,6 +32,11 @@ class Outside:
         """What is not installed, or in another version, and how to install it; None if nothing."""
         return _missing(self.extra)
 
+    @property
+    def loaded(self) -> bool:
+        """Whether this process has imported the modules."""
+        return all(module in sys.modules for module in self.modules)
+
     def broken(self) -> str | None:
         """Why the modules cannot be imported, tried in a process of its own; None if they can."""
         imports = "import torch; import " + ", ".join(self.modules)

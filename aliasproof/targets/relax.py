@@ -140,8 +140,7 @@ TARGET = Target(
     build=build,
     recipe=recipe(),
     variants=(FEED_BACK, KEPT_OUTPUTS),
-    unavailable=NEEDS.missing,
-    broken=NEEDS.broken,
+    needs=NEEDS,
     generates_code=True,
 )
 

@@ -33,6 +33,13 @@ CONTRACT = Contract(
             f"the frontend has a table of operators, and names those that it lacks ({FRONTEND})",
             lambda trace: True,  # the message names the operator
         ),
+        Refusal(
+            "index_put with fewer indices than dimensions",
+            r"IndexPut requires the number of index tensors",
+            "the operator of Relax takes an index for each dimension, as the error says"
+            " (relax.op.index_put)",
+            lambda trace: True,
+        ),
     ),
     disputes=export.CONTRACT.disputes,
 )
@@ -51,7 +58,8 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, decomposed: boo
     main, returned = run_by_machine(module), program.call_spec.out_spec
 
     def run(*given: torch.Tensor) -> object:
-        values = main([it.contiguous() for it in given])
+        # TVM wants its arguments aligned, which a part of a storage is not.
+        values = main([it.clone(memory_format=torch.contiguous_format) for it in given])
         return returned.unflatten(values[: returned.num_leaves])
 
     return Build(run, [], relax.MACHINE)
@@ -92,7 +100,8 @@ def compiled(program, inputs):
     returned = exported.call_spec.out_spec
 
     def run(*inputs):
-        given = [tvm.runtime.from_dlpack(it.contiguous()) for it in inputs]
+        aligned = [it.clone(memory_format=torch.contiguous_format) for it in inputs]
+        given = [tvm.runtime.from_dlpack(it) for it in aligned]
         values = [torch.from_dlpack(it) for it in machine["main"](*given)]
         return returned.unflatten(values[: returned.num_leaves])
 

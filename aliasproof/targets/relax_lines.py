@@ -18,7 +18,7 @@ from tvm.relax import op as R
 
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.relax_spelling import Spelling
-from aliasproof.targets.relax_moves import MOVES, keeps_order, shape_of
+from aliasproof.targets.relax_moves import MOVES, copies_operand, keeps_order, shape_of
 
 Expression: TypeAlias = Any  # of Relax, whose types are made at run time
 
@@ -213,7 +213,8 @@ class _ModuleOfLines:
         if not isinstance(made, relax.Call) or not hasattr(made.op, "name"):
             return made
         name, made = made.op.name.removeprefix("relax."), self.builder.normalize(made)
-        if name not in MOVES or not keeps_order(name, made, shape_of(made.ty)):
+        moves = name in MOVES and keeps_order(name, made, shape_of(made.ty))
+        if not moves and not copies_operand(name, made):
             return made
         of = made.args[0]
         if name in ("concat", "stack"):

@@ -48,6 +48,18 @@ MOVES: dict[str, Callable[[Any, list[int]], tuple[Any, list[Any]]]] = {
 }
 
 
+# An operator with this number is removed from its kernel, which copies what is left.
+NEUTRAL = {"multiply": 1, "divide": 1, "add": 0, "subtract": 0}
+
+
+def copies_operand(name: str, call: Any) -> bool:
+    """Whether the call has a number that changes nothing, such as `x * 1`."""
+    number = getattr(call.args[-1], "value", None)
+    if name not in NEUTRAL or number is None or len(number.shape) > 0:
+        return False
+    return bool(number.numpy() == NEUTRAL[name]) and call.args[0].ty.dtype == call.ty.dtype
+
+
 def keeps_order(name: str, call: Any, sizes: list[int]) -> bool:
     """Whether the elements of the only operand are all there, in their order: a view in the VM."""
     if name in RESHAPES:

@@ -17,6 +17,7 @@ import torch
 
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
+from aliasproof.targets.outside import Outside
 from aliasproof.targets.tracing import PLAIN, Tracing, guarded
 
 Function: TypeAlias = Callable[..., object]
@@ -195,7 +196,7 @@ def _in_turn(first: Conditions, then: Conditions) -> Conditions:
     return both
 
 
-def _available() -> str | None:
+def _nothing() -> str | None:
     return None
 
 
@@ -216,11 +217,10 @@ class Target:
 
     A target in a variant is a target, too. `varies` are the targets with one variant less. Under
     `conditions`, the function and its inputs are changed before anything runs, eager included. If
-    they change a program, the recipe defines `conditions(program, inputs)` as well. `unavailable`
-    says in one line why the target cannot run on this machine, and what to install; None if it can.
-    `broken` says in one line why what is there cannot be imported; that is tried in a process of
-    its own, so it is asked once per command.
-    `excused` says whether a known bug of torch excuses a violation: it does not for our own pass.
+    they change a program, the recipe defines `conditions(program, inputs)` as well. `needs` is
+    the compiler beyond torch that it runs; None if it needs torch alone. `lacking` says in one line
+    what else this machine lacks for it, and what to install; None if nothing.
+    `excused` says whether a known bug excuses a violation: it does not for our own pass.
     `yours` is how messages call the code of a user that it runs; empty if it runs none.
     `backend` is what `torch.compile` takes to do the same to a function of a user; None if the
     target is no form of it.
@@ -241,8 +241,8 @@ class Target:
     varies: tuple[Target, ...] = ()
     conditions: Conditions | None = None
     excused: bool = True
-    unavailable: Callable[[], str | None] = _available
-    broken: Callable[[], str | None] = _available
+    needs: Outside | None = None
+    lacking: Callable[[], str | None] = _nothing
     group: int = 1
     cost: float = 1.0
     variants: Sequence[Variant] = ()
@@ -252,6 +252,14 @@ class Target:
     backend: Any = None
     generates_code: bool = False
     left_out: frozenset[str] = frozenset()
+
+    def unavailable(self) -> str | None:
+        """Why the target cannot run on this machine, and what to install; None if it can."""
+        return self.lacking() if self.needs is None else self.needs.missing()
+
+    def broken(self) -> str | None:
+        """Why what is there cannot be imported; None if it can. Tried in a process of its own."""
+        return None if self.needs is None else self.needs.broken()
 
     @property
     def earlier(self) -> tuple[Target, ...]:

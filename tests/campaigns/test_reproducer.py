@@ -18,7 +18,6 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.custom_operators import definition
 from aliasproof.programs.devices import on_device
 from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
-from aliasproof.targets.outside import Outside
 from aliasproof.targets.registry import TARGETS
 
 CLEARED = Program(
@@ -183,10 +182,10 @@ def test_a_script_may_allocate_only_so_much(amount: int, shown: bool, tmp_path: 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_imports_only_torch_and_the_accused(name: str) -> None:
-    needs = getattr(TARGETS[name].broken, "__self__", None)
+    needs = TARGETS[name].needs
     outside: tuple[str, ...] = ()
     program = CLEARED
-    if isinstance(needs, Outside):
+    if needs is not None:
         if (missing := needs.missing()) is not None:
             pytest.skip(missing)
         outside = ("sys", "numpy", *(module.split(".")[0] for module in needs.modules))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pkgutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 
+from aliasproof.campaigns.failure.recognition import by_mark
 from aliasproof.corpus import known
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
@@ -16,6 +19,7 @@ from aliasproof.oracles.verdict import Verdict, Violation
 from aliasproof.programs.program import Input
 from aliasproof.programs.serialization import dumps, loads
 from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case, Trial, run_eager, run_trial
 
@@ -29,6 +33,8 @@ def tried(bug: KnownBug, target: str, *mends: KnownBug) -> Trial:
     reason = named.unavailable()
     if reason is not None:
         pytest.skip(reason)
+    if bug.ends_process:
+        pytest.skip("it would end the process of the test")
     case = Case.of(bug.program).under(named)
     eager = run_eager(case)
     with mended_bugs(mends):
@@ -71,6 +77,24 @@ def test_the_mends_of_other_bugs_leave_the_bug(bug: KnownBug) -> None:
     assert main in differences(tried(bug, bug.targets[0], *others))
 
 
+@pytest.mark.parametrize(
+    "bug", [bug for bug in BUGS if bug.ends_process], ids=lambda bug: bug.identifier
+)
+def test_a_program_that_ends_its_process_does_so(bug: KnownBug) -> None:
+    for target in bug.targets:
+        if (reason := target_named(target).unavailable()) is not None:
+            pytest.skip(reason)
+        run = (
+            "from aliasproof.corpus.known_bugs import KNOWN_BUGS\n"
+            "from aliasproof.targets.registry import target\n"
+            "from aliasproof.trials.trial import Case, run_trial\n"
+            f"run_trial(Case.of(KNOWN_BUGS[{bug.identifier!r}].program), target({target!r}))"
+        )
+        ended = subprocess.run([sys.executable, "-c", run], capture_output=True, check=False)
+        symptom = Symptom(target, "errors", f"dies of signal {-ended.returncode}")
+        assert by_mark(bug.program, symptom, reduced=True) == bug.identifier
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.identifier)
 def test_a_bug_can_be_mended_or_recognised(bug: KnownBug) -> None:
     assert bug.mended is not None or bug.mark is not None
@@ -95,6 +119,14 @@ def test_bugs_that_are_mended_already_stay_mended() -> None:
 
 
 OTHER_FORMS = {
+    "relax-view-not-known": [
+        (
+            "relax-vm",
+            program_of(
+                "v0 = aten.mul.Tensor(x0, 1)\naten.add_.Scalar(v0, 1)\nreturn (x0,)", view(1)
+            ),
+        )
+    ],
     "reinplaced-operands": [
         (
             "fx-reinplace",

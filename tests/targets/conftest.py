@@ -6,17 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.targets.outside import Outside
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Function, Target
 
-
-def is_of_torch(target: Target) -> bool:
-    """Whether a target needs torch alone. Those beyond it have tests of their own."""
-    return not isinstance(getattr(target.broken, "__self__", None), Outside)
-
-
-OF_TORCH = {name: each for name, each in TARGETS.items() if is_of_torch(each)}
+# Those beyond it have tests of their own.
+OF_TORCH = {name: each for name, each in TARGETS.items() if each.needs is None}
 
 
 @pytest.fixture(params=OF_TORCH.values(), ids=list(OF_TORCH))

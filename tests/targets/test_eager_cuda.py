@@ -23,7 +23,7 @@ from aliasproof.trials.trial import Case, run_trial
 
 HERE = replace(
     eager_cuda.TARGET,
-    unavailable=lambda: None,
+    lacking=lambda: None,
     build=lambda function, inputs: Build(Elsewhere(function, "cpu"), [], "as the target"),
 )
 
@@ -97,7 +97,7 @@ def test_random_numbers_are_not_compared() -> None:
 
 
 def test_without_cuda_it_says_so() -> None:
-    missing = replace(eager_cuda.TARGET, unavailable=lambda: "needs CUDA: there is none")
+    missing = replace(eager_cuda.TARGET, lacking=lambda: "needs CUDA: there is none")
     with pytest.raises(Rejected, match="needs CUDA: there is none"):
         run_trial(Case.of_function(lambda x: x + 1, [torch.arange(4.0)]), missing)
 

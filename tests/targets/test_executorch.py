@@ -105,8 +105,10 @@ def test_a_buffer_keeps_its_contents_until_the_program_writes_it() -> None:
         (lambda x: x + 1, [numbers(3, 4).t()], "layout of an input"),
         (lambda x: x * 2, [numbers(3).to(torch.complex64)], "dtypes that the edge dialect"),
         (torch.fft.fft, [numbers(4)], "arguments that a kernel does not take"),
+        (lambda x: x.clone(), [numbers(2, 2).t()], "layout of an input"),
+        (lambda x: x.to(torch.complex64), [torch.ones(2).long()], "arguments that a kernel"),
     ],
-    ids=["core", "kernel", "layout", "dtype", "argument"],
+    ids=["core", "kernel", "layout", "dtype", "argument", "copied layout", "converted dtype"],
 )
 def test_what_is_refused_is_told_from_what_fails(
     function: Function, inputs: list[Tensor], name: str

@@ -65,6 +65,7 @@ def test_what_a_model_keeps_and_does_not() -> None:
         (lambda x: torch.complex(x, x).acos().abs(), "torch.onnx does not translate aten.acos"),
         (lambda x: torch.special.hermite_polynomial_he(x, 2), "does not translate"),
         (lambda x: (x > 1).cumsum(0, dtype=torch.int16), "ONNX has no CumSum of int16"),
+        (lambda x: x.half().scatter_add(0, x.long() * 0, x.half()), "no kernel for ScatterEl"),
     ],
 )
 def test_an_operator_that_is_missing_is_no_violation(

@@ -1,12 +1,13 @@
 """`recognised`: the known bug that a violation is, or what is left when all known bugs are mended.
 
-A violation that vanishes while a bug of torch is mended *is* that bug. Bugs that cannot be mended
+A violation that vanishes while a known bug is mended *is* that bug. Bugs that cannot be mended
 are recognised by a mark on the violation and the program. A target that is not `excused` has to be
 right in torch as it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import time_limit
+from aliasproof.programs.errors import Rejected
 from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
@@ -48,6 +50,8 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     case = Case.of(program).under(target)
     # Mends are for targets. Eager runs in torch as it is.
     eager = run_eager(case)
+    if target.needs is not None and not target.needs.loaded:
+        _run_mended(case, target, eager, [])  # a mend replaces what is there
     time_limit.begin(2)
     with mended(KNOWN_BUGS.values()):
         examination = examine(case, target, eager=eager)
@@ -147,20 +151,24 @@ def has_cause(program: Program, symptom: Symptom, cause: str) -> bool:
     return _is_of(symptom, _run_mended(case, target, eager, KNOWN_BUGS.values()))
 
 
-def _is_of(symptom: Symptom, trial: Trial) -> bool:
+def _is_of(symptom: Symptom, trial: Trial | None) -> bool:
     main = _main(trial)
     return main is not None and (main.oracle, main.kind) == (symptom.oracle, symptom.kind)
 
 
-def _run_mended(case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]) -> Trial:
+def _run_mended(
+    case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]
+) -> Trial | None:
+    """None if the target does not take the program: with a mend, nothing may be left for it."""
     # Each is a compile, so that many of them take longer than a program may.
     time_limit.begin()
-    with mended(bugs):
+    with mended(bugs), contextlib.suppress(Rejected):
         return run_trial(case, target, eager=eager)
+    return None
 
 
-def _main(trial: Trial) -> Violation | None:
-    return next(iter(trial.judgement.violations), None)
+def _main(trial: Trial | None) -> Violation | None:
+    return None if trial is None else next(iter(trial.judgement.violations), None)
 
 
 def _is_right(trial: Trial | None) -> bool:

@@ -34,6 +34,7 @@ BUG = KnownBug(
         ("values", "inputs", "errors"),
         "wrong value|input ends wrong|raises (Fail|InvalidGraph)",
         lambda program: calls(program, *NORMS),
+        reduced=True,
     ),
     plausible=lambda program: calls(program, *NORMS),
     rank=1160,

@@ -13,8 +13,8 @@ BUG = KnownBug(
     "",
     program_of(
         """
-        v0 = aten.add_.Scalar(x0, 1)
-        v1 = aten.mul_.Scalar(x0, 2)
+        v0 = aten.add.Tensor(x0, 1)
+        v1 = aten.mul.Tensor(v0, 2)
         return (v1,)
         """,
         view(2),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from aliasproof.corpus.computed_calls import computes, exceeds
 from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
 from aliasproof.programs.program import Storage
 
@@ -24,7 +25,8 @@ BUG = KnownBug(
     mark=Mark(
         ("values", "inputs"),
         "wrong value|input ends wrong",
-        lambda program: calls(program, *REDUCTIONS),
+        computes(exceeds(53), *REDUCTIONS),
+        reduced=True,
     ),
     plausible=lambda program: calls(program, *REDUCTIONS),
     rank=1190,

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
+from aliasproof.corpus.computed_calls import computes, takes_nan_for_bool
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.program import Program, Storage
+from aliasproof.programs.program import Storage
 
-PROGRAM = program_of("v0 = aten.logical_not.default(x0)\nreturn (v0,)", view(1))
+PROGRAM = program_of(
+    """
+    v0 = aten.gt.Scalar(x0, 0)
+    v1 = aten._to_copy.default(v0, dtype=torch.float32)
+    return (v1,)
+    """,
+    view(1),
+)
 
 
-def may_read_nan(program: Program) -> bool:
-    """Whether an input may hold NaN."""
-    explicit = any("nan" in storage.values for storage in program.storages)
-    return explicit or program.fill == "special"
-
-
-# So is `relu` of NaN 0 (#35649 of that tracker), and NaN >= 1 (#35927).
+# So `logical_not` of NaN is True; NaN >= 1 is True, too (#35927 of that tracker).
 BUG = KnownBug(
     "openvino-nan-is-false",
-    "OpenVINO: NaN converted to bool is False",
+    "OpenVINO: NaN compares as a number, and is False",
     "https://github.com/openvinotoolkit/openvino/issues/35932",
-    replace(PROGRAM, storages=(Storage(PROGRAM.storages[0].dtype, 1, ("nan",)),)),
-    ("openvino-model",),
+    replace(PROGRAM, storages=(Storage(torch.float32, 1, ("nan",)),)),
+    ("openvino-model", "openvino-aot", "openvino"),
     ("2.13",),
-    mark=Mark(("values", "inputs"), "wrong value|input ends wrong", may_read_nan),
-    plausible=may_read_nan,
+    mark=Mark(
+        ("values", "inputs"),
+        "wrong value|input ends wrong",
+        computes(takes_nan_for_bool),
+        reduced=True,
+    ),
     rank=1300,
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from aliasproof.corpus.computed_calls import SHORT, computes, wraps
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
 from aliasproof.programs.program import Program, Storage
 
@@ -21,11 +22,10 @@ PROGRAM = program_of(
 
 def has_short_integers(program: Program) -> bool:
     """Whether an input or a call names a dtype of integers with 8 or 16 bits."""
-    short = (torch.int8, torch.uint8, torch.int16)
     dtypes = {view.dtype for view in program.inputs}
     for call in program.instructions:
         dtypes |= {it for it in dict(call.kwargs).values() if isinstance(it, torch.dtype)}
-    return any(dtype in short for dtype in dtypes)
+    return any(dtype in SHORT for dtype in dtypes)
 
 
 BUG = KnownBug(
@@ -35,7 +35,7 @@ BUG = KnownBug(
     replace(PROGRAM, storages=(Storage(torch.int8, 1, ("100",)),)),
     ("openvino-model", "openvino-aot", "openvino"),
     ("2.13",),
-    mark=Mark(("values", "inputs"), "wrong value|input ends wrong", has_short_integers),
+    mark=Mark(("values", "inputs"), "wrong value|input ends wrong", computes(wraps), reduced=True),
     plausible=has_short_integers,
     rank=1240,
 )

@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view, writes
+from collections.abc import Callable
+from typing import Any
+
+from torch.func import functionalize
+
+from aliasproof.corpus.known_bug import KnownBug, program_of, view, writes
+from aliasproof.corpus.mends import mends_outside, together
+
+BACKEND = "openvino.frontend.pytorch.torchdynamo"
+
+
+@mends_outside(f"{BACKEND}.backend:make_fx")
+def traces_functions(original: Callable[..., Any], graph: Any, **options: Any) -> Any:
+    """The trace has no writes but those to inputs at its end."""
+    return original(functionalize(graph), **options)
+
+
+@mends_outside(f"{BACKEND}.op_support:OperatorSupport.is_node_supported")
+def writes_in_eager(original: Callable[..., bool], made: Any, modules: Any, node: Any) -> bool:
+    """No partition has those."""
+    schema = getattr(node.target, "_schema", None)
+    return not (schema is not None and schema.is_mutable) and original(made, modules, node)
+
 
 # `fx_openvino` in openvino/frontend/pytorch/torchdynamo/backend.py traces with `make_fx`, which
 # functionalizes nothing, and `OperatorSupport` beside it lists `add_`, `copy_`, `mul_` and more. A
@@ -22,7 +44,7 @@ BUG = KnownBug(
     ),
     ("openvino",),
     ("2.13",),
-    mark=Mark(("inputs", "values"), "input ends wrong|wrong value", writes),
+    together(traces_functions, writes_in_eager),
     plausible=writes,
     rank=1170,
 )

@@ -1,4 +1,7 @@
-"""IsViewMemoryOp of TVM lists some operators; RewriteDataflowReshape makes views of others, too."""
+"""IsViewMemoryOp of TVM lists some operators; RewriteDataflowReshape makes views of others, too.
+
+So it does of `x * 1`, whose kernel copies `x` once TIR is simplified.
+"""
 
 from __future__ import annotations
 

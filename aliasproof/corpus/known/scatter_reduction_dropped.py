@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
+from collections.abc import Callable
+from typing import Any
 
-PUTS = ("index_put", "index_put_", "_index_put_impl", "_index_put_impl_", "_unsafe_index_put")
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
+from aliasproof.corpus.mends import mends_outside
 
-# `ScatterAllStatic` in onnxscript/rewriter/rules/common/_redundant_scatter_nd.py does not ask for
-# the attribute `reduction`; `ScatterAllDynamic` beside it does.
+RULES = "onnxscript.rewriter.rules.common._redundant_scatter_nd"
+
+
+# `ScatterAllDynamic` beside it asks for the attribute `reduction` in its pattern.
+@mends_outside(f"{RULES}:no_op_static_scatter_nd_rule._condition_function")
+def mended(original: Callable[..., Any], context: Any, **values: Any) -> Any:
+    """A ScatterND that adds is left as it is."""
+    assigns = context.root.attributes.get_string("reduction", "none") == "none"
+    return assigns and original(context, **values)
+
+
 BUG = KnownBug(
     "scatter-reduction-dropped",
     "index_put with accumulate=True at all constant indices returns the values, and adds nothing",
@@ -23,11 +34,6 @@ BUG = KnownBug(
     ),
     ("onnx-folded",),
     ("2.13",),
-    mark=Mark(
-        ("values", "inputs"),
-        "wrong value|input ends wrong",
-        lambda program: calls(program, *PUTS),
-    ),
-    plausible=lambda program: calls(program, *PUTS),
+    mended,
     rank=2213,
 )

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from aliasproof.corpus.computed_calls import ComputedCall, computes
 from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
+
+
+def _takes_more_than_it_stores(made: ComputedCall) -> bool:
+    index, source = made.argument(2), made.argument(3)
+    return index is not None and source is not None and index.shape != source.shape
+
 
 SCATTERS = ("scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce")
 
@@ -23,8 +30,8 @@ BUG = KnownBug(
     ("2.13",),
     mark=Mark(
         ("errors",),
-        "raises (InvalidArgument|Fail)",
-        lambda program: calls(program, *SCATTERS),
+        "raises (InvalidArgument|Fail).*ScatterElements",
+        computes(_takes_more_than_it_stores, *SCATTERS),
     ),
     plausible=lambda program: calls(program, *SCATTERS),
     rank=2216,

@@ -1,0 +1,124 @@
+"""A mark takes what is its bug: another fault in the same op, or in the same target, is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from aliasproof.campaigns.failure.recognition import by_mark, recognised
+from aliasproof.corpus.known_bug import program_of, view
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import target
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
+
+# Whose marks ask about the numbers of a program: those of `plain` do not show the bug.
+OF_NUMBERS = (
+    "atan2-of-nan",
+    "executorch-sign-of-nan",
+    "integer-powers-in-double",
+    "integers-reduced-in-double",
+    "maximum-without-nan",
+    "openvino-maximum-without-nan",
+    "openvino-nan-is-false",
+    "openvino-saturates",
+    "openvino-short-int64",
+    "openvino-truncates-to-int32",
+    "truncated-quotients-in-float",
+)
+
+
+def plain(program: Program) -> Program:
+    """The program on small numbers."""
+    storages = (replace(storage, values=("1",) * storage.length) for storage in program.storages)
+    return replace(program, storages=tuple(storages))
+
+
+@pytest.mark.parametrize("identifier", OF_NUMBERS)
+def test_a_mark_asks_for_the_numbers_that_show_the_bug(identifier: str) -> None:
+    bug = KNOWN_BUGS[identifier]
+    wrong = Symptom(bug.targets[0], "values", "wrong value")
+    assert by_mark(bug.program, wrong, reduced=True) == identifier
+    assert by_mark(plain(bug.program), wrong, reduced=True) is None
+    assert by_mark(bug.program, wrong, reduced=False) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "program"),
+    [
+        (
+            "onnx-translated",
+            "wrong value",
+            program_of("v0 = aten.as_strided.default(x0, [2], [1])\nreturn (v0,)", view(4)),
+        ),
+        (
+            "onnx-translated",
+            "raises InvalidArgument: # while running ScatterElements node",
+            program_of(
+                "v0 = aten.scatter.src(x0, 0, x1, x2)\nreturn (v0,)",
+                view(2),
+                view(1, dtype=torch.int64),
+                view(1),
+            ),
+        ),
+        (
+            "openvino-model",
+            "raises RuntimeError: #",
+            program_of(
+                "v0 = aten.gather.default(x0, 0, x1)\nreturn (v0,)",
+                view(2, 2),
+                view(2, 2, dtype=torch.int64),
+            ),
+        ),
+        (
+            "executorch",
+            "dies of signal 6",
+            program_of("v0 = aten.amax.default(x0, [0])\nreturn (v0,)", view(2)),
+        ),
+        (
+            "openvino-model",
+            "dies of signal 11",
+            program_of("v0 = aten.expand.default(x0, [2, 2])\nreturn (v0,)", view(2)),
+        ),
+    ],
+    ids=["as_strided", "scatter", "gather", "amax", "expand"],
+)
+def test_a_mark_asks_for_the_form_that_shows_the_bug(
+    name: str, kind: str, program: Program
+) -> None:
+    oracle = "values" if kind == "wrong value" else "errors"
+    assert by_mark(program, Symptom(name, oracle, kind), reduced=True) is None
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    ["openvino-writes-lost", "openvino-clone-shares", "openvino-gap-guards"],
+)
+def test_a_planted_fault_is_not_taken_for_what_a_mend_removes(identifier: str) -> None:
+    bug = KNOWN_BUGS[identifier]
+    accused = target(bug.targets[0])
+    if (missing := accused.unavailable()) is not None:
+        pytest.skip(missing)
+    from openvino.frontend.pytorch.torchdynamo import execute
+
+    with mock.patch.object(execute, "openvino_execute", _one_more(execute.openvino_execute)):
+        symptom = examine(Case.of(bug.program), accused).symptom
+        assert symptom is not None
+        assert recognised(bug.program, symptom, reduced=True).known is None
+
+
+def _one_more(right: Callable[..., Any]) -> Callable[..., Any]:
+    """Results of a partition that are each one too large."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        results = right(*args, **kwargs)
+        return [y + 1 for y in results] if isinstance(results, list) else results + 1
+
+    return call
