@@ -52,11 +52,11 @@ from aliasproof.oracles.value_hashes import (
     sequence,
     spread,
 )
-from aliasproof.programs.definedness import ALLOCATES
 from aliasproof.programs.eager_call import tensors_in
 from aliasproof.programs.narrow_dtypes import readable
 from aliasproof.programs.rounding_tables import ANY_ZERO, rounding_name, rounds_alike
 from aliasproof.programs.schemas import facts
+from aliasproof.programs.uninitialised import ALLOCATES
 
 aten = torch.ops.aten
 

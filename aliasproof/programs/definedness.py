@@ -166,9 +166,6 @@ _SCATTERS = {
     aten.copy,
 }
 
-ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted"}
-ALLOCATES |= {"new_empty", "new_empty_strided"}
-
 
 # --- the watch ------------------------------------------------------------------------------------
 
@@ -347,9 +344,7 @@ class Watch(TorchDispatchMode):
             elements = replaced_elements(call.op.overloadpacket, call.arguments)
             for tensor in call.written:
                 self._uninitialised.note_write(tensor, elements)
-        if call.op.overloadpacket.__name__ in ALLOCATES:
-            for tensor in returned:
-                self._uninitialised.note_allocation(tensor)
+        self._uninitialised.note_results(call.op.overloadpacket.__name__, call.only_read, returned)
 
     def _note(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
         trace = self.trace

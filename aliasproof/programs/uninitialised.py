@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,10 @@ import numpy.typing as npt
 import torch
 
 from aliasproof.programs.storage_bytes import entries_of
+
+ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted"}
+ALLOCATES |= {"new_empty", "new_empty_strided"}
+RESIZED_COPIES = {"resize", "resize_as"}  # functional forms: they clone, then call `resize_`
 
 
 @dataclass(slots=True)
@@ -63,6 +67,17 @@ class UninitialisedMemory:
         """The tensor has a new storage, which is not initialised."""
         storage = tensor.untyped_storage()
         self._storages[storage._cdata] = UninitialisedStorage(storage)
+
+    def note_results(
+        self, name: str, operands: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+    ) -> None:
+        """Note what an operator of that name returned without writing all of it."""
+        if name in ALLOCATES:
+            for tensor in results:
+                self.note_allocation(tensor)
+        if name in RESIZED_COPIES:
+            (copy,) = results
+            self.note_resize(copy.untyped_storage(), operands[0].numel() * copy.itemsize)
 
     def note_resize(self, storage: torch.UntypedStorage, nbytes_before: int) -> None:
         """The storage had `nbytes_before` bytes until `resize_`."""

@@ -134,6 +134,7 @@ DEFINED = [
     case(
         "empty, lengthened, then filled", lambda x: torch.empty(2).resize_(4).fill_(1) + x, vector()
     ),
+    case("a shorter copy", lambda x: torch.ops.aten.resize_as.default(x, x[:2]).neg(), vector()),
     case("fill with its own element", lambda x: x.fill_(x[1]), vector()),
     case("empty, never used", lambda x: (torch.empty(4), x + 1)[1], vector()),
     case("empty, without elements", lambda x: torch.empty(0, 3), vector()),
@@ -323,6 +324,7 @@ UNDEFINED = [
             case("copy_.default", lambda x: x.copy_(x.new_empty(4)), vector()),
             case("add.Tensor", lambda x: x[:2].clone().resize_(4) + x, vector()),
             case("neg.default", lambda x: x[:2].clone().resize_(2, 2).t_().neg(), vector()),
+            case("neg.default", lambda x: torch.ops.aten.resize.default(x, [6]).neg(), vector()),
             case(
                 "clone.default",
                 lambda x: torch.empty_strided((2, 2), (1, 2)).t()[1].clone(),
