@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from aliasproof.reports.console import new_table, print_table
+from aliasproof.reports.console import new_table, print_lines, print_table
 
 # It imports torch, and `aliasproof --help` must not.
 if TYPE_CHECKING:
@@ -50,12 +50,13 @@ def print_summaries(
     for target in own:
         what = target["summary"] if target["broken"] is None else f"broken: {target['broken']}"
         _print_line(console, target["name"], f" (entry point {target['code']}): {what}")
-    console.print("\nVariants, which may be joined (aot-eager:grad:second-call):")
+    print_lines(console, "\nVariants, which may be joined (aot-eager:grad:second-call):")
     for variant in variants:
         _print_line(console, f"TARGET:{variant['name']}", f": {variant['summary']}")
-    console.print(
+    print_lines(
+        console,
         "\n'aliasproof targets NAME' shows what a target promises, with or without variants."
-        " Which targets have a variant: docs/targets.md."
+        " Which targets have a variant: docs/targets.md.",
     )
 
 
