@@ -62,7 +62,7 @@ class FunctionalModule(torch.nn.Module):
     def run(self, model: Any, inputs: Any) -> Any:
         """Run a model of it, and write the inputs."""
         results = [
-            torch.view_as_complex(y) if like.is_complex() else y
+            torch.complex(y[..., 0], y[..., 1]) if like.is_complex() else y
             for y, like in zip(model(*inputs), self.results, strict=True)
         ]
         count = len(results) - len(self.added)
