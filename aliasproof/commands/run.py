@@ -14,12 +14,12 @@ import typer
 from aliasproof.options import target_option, whole_number
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import notes, print_lines
+from aliasproof.startup import INTERRUPTED
 
 if TYPE_CHECKING:  # it imports torch
     from aliasproof.running_model.model_check import ModelCheck
 
 DIFFERS = 1
-INTERRUPTED = 130
 
 Script = Annotated[
     str, typer.Argument(metavar="SCRIPT.py", help="A script that compiles by torch.compile.")

@@ -10,7 +10,7 @@ from aliasproof.options import Json
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import output_for_results, results, write_json
 from aliasproof.reports.contract_table import contract_json, print_contract, print_summaries
-from aliasproof.targets.user_names import installed
+from aliasproof.targets.user_names import grant, installed
 
 Names = Annotated[
     list[str] | None,
@@ -28,6 +28,7 @@ def targets(names: Names = None, json: Json = False) -> None:
     from aliasproof.targets.registry import target as target_named
     from aliasproof.targets.variants import VARIANTS
 
+    grant(names or ())
     with output_for_results():  # the import of others' targets may print
         asked = [target_named(name) for name in names or TARGETS]
         own = [] if names else installed_targets()

@@ -36,6 +36,13 @@ def test_the_contract_of_a_target(call):
     assert "did you mean 'export'?" in call("targets", "exprt").err
 
 
+def test_the_contract_of_ones_own_pass(call, tmp_path):
+    (tmp_path / "passes.py").write_text("def nothing(gm):\n    return gm\n")
+    outcome = call("targets", f"{tmp_path / 'passes.py'}:nothing")
+    assert outcome.code == 0
+    assert "requires" in outcome.out
+
+
 def test_known_bugs(call):
     lines = call("known").out.splitlines()
     assert len(lines) == len(KNOWN_BUGS) + 1

@@ -19,14 +19,14 @@ def mended(
 ) -> Any:
     """What reads an operand that the call writes is computed before the call is registered.
 
-    `MutationOutput` asks for it when the call has its place already. To compute a reader of an
-    operand that is not written only makes it a buffer of its own.
+    `MutationOutput` asks for it when the call has its place already. A reader of an operand that is
+    not written becomes a buffer of its own, too, which changes no value.
     """
     if isinstance(op, OpOverload) and op._schema.is_mutable and op.namespace != "aten":
-        for operand in tree_leaves((args, kwargs)):
-            if hasattr(operand, "get_read_names"):
-                for name in operand.get_read_names():
-                    graph.mark_buffer_mutated(name)
+        operands = [it for it in tree_leaves((args, kwargs)) if hasattr(it, "get_read_names")]
+        for name in dict.fromkeys(name for it in operands for name in it.get_read_names()):
+            for reader in graph.name_to_users[name]:
+                reader.realize()
     return original(graph, op, args, kwargs)
 
 
