@@ -17,15 +17,17 @@ from aliasproof.programs.program import Program
 def mended(
     original: Callable[..., Any], graph: Any, op: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    """What reads an operand that the call writes is computed before the call is registered.
+    """What reads the memory of an operand is computed before the call is registered.
 
-    `MutationOutput` asks for it when the call has its place already. A reader of an operand that is
-    not written becomes a buffer of its own, too, which changes no value.
+    `MutationOutput` asks for it when the call has its place already. An operand that is not yet
+    computed has no memory to be read. A reader of an operand that is not written becomes a buffer
+    of its own, too, which changes no value.
     """
+    from torch._inductor.ir import is_storage_and_layout  # noqa: PLC0415 - it takes two seconds
+
     if isinstance(op, OpOverload) and op._schema.is_mutable and op.namespace != "aten":
-        operands = [it for it in tree_leaves((args, kwargs)) if hasattr(it, "get_read_names")]
-        for name in dict.fromkeys(name for it in operands for name in it.get_read_names()):
-            for reader in graph.name_to_users[name]:
+        for operand in filter(is_storage_and_layout, tree_leaves((args, kwargs))):
+            for reader in graph.name_to_users[operand.get_name()]:
                 reader.realize()
     return original(graph, op, args, kwargs)
 

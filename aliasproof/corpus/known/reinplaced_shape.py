@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import fx
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
@@ -27,8 +28,9 @@ def _has_other_sizes(node: fx.Node) -> bool:
     operand = node.args[0]
     if not isinstance(operand, fx.Node):
         return False
-    sizes = [getattr(it.meta["fake_result"], "shape", None) for it in (operand, node)]
-    return sizes[0] != sizes[1]
+    values = [it.meta["fake_result"] for it in (operand, node)]
+    tensors = all(isinstance(value, torch.Tensor) for value in values)
+    return tensors and values[0].shape != values[1].shape
 
 
 BUG = KnownBug(
