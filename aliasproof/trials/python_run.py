@@ -7,8 +7,10 @@ The code is a `PythonProgram`, or a call of a user's function.
 from __future__ import annotations
 
 import enum
+import gc
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -69,8 +71,7 @@ def run_python(
         _differentiate(called.observation.outputs)
 
     try:
-        # After an error in a compiled graph that enters inference mode, torch leaves it on.
-        with torch.inference_mode(mode=False), torch.enable_grad(), within or nullcontext():
+        with _dispatch_keys_kept(), torch.enable_grad(), within or nullcontext():
             named = dict(_leaves(program.run(transform, then)))
             finish([leaf for leaf in named.values() if isinstance(leaf, torch.Tensor)])
     except (Rejected, InternalError):  # these say something about us, not about the program
@@ -79,6 +80,30 @@ def run_python(
         require_sound_process(error)
         return PythonRun(Observation([], [], error=error), called=called)
     return replace(_seen(named), called=called)
+
+
+@contextmanager
+def _dispatch_keys_kept() -> Iterator[None]:
+    """Let go, before this ends, of what changes torch's dispatch keys when it is let go of.
+
+    After an error in a compiled graph that enters inference mode, torch leaves it on until the
+    frames of the error go, and then sets the dispatch keys that it met while it traced: every call
+    of a tensor fails from then on.
+    """
+    with torch.inference_mode(mode=False):  # sets those keys that it met here
+        try:
+            yield
+        except Exception as error:
+            for each in _chain(error):
+                traceback.clear_frames(each.__traceback__)
+            gc.collect()
+            raise
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _seen(named: Mapping[str, object]) -> PythonRun:
