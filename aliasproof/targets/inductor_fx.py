@@ -209,7 +209,7 @@ def options(tracing: Tracing) -> str:
 def without_random(recipe: str) -> str:
     """A recipe for a program that draws no random numbers, which is shorter."""
     drawn = str(DRAWS_AS_EAGER)[1:-1]
-    recipe = re.sub(rf", (options|config_patches)={{{drawn}}}", "", recipe)
+    recipe = re.sub(rf", (options|config_patches|inductor_configs)={{{drawn}}}", "", recipe)
     return recipe.replace(f"{drawn}, ", "")
 
 

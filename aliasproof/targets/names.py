@@ -25,6 +25,7 @@ REGISTERED = (
     "inductor-reinplace",
     "inductor-fx",
     "inductor",
+    "aot-inductor",
     "reference",
     "reference-copy",
     "reference-planned",

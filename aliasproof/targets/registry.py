@@ -11,6 +11,7 @@ from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.targets import (
     aot,
     aot_eager,
+    aot_inductor,
     dynamo,
     eager_cuda,
     executorch,
@@ -51,6 +52,7 @@ TARGETS: dict[str, Target] = {
         inductor_reinplace.TARGET,
         inductor_fx.TARGET,
         inductor.TARGET,
+        aot_inductor.TARGET,
         reference.REFERENCE,
         reference.REFERENCE_COPY,
         reference.REFERENCE_PLANNED,

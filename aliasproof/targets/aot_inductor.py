@@ -1,0 +1,93 @@
+"""Target *aot-inductor*: `torch.export`, compiled by Inductor into a package, and loaded from it.
+
+What is compiled ahead of time has no Python: the generated wrapper is C++, and runs in deployment.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from aliasproof.oracles.contract import Promise, Waiver
+from aliasproof.targets import export, inductor, inductor_fx
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
+
+OF_CPP = (
+    "the package is C++ code that takes and returns handles of tensors, so Python makes an object"
+    " for each output (torch/csrc/inductor/aoti_package/model_package_loader.h)"
+)
+CONTRACT = replace(
+    export.CONTRACT,
+    waivers=(
+        *export.CONTRACT.waivers,
+        *(
+            Waiver(promise, OF_CPP)
+            for promise in (Promise.IDENTITY, Promise.OBJECTS, Promise.KEEPS_OBJECTS)
+        ),
+        *(
+            waiver
+            for waiver in inductor.CONTRACT.waivers
+            if waiver.promise in (Promise.ROUNDING, Promise.STRIDE_OF_PART)
+        ),
+    ),
+    disputes=(*export.CONTRACT.disputes, inductor_fx.OVERLAPPING_INPUT),
+)
+
+CONFIGS = f", inductor_configs={inductor_fx.DRAWS_AS_EAGER}"
+RECIPE = f"""
+import tempfile
+
+from torch._inductor import aoti_compile_and_package, aoti_load_package
+
+
+class Module(torch.nn.Module):
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+
+    def forward(self, *args):
+        return self.program(*args)
+
+
+def compiled(program, inputs):
+    exported = torch.export.export(Module(program), tuple(inputs))
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{{folder}}/model.pt2"
+        aoti_compile_and_package(exported, package_path=path{CONFIGS})
+        return aoti_load_package(path)
+"""
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Export with these inputs, compile, and load what was written to a temporary folder."""
+    # Imported here: this takes two seconds, and other targets do not need it.
+    from torch._inductor import aoti_compile_and_package, aoti_load_package  # noqa: PLC0415
+
+    exported = torch.export.export(export.FunctionModule(function), tuple(inputs))
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model.pt2"
+        options: dict[str, Any] = {**inductor_fx.DRAWS_AS_EAGER}
+        aoti_compile_and_package(exported, package_path=path, inductor_configs=options)
+        loaded = aoti_load_package(path)
+    return Build(loaded, [], inductor.OPAQUE)
+
+
+TARGET = Target(
+    name="aot-inductor",
+    summary="torch.export, compiled by AOTInductor into a package, and loaded from it",
+    contract=CONTRACT,
+    build=build,
+    recipe=RECIPE,
+    variants=(FEED_BACK, KEPT_OUTPUTS),
+    after=export.TARGET,
+    layer=inductor.TARGET,
+    lacking=inductor.unavailable,
+    group=25,
+    cost=20,
+    generates_code=True,
+)
