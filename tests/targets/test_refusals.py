@@ -117,6 +117,7 @@ def squared_gradient(x: Tensor) -> object:
 # By a part of the refusal's pattern: functions, with inputs, that make torch refuse.
 TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
     "tracing tensor": [(read_data, lambda: [matrix()]), (through_numpy, lambda: [matrix()])],
+    "PendingUnbacked": [(lambda x, i: x.narrow(0, i, 1), lambda: [matrix(), torch.tensor(0)])],
     "no fake impl": [(fused_sgd, lambda: [matrix()])],
     "view chain": [(lambda x: x[0].as_strided((2,), (1,)).zero_(), lambda: [matrix()])],
     "DynamicOutputShapeException": [
