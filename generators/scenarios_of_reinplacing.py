@@ -132,7 +132,7 @@ def scatter_of_other_base(pick: Pick, scene: Scene) -> None:
 
 
 def exchanged_lists(pick: Pick, scene: Scene) -> None:
-    """One call for several tensors; results go to their own operands or to others."""
+    """One call for several tensors; it reads or writes the operands of other results."""
     first = some(pick, scene, lambda tensor: not_empty(tensor) and tensor.dtype != torch.bool)
     same = like(scene.values[first])
     if has_rows(scene.values[first]) and pick.chance(40):
@@ -141,8 +141,18 @@ def exchanged_lists(pick: Pick, scene: Scene) -> None:
             raise NoChoice
     else:
         names = (first, pick.one([name for name in scene.newest_first(same) if name != first]))
-    op, args = pick.one((("aten._foreach_add.Scalar", (1,)), ("aten._foreach_neg.default", ())))
-    results = scene.call(op, tuple(map(Ref, names)), *args)
+    operands, others = tuple(map(Ref, names)), tuple(map(Ref, reversed(names)))
+    if pick.chance(25):
+        computed = [scene.call("aten.add.Scalar", other, 1)[0] for other in others]
+        scene.call("aten._foreach_copy_.default", operands, tuple(map(Ref, computed)))
+        return
+    calls = (
+        ("_foreach_add.Scalar", (1,)),
+        ("_foreach_neg.default", ()),
+        ("_foreach_add.List", (others,)),
+    )
+    op, args = pick.one(calls)
+    results = scene.call(f"aten.{op}", operands, *args)
     targets = tuple(reversed(names)) if pick.chance(50) else names
     for target, result in zip(targets, results, strict=True):
         if pick.chance(80):
@@ -372,7 +382,7 @@ REINPLACING_SCENARIOS: tuple[Scenario, ...] = (
         "exchanged lists",
         "a, b = _foreach_add([x, y], 1); x.copy_(b); y.copy_(a)",
         (REINPLACING,),
-        "foreach-results",
+        "foreach-results, foreach-reads-other, foreach-operand-read-late",
         exchanged_lists,
     ),
     Scenario(
