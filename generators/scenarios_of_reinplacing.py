@@ -25,7 +25,7 @@ from aliasproof.generators.scenario_steps import (
     write_somewhere,
 )
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.program import Ref
+from aliasproof.programs.program import Argument, Ref
 from aliasproof.programs.regions import Region, overlap
 
 
@@ -146,7 +146,7 @@ def exchanged_lists(pick: Pick, scene: Scene) -> None:
         computed = [scene.call("aten.add.Scalar", other, 1)[0] for other in others]
         scene.call("aten._foreach_copy_.default", operands, tuple(map(Ref, computed)))
         return
-    calls = (
+    calls: tuple[tuple[str, tuple[Argument, ...]], ...] = (
         ("_foreach_add.Scalar", (1,)),
         ("_foreach_neg.default", ()),
         ("_foreach_add.List", (others,)),
