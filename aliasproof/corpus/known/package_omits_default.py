@@ -35,7 +35,7 @@ def mended(original: Callable[..., Any], kernel: Any) -> Any:
 BUG = KnownBug(
     "package-omits-default",
     "a package of AOTInductor fails for a fallback that leaves a number at its default",
-    "",
+    "https://github.com/pytorch/pytorch/pull/194261",
     program_of(
         """
         v0 = aten.index_add.default(x0, 0, x1, x2)
