@@ -197,6 +197,9 @@ def named(program: Program, original: Program, kept: Kept, grade: int) -> NamedR
         reason = f"a difference {what} has no script that needs torch alone"
         return NamedResult(signature(symptom, program).identifier, reason=reason)
     shown = shown_by_reduced(symptom, program, original)
+    if shown is None:
+        reason = "what it shows depends on chance: its results were right when it ran again"
+        return NamedResult(signature(symptom, program).identifier, reason=reason)
     if symptom.latent:
         reason = "no results show what is wrong, so no script does"
         return NamedResult(shown.signature.identifier, reason=reason)

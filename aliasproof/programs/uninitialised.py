@@ -16,6 +16,8 @@ from aliasproof.programs.storage_bytes import entries_of
 
 ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted"}
 ALLOCATES |= {"new_empty", "new_empty_strided"}
+# Losses that leave their result as it is allocated if they get no elements.
+LOSSES = {"soft_margin_loss", "multi_margin_loss", "multilabel_margin_loss_forward"}
 RESIZED_COPIES = {"resize", "resize_as"}  # functional forms: they clone, then call `resize_`
 
 
@@ -75,6 +77,8 @@ class UninitialisedMemory:
         if name in ALLOCATES:
             for tensor in results:
                 self.note_allocation(tensor)
+        if name in LOSSES and operands[0].numel() == 0:
+            self.note_allocation(results[0])
         if name in RESIZED_COPIES:
             (copy,) = results
             self.note_resize(copy.untyped_storage(), operands[0].numel() * copy.itemsize)

@@ -10,7 +10,7 @@ from torch import fx
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.kept import Kept, blamed_pass
-from aliasproof.campaigns.failure.reduction import Runner, reduce_failure
+from aliasproof.campaigns.failure.reduction import Runner, reduce_failure, shown_by_reduced
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.programs import definedness
 from aliasproof.programs.eager_call import EagerCall
@@ -91,3 +91,8 @@ def test_a_candidate_on_which_aliasproof_fails_ends_no_reduction(
     assert len(reduced.program) == 1
     told = "watching aten.sub.Tensor failed: IndexError: a defect of the watch"
     assert runner.mistakes == [told]
+
+
+def test_what_is_right_when_it_runs_again_shows_nothing(program) -> None:
+    negated = program("v0 = aten.neg.default(x0)\nreturn (v0,)", (4,))
+    assert shown_by_reduced(Symptom("identity", "values", "wrong value"), negated, negated) is None

@@ -1,11 +1,17 @@
-"""Memory that no call has written, where storages change their size."""
+"""Memory that no call has written: storages that change their size, and losses of nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 
 from aliasproof.programs.definedness import Undefined, Watch
+
+aten = torch.ops.aten
+NOTHING, NO_LABELS = torch.empty(0, 3), torch.empty(0, 3, dtype=torch.int64)
 
 
 @pytest.mark.parametrize("written", ["x[:2].fill_(1)", "x.fill_(1)"])
@@ -20,3 +26,17 @@ def test_a_storage_that_shrank_and_grew_has_memory_that_was_never_written(writte
     assert watch.shows_unwritten(x) is ("[" in written)
     assert not watch.shows_unwritten(x[:2])
     assert "noting" not in torch.UntypedStorage.resize_.__qualname__
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda: aten.soft_margin_loss(NOTHING, NOTHING, -1),
+        lambda: aten.multi_margin_loss(NOTHING, NO_LABELS[:, 0]),
+        lambda: aten.multilabel_margin_loss(NOTHING, NO_LABELS),
+    ],
+)
+def test_a_loss_of_nothing_may_be_memory_that_was_never_written(loss: Callable[[], Tensor]) -> None:
+    with Watch() as watch:
+        result = loss()
+    assert watch.shows_unwritten(result)

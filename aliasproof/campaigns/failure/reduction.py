@@ -232,7 +232,7 @@ def _failure_shown(
         # With the limit of the campaign: what only takes long is no hang.
         death = _death(program, symptom, runner)
         return None if death is None else _death_shown(failure, death, program)
-    shown: ReducedFailure | Failure
+    shown: ReducedFailure | Failure | None
     if symptom.latent:
         shown = runner.call(_latent_shown, failure, program)
         return shown
@@ -243,20 +243,24 @@ def _failure_shown(
     return shown
 
 
-def shown_by_reduced(symptom: Symptom, program: Program, original: Program) -> ReducedFailure:
-    """What a program shows that was reduced elsewhere, if results show it."""
+def shown_by_reduced(
+    symptom: Symptom, program: Program, original: Program
+) -> ReducedFailure | None:
+    """What a program shows that was reduced elsewhere; None if its results are right this time."""
     known = recognised(program, symptom, reduced=True).known
     return _violation_shown(Failure(symptom, original, seed=0), symptom, program, known)
 
 
 def _violation_shown(
     failure: Failure, symptom: Symptom, program: Program, known: str | None
-) -> ReducedFailure:
-    """What a run shows: evidence and place are those of this program."""
+) -> ReducedFailure | None:
+    """What a run shows: evidence and place are those of this program; None if it is right."""
     # Experiments tell which pass is at fault: each is a compile of its own.
     time_limit.begin(10)
     case, target = Case.of(program), target_named(symptom.target)
     trial = run_trial(case, target)
+    if not trial.judgement.violations:
+        return None  # what it shows depends on chance
     violation = trial.judgement.violations[0]
     blamed = first_wrong_pass(case, target, violation, experiments=known is None)
     return ReducedFailure(
