@@ -7,7 +7,6 @@ The code is a `PythonProgram`, or a call of a user's function.
 from __future__ import annotations
 
 import enum
-import gc
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -96,7 +95,6 @@ def _dispatch_keys_kept() -> Iterator[None]:
         except Exception as error:
             for each in _chain(error):
                 traceback.clear_frames(each.__traceback__)
-            gc.collect()
             raise
 
 
