@@ -1,4 +1,4 @@
-"""Rules that no linter knows: words, unique names, sizes, and by which name rooms are imported.
+"""Rules that no linter knows: words, the total size, and by which name rooms are imported.
 
 `make lint` runs it. Another folder than this repository may be given: `python style.py FOLDER`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections import defaultdict
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -33,11 +33,6 @@ REPLACED = {
     r"right in numbers": "values match",
     r"\bsame place\b|\bplaced\b": "same location, located",
 }
-# The judge and the accused each have their own, on purpose.
-PAIRS = {"regions", "metadata", "invariants", "Region", "Facts"}
-# Named as the command, and as the package that the command shows.
-COMMANDS = {"faults", "targets", "fuzz"}
-FILE_LINES, FUNCTION_LINES = 400, 40
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 KINDS = (*DOCUMENTED, ast.Constant, ast.Import, ast.ImportFrom)
 
@@ -90,42 +85,17 @@ def user_strings(module: Module) -> Iterator[ast.Constant]:
             yield node
 
 
-# --- one name, one meaning ------------------------------------------------------------------------
+# --- size -----------------------------------------------------------------------------------------
 
 
-def names_of_two(modules: Iterable[Module]) -> Iterator[Mistake]:
-    """Modules of one name, and classes of one name."""
-    homes: dict[tuple[str, str], list[tuple[Path, int]]] = defaultdict(list)
-    for path, _, tree, _ in modules:
-        if path.name not in {"__init__.py", "__main__.py"}:
-            homes["module", path.stem].append((path, 1))
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef):
-                homes["class", node.name].append((path, node.lineno))
-    for (kind, name), places in homes.items():
-        if len(places) > 1 and name not in PAIRS | (COMMANDS if kind == "module" else set()):
-            listed = ", ".join(str(path) for path, _ in places)
-            for path, line in places:
-                yield Mistake(path, line, "name", f"{kind} '{name}' is in {listed}: rename one")
-
-
-# --- sizes ----------------------------------------------------------------------------------------
-
-
-def long_file(module: Module) -> Iterator[Mistake]:
-    lines = module.text.count("\n")
-    if lines > FILE_LINES:
-        advice = f"{lines} lines, at most {FILE_LINES}: split it by subject"
-        yield Mistake(module.path, FILE_LINES + 1, "size", advice)
-
-
-def long_functions(module: Module) -> Iterator[Mistake]:
-    for node in module.nodes:
-        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
-            lines = node.end_lineno - node.lineno + 1
-            if lines > FUNCTION_LINES:
-                advice = f"'{node.name}' has {lines} lines, at most {FUNCTION_LINES}: divide it"
-                yield Mistake(module.path, node.lineno, "size", advice)
+def over_budget(root: Path, sources: Iterable[Module]) -> Iterator[Mistake]:
+    """More lines of source, benchmarks included, than `source_lines` in pyproject.toml allows."""
+    project = root / "pyproject.toml"
+    budget = tomllib.loads(project.read_text(encoding="utf-8"))["tool"]["style"]["source_lines"]
+    lines = sum(module.text.count("\n") for module in sources)
+    if lines > budget:
+        advice = f"{lines} lines of source, at most {budget}: remove some, or say what they buy"
+        yield Mistake(project.relative_to(root), 1, "size", advice)
 
 
 # --- imports --------------------------------------------------------------------------------------
@@ -165,13 +135,11 @@ def mistakes(root: Path) -> Iterator[Mistake]:
     sources = modules_below(root, sorted(path.parent for path in root.glob("*/__init__.py")))
     tests = modules_below(root, [root / "tests"])
     rooms = {path.name for path in (root / "aliasproof").iterdir() if path.is_symlink()}
-    yield from names_of_two(sources)
+    yield from over_budget(root, sources)
     for module in sources:
         for node in user_strings(module):
             yield from replaced_words(module.path, node.lineno, str(node.value))
-        yield from long_functions(module)
     for module in [*sources, *tests]:
-        yield from long_file(module)
         yield from imports_past_the_package(module, rooms)
     for path in [*sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md"))]:
         yield from replaced_words(path.relative_to(root), 1, path.read_text(encoding="utf-8"))
