@@ -47,10 +47,16 @@ def _fields(bug: KnownBug) -> list[tuple[str, str]]:
     return [
         ("versions", ", ".join(bug.versions)),
         ("targets", ", ".join(bug.targets)),
+        *([("vectors", _widths(bug))] if bug.vector_bits else []),
         ("program", _program(bug)),
         ("mendable", "yes" if bug.mended is not None else "no: it is recognised by its mark"),
         ("issue", bug.link or "none found in the tracker"),
     ]
+
+
+def _widths(bug: KnownBug) -> str:
+    widths = ("none" if bits == 0 else f"{bits} bits" for bits in bug.vector_bits)
+    return f"{', '.join(widths)} (of generated code: it shows with these only)"
 
 
 def _program(bug: KnownBug) -> str:
@@ -67,6 +73,7 @@ def known_bug_json(bug: KnownBug) -> dict[str, object]:
         "link": bug.link or None,
         "versions": list(bug.versions),
         "targets": list(bug.targets),
+        "vector bits": list(bug.vector_bits),
         "mendable": bug.mended is not None,
         "program": _program(bug),
     }

@@ -10,6 +10,7 @@ from textwrap import dedent, indent
 import torch
 
 from aliasproof.corpus.mends import Mend
+from aliasproof.programs.devices import vector_bits
 from aliasproof.programs.layouts import dense_strides
 from aliasproof.programs.parsing import parse_source
 from aliasproof.programs.program import Input, Program, Storage
@@ -45,12 +46,13 @@ class KnownBug:
 
     `targets` are the targets that differ from eager on `program`, the first of them is at fault. A
     contract can document the difference; then it is no violation. `versions` are the versions of
-    torch in which it was seen, such as '2.13'. `link` is the upstream issue or
-    pull request, or empty if a search found none. `mended` corrects torch in this process while it
-    is entered: a violation that vanishes then *is* this bug. Where torch cannot be mended from
-    Python, or not for all forms of the bug, `mark` recognises it. `plausible` is a cheap test of
-    whether a program can show the bug at all; it only saves time. A program can show several bugs:
-    the one of the lowest `rank` counts.
+    torch in which it was seen, such as '2.13'. `vector_bits` are the widths of the vectors of
+    generated code with which it shows (`devices.vector_bits`); empty if it shows with all. `link`
+    is the upstream issue or pull request, or empty if a search found none. `mended` corrects torch
+    in this process while it is entered: a violation that vanishes then *is* this bug. Where torch
+    cannot be mended from Python, or not for all forms of the bug, `mark` recognises it. `plausible`
+    is a cheap test of whether a program can show the bug at all; it only saves time. A program can
+    show several bugs: the one of the lowest `rank` counts.
     """
 
     identifier: str
@@ -62,12 +64,18 @@ class KnownBug:
     mended: Mend | None = None
     mark: Mark | None = None
     plausible: Callable[[Program], bool] = lambda program: True
+    vector_bits: tuple[int, ...] = ()
     rank: int = field(kw_only=True)
 
     @property
     def ends_process(self) -> bool:
         """Whether the program ends the process in which its target runs."""
         return self.mark is not None and self.mark.kind.startswith(DEATHS)
+
+    @property
+    def shows_here(self) -> bool:
+        """Whether the vectors of generated code have a width with which the bug shows."""
+        return not self.vector_bits or vector_bits() in self.vector_bits
 
     @property
     def title_and_link(self) -> str:

@@ -61,6 +61,21 @@ def full_name(name: str) -> str:
     return f"{name} ({torch.cuda.get_device_name(name)})" if here else name
 
 
+def vector_bits() -> int:
+    """The width in bits of the vectors in Inductor's C++ code; 0 if it is scalar.
+
+    It follows the processor, ATEN_CPU_CAPABILITY and `cpp.simdlen`.
+    """
+    from torch._inductor.cpu_vec_isa import pick_vec_isa  # noqa: PLC0415 - takes two seconds
+
+    return pick_vec_isa().bit_width()
+
+
+def cpu_capability() -> str:
+    """The vector instructions that eager's kernels use on this processor, such as 'AVX2'."""
+    return str(torch.backends.cpu.get_cpu_capability())
+
+
 def without_cuda() -> str | None:
     """Why torch cannot use CUDA; None if it can."""
     version = torch.__version__

@@ -100,7 +100,7 @@ def issue_text(finding: Finding, shown: Reproduced, origin: str = BY_FUZZER) -> 
             "",
             "### Versions",
             "",
-            code_block(versions(finding.torch_version, finding.program.device)),
+            code_block(versions(finding.torch_version, finding.capability, finding.program.device)),
             "",
         )
     )
@@ -267,7 +267,7 @@ def printed_by(output: str) -> str:
     return "\n".join(lines[: last + 1])
 
 
-def versions(torch_version: str, device: str = CPU) -> str:
+def versions(torch_version: str, capability: str, device: str = CPU) -> str:
     """What `torch.utils.collect_env` says first."""
     return "\n".join(
         (
@@ -278,6 +278,7 @@ def versions(torch_version: str, device: str = CPU) -> str:
             f"OS: {platform.platform()}",
             f"Python version: {sys.version.split()[0]} ({platform.architecture()[0]} runtime)",
             f"CPU: {platform.processor() or platform.machine()}",
+            *([f"CPU capability usage: {capability}"] if capability else []),
             *_gpu(device),
         )
     )

@@ -48,7 +48,7 @@ def python_issue(finding: PythonFinding, output: str) -> str:
         "### Error logs",
         _log(finding),
         "### Versions",
-        code_block(versions(finding.torch)),
+        code_block(versions(finding.torch, finding.capability)),
     )
     return "\n\n".join(sections) + "\n"
 

@@ -62,7 +62,7 @@ def run(transform):
 
 print("expected:", expected := run(lambda program: program), flush=True)
 print("actual:  ", actual := run(lambda program: torch.compile(program, {compiled})))
-print(f"BUG: {{__doc__}}" if expected != actual else "gone: both do the same")
+print(f"BUG: {{__doc__.splitlines()[0]}}" if expected != actual else "gone: both do the same")
 sys.exit(int(expected != actual))
 '''
 
@@ -84,6 +84,8 @@ def script(finding: PythonFinding) -> str:
     # The operators of ours that it calls come after its imports.
     operators = "".join(f"\n\n{text}\n" for text in definitions_in(source))
     source = source.replace("import torch\n", f"import torch\n{operators}", 1)
+    if finding.capability:
+        said += f".\n\nSeen with torch {finding.torch} on a CPU with {finding.capability}.\n"
     return f'"""{said}"""\n\n{imports}\n{source}\n{helper}{main}'
 
 

@@ -16,7 +16,7 @@ from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, OUT_OF_MEMORY
 from aliasproof.programs.custom_operators import NAMESPACE, definition
-from aliasproof.programs.devices import CPU, full_name, on_device
+from aliasproof.programs.devices import CPU, cpu_capability, full_name, on_device
 from aliasproof.programs.execution import run
 from aliasproof.programs.ordinary_inputs import ordinary_inputs
 from aliasproof.programs.ordinary_syntax import ordinary_source, with_short_names
@@ -197,7 +197,7 @@ def _ours(op: str) -> bool:
 
 def _docstring(title: str, device: str) -> str:
     """The docstring of a script. Its first line is what the script prints at the end."""
-    where = "" if device == CPU else f" on {full_name(device)}"
+    where = f" on {'a CPU with ' + cpu_capability() if device == CPU else full_name(device)}"
     quoted = title.replace("\\", "\\\\").replace('"', "'")
     exits = (
         "Exits 1 while the bug is there, 0 when it is gone."

@@ -15,6 +15,7 @@ from aliasproof.campaigns.store.python_store import JudgedPrograms, ReducedProgr
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.corpus.python_bugs import python_bugs
 from aliasproof.generators.python_drawing import sample_python
+from aliasproof.programs.devices import cpu_capability
 from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.programs.python_program import PythonProgram
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
@@ -99,6 +100,7 @@ def reduced(drawn: PythonProgram, cause: Cause, most: int = MOST) -> PythonFindi
         tried=reducer.tried,
         compiled=fails.compiled,
         torch=str(torch.__version__),
+        capability=cpu_capability(),
         part=part_of(program, Cause(found.target, main.oracle, main.kind)),
     )
 

@@ -11,6 +11,7 @@ import torch
 from aliasproof.campaigns.failure.failure import ReducedFailure
 from aliasproof.campaigns.store.json_codec import decoded, encoded
 from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.devices import cpu_capability
 from aliasproof.programs.errors import UserError, printable_json
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import from_json, to_json
@@ -28,12 +29,15 @@ _SINCE_VERSION_2: dict[str, object] = {
     "exact": True,
     "graph": "",
     "steps": {},
+    # Findings name it since 0.1.0; older ones of version 2 do not.
+    "cpu capability": "",
 }
 # The keys of the fields that have others in JSON.
 _KEYS = {
     "blamed": "first wrong after",
     "user_level": "user level",
     "torch_version": "torch",
+    "capability": "cpu capability",
     "tried": "candidates tried",
 }
 
@@ -51,7 +55,8 @@ class Finding:
     `latent` is true if values agree on these inputs, but the graph is wrong for others.
     `user_level` says for each backend of `torch.compile` whether the bug shows there: "shows",
     "does not show", or what happened instead. `exact` says whether outputs can be compared without
-    tolerance. `graph` is the code of the last graph that the target made, if any.
+    tolerance. `graph` is the code of the last graph that the target made, if any. `capability` is
+    that of the CPU (`devices.cpu_capability`).
     """
 
     identifier: str
@@ -75,6 +80,7 @@ class Finding:
     graph: str = ""
     blamed: str = ""
     steps: Mapping[str, StepStatistics] = field(default_factory=dict)
+    capability: str = ""
 
     @classmethod
     def of(cls, reduced: ReducedFailure, count: int = 1) -> Finding:
@@ -101,6 +107,7 @@ class Finding:
             graph=reduced.graph,
             blamed=reduced.signature.blamed,
             steps=reduced.passes,
+            capability=cpu_capability(),
         )
 
     @property
@@ -154,6 +161,7 @@ class Finding:
             },
             "seed": self.seed,
             "torch": self.torch_version,
+            "cpu capability": self.capability,
             "device": self.program.device,
             "original": to_json(self.original),
         }

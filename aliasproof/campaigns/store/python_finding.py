@@ -21,6 +21,7 @@ FILE = "finding.json"
 FORMAT = 2
 _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("target", "oracle", "kind", "place", "torch", "known", "line"), str),
+    "capability": str,
     **dict.fromkeys(("seed", "number", "drawn_lines", "tried", "compiled"), int),
     "confirmed": (bool, type(None)),
     "evidence": dict,
@@ -38,7 +39,7 @@ class PythonFinding:
     those that eager accepts. `confirmed` says what a fresh process showed: None if it was not
     asked. `known` is the name of the known bug that it is, or empty. `line` is what `fuzz` calls
     the violation, if the program is a line of ATen calls, or empty. `part` is the part of the
-    compiler that experiments name.
+    compiler that experiments name, `capability` that of the CPU (`devices.cpu_capability`).
     """
 
     program: PythonProgram
@@ -57,6 +58,7 @@ class PythonFinding:
     known: str = ""
     line: str = ""
     part: str = ""
+    capability: str = ""
 
     @property
     def violation(self) -> Violation:
@@ -97,6 +99,8 @@ class PythonFinding:
     def of_json(cls, given: object) -> PythonFinding:
         """The finding. Raises `UserError` if it is none, or its program is not in the language."""
         names = {*cls.__slots__} - {"program"}
+        if isinstance(given, dict):
+            given = {"capability": "", **given}  # older findings do not name it
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             raise UserError(f"a finding of a Python program has 'format' {FORMAT}")
         if given.keys() != {*names, "format", "program"}:

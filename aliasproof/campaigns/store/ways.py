@@ -49,6 +49,7 @@ WAYS = (
     # A tensor passed twice has a wrapper of its own where Dynamo does not merge the two.
     Way("same-input", ("aot", "inductor-fx")),
     Way("kept-outputs", ("inductor",)),
+    Way("cpp.simdlen=1", ("inductor",)),  # scalar code, whatever the processor
     Way("cond", ("aot", "inductor-fx")),
     Way("feed-back", ("inductor-fx",)),
     # Passes on functions of torch, which a graph of Dynamo has.

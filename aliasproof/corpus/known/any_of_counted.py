@@ -29,5 +29,6 @@ BUG = KnownBug(
         reduced=True,
     ),
     plausible=lambda program: calls(program, "any", "all"),
+    vector_bits=(256, 512),
     rank=805,
 )

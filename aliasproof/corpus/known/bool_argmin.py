@@ -38,5 +38,6 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: calls(program, "min", "argmin"),
+    vector_bits=(256, 512),
     rank=730,
 )

@@ -45,5 +45,6 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=views_dtype,
+    vector_bits=(256, 512),
     rank=690,
 )

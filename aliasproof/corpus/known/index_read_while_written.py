@@ -45,5 +45,6 @@ BUG = KnownBug(
     plausible=lambda program: calls(
         program, "index_put_", "index_put", "index_fill_", "index_copy_", "index_add_"
     ),
+    vector_bits=(0, 512),
     rank=680,
 )

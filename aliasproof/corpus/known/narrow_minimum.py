@@ -44,5 +44,6 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "amin", "amax", "min", "max", "argmin", "argmax"),
+    vector_bits=(512,),
     rank=720,
 )

@@ -44,5 +44,6 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "remainder", "remainder_"),
+    vector_bits=(256, 512),
     rank=740,
 )
