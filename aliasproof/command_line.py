@@ -42,7 +42,7 @@ from aliasproof.commands import (
     run as run_script,
 )
 from aliasproof.programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
-from aliasproof.startup import INTERRUPTED, print_in_any_encoding
+from aliasproof.startup import INTERRUPTED, print_in_any_encoding, use_own_compiler_cache
 
 FOUND, BAD_INPUT, INTERNAL_ERROR = 1, 2, 3
 
@@ -165,6 +165,7 @@ def _command(arguments: Sequence[str]) -> str:
 def main() -> None:
     """The entry point."""
     print_in_any_encoding()
+    use_own_compiler_cache()
     # Torch's C++ code writes warnings itself. It reads this level when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     code = run(sys.argv[1:])

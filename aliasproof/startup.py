@@ -1,4 +1,4 @@
-"""The start of a command: Ctrl-C ends it without a traceback, and output has every encoding."""
+"""The start of a command: Ctrl-C, the encoding of its output, and the cache of its compiler."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import io
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 INTERRUPTED = 130
+_COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 # What reports print beyond ASCII.
 _ASCII_FORMS = {"≠": "!=", "→": "->", "…": "...", "─": "-", "×": "x", "–": "-", "≤": "<=", "·": "."}
 
@@ -45,6 +48,30 @@ def quit_now() -> None:
 
 def _quit(number: int, frame: FrameType | None) -> None:
     quit_now()
+
+
+def use_own_compiler_cache() -> None:
+    """Let Inductor write into a folder of this tool, unless the user names one.
+
+    torch's bisector leaves a file in Inductor's folder if it is interrupted. While it is there,
+    every backend of `torch.compile` in every process acts as the file says (`get_backend` in
+    torch/_inductor/compiler_bisector.py). A folder with such a file is not used, and it is named.
+    """
+    named = os.environ.get(_COMPILER_CACHE)
+    temporary = Path(tempfile.gettempdir())
+    folders = [Path(named)] if named else temporary.glob("torchinductor_*")
+    states = [folder / "bisect" / "bisect_status.txt" for folder in folders]
+    for state in states:
+        if state.is_file() and state.stat().st_uid == os.getuid():
+            named = None
+            print(
+                f"aliasproof: torch's bisector is active: {state} decides which backend every"
+                " torch.compile runs. Commands of aliasproof do not read it; your own programs do,"
+                " until 'python -m torch._inductor.compiler_bisector end'",
+                file=sys.stderr,
+            )
+    if not named:
+        os.environ[_COMPILER_CACHE] = str(temporary / f"aliasproof_inductor_{os.getuid()}")
 
 
 def print_in_any_encoding() -> None:
