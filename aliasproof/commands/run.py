@@ -14,6 +14,7 @@ import typer
 from aliasproof.options import target_option, whole_number
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import notes, print_lines
+from aliasproof.running_model.running_graph import Watcher
 from aliasproof.startup import INTERRUPTED
 
 if TYPE_CHECKING:  # it imports torch
@@ -45,7 +46,10 @@ AsModule = Annotated[
     typer.Option("--module", "-m", help="SCRIPT.py is the name of a module, as for python -m."),
 ]
 Fail = Annotated[
-    bool, typer.Option("--fail-on-differences", help="Exit with status 1 if a graph differs.")
+    bool,
+    typer.Option(
+        "--fail-on-differences", help="Exit with status 1 if a graph differs or nothing was judged."
+    ),
 ]
 
 
@@ -66,10 +70,11 @@ def run(
     follows at the end.
 
     Exit status: that of the script. 1 if it raises, or with --fail-on-differences if a graph
-    differs; 2 bad input.
+    differs or nothing was judged; 2 bad input.
     """
     if not module and not Path(script).is_file():
         raise UserError(f"{script} is not a file; give a script, or a module with -m")
+    watcher = Watcher()  # before torch starts threads
     from aliasproof.running_model.check_summary import print_summary
     from aliasproof.running_model.checking_backend import checking_compiled
 
@@ -80,24 +85,27 @@ def run(
         out=out,
         summary=False,
     ) as check:
+        check.running = watcher.running
         status = _run(script, arguments or [], as_module=module)
+    watcher.end()
     if check.graphs:
         print_summary(check)
     else:
         print_lines(notes(), f"aliasproof: {_nothing(script, status)}")
-    return DIFFERS if fail and _differs(check) and status == 0 else status
+    return DIFFERS if fail and _fails(check) and status == 0 else status
 
 
-def _differs(check: ModelCheck) -> bool:
-    return bool(check.differences)
+def _fails(check: ModelCheck) -> bool:
+    """Whether a graph differs, or nothing was judged."""
+    return bool(check.differences) or not check.judged
 
 
 def _nothing(script: str, status: int) -> str:
     if status:
-        return f"{script} ended with status {status} before a graph was compiled: nothing to check"
+        return f"NOT CHECKED: {script} ended with status {status} before a graph was compiled"
     return (
-        f"{script} compiled nothing in its own process, so nothing was checked (what it starts is"
-        " not): compile the model in it, as by model = torch.compile(model), and call it"
+        f"NOT CHECKED: {script} compiled nothing in its own process (what it starts is not"
+        " checked): compile the model in it, as by model = torch.compile(model), and call it"
     )
 
 

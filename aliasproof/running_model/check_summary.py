@@ -1,13 +1,14 @@
-"""What a checked run says at its end: what was judged, what differs, and what it cost."""
+"""What a checked run says at its end: what was not checked, what differs, and the cost."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from aliasproof.reports.console import notes, print_lines
 from aliasproof.reports.wording import counted
+from aliasproof.running_model.checked_graph import IN_BACKWARD, CallCounts
 from aliasproof.running_model.model_check import ModelCheck
 from aliasproof.targets.registry import TARGETS
 
@@ -16,11 +17,12 @@ def summary(check: ModelCheck) -> Iterator[str]:
     """The lines, without the differences themselves, which have a line each already."""
     graphs = check.graphs
     for reason in dict.fromkeys(check.unchecked):
-        yield f"a graph is not checked, since aliasproof fails; please report it: {reason}"
+        yield f"NOT CHECKED: a graph, because aliasproof fails; please report it: {reason}"
     if not graphs:
-        yield "no graph was compiled"
+        yield "NOT CHECKED: no graph was compiled"
         return
     counts = [graph.counts for graph in graphs]
+    yield from _not_checked(counts)
     targets = ", ".join(dict.fromkeys(graph.target.name for graph in graphs))
     wrong = len({difference.graph.number for difference in check.differences})
     yield (
@@ -36,11 +38,6 @@ def summary(check: ModelCheck) -> Iterator[str]:
     documented = sum(it.documented for it in counts)
     if documented:
         yield f"{counted(documented, 'difference')} that the target documents"
-    reasons: Counter[str] = Counter()
-    for it in counts:
-        reasons.update(it.unjudged)
-    for reason, number in reasons.items():
-        yield f"{counted(number, 'call')} not judged: {reason}"
     alone = sum(it.target for it in counts)
     spent = sum(it.model + it.checking for it in counts)
     cost = f"{sum(it.first for it in counts):.1f} s in compilations and first calls"
@@ -49,6 +46,18 @@ def summary(check: ModelCheck) -> Iterator[str]:
     yield cost
     if check.folders:
         yield _reduction(check)
+
+
+def _not_checked(counts: Sequence[CallCounts]) -> Iterator[str]:
+    """How many calls were not judged, and why."""
+    calls = counted(sum(it.calls for it in counts), "call")
+    reasons: Counter[str] = Counter()
+    for it in counts:
+        reasons.update(it.unjudged)
+    for reason, number in reasons.items():
+        why = reason.removeprefix(IN_BACKWARD)
+        which = f"the backward pass in {number}" if why != reason else f"{number}"
+        yield f"NOT CHECKED: {which} of {calls}, because {why}"
 
 
 def _reduction(check: ModelCheck) -> str:

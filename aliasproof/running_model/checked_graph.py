@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 import torch
 from torch import fx
@@ -21,6 +23,7 @@ from aliasproof.oracles.place_names import PlaceNames
 from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.devices import finish
 from aliasproof.programs.errors import OutOfMemory, Rejected
+from aliasproof.reports.wording import counted
 from aliasproof.running_model.arriving_gradients import ArrivingGradients, ends_of
 from aliasproof.running_model.checked_target import CheckedTarget
 from aliasproof.running_model.closer_look import (
@@ -44,6 +47,9 @@ from aliasproof.trials.promises import ON_VALUES
 from aliasproof.user_code.call_arguments import not_comparable
 
 LONGEST_REASON = 120  # characters of a message
+IN_BACKWARD = "in its backward pass: "
+# Makes the context in which something runs, from its description.
+Running: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 
 class GraphDiffers(AssertionError):
@@ -81,7 +87,7 @@ class CallCounts:
     def judge(self, direction: str, reason: str | None) -> None:
         """Count a call as judged in a direction; with a reason, as not judged."""
         if reason is not None:
-            self.leave_out(reason if direction == FORWARD else f"in its backward pass: {reason}")
+            self.leave_out(reason if direction == FORWARD else f"{IN_BACKWARD}{reason}")
         elif direction == FORWARD:
             self.forward += 1
         else:
@@ -108,7 +114,7 @@ class CheckedGraph:
     """A graph as Dynamo captured it, as eager runs it, and as the target compiled it.
 
     The first inputs are the tensors that the graph captured. `report` is told of each difference,
-    once. `most` is how many calls are judged.
+    once. `most` is how many calls are judged. `running` is told which call runs.
     """
 
     number: int
@@ -121,6 +127,7 @@ class CheckedGraph:
     where: str = ""
     names: PlaceNames = field(default_factory=dict)
     most: int | None = None
+    running: Running = nullcontext
     counts: CallCounts = field(default_factory=CallCounts)
     found: list[FoundDifference] = field(default_factory=list)
     _seen: set[tuple[str, Violation]] = field(default_factory=set)
@@ -131,11 +138,7 @@ class CheckedGraph:
         """The outputs of eager, on these very arguments."""
         args = (*self.captured, *given)
         self.counts.calls += 1
-        if self._has_wrong_values(FORWARD) or (
-            self.most is not None and self.counts.calls > self.most
-        ):
-            return self.eager(*args)
-        reason = next(filter(None, map(_not_judged, args)), None)
+        reason = self._skipped() or next(filter(None, map(_not_judged, args)), None)
         if reason is not None:
             self.counts.leave_out(reason)
             return self.eager(*args)
@@ -156,13 +159,26 @@ class CheckedGraph:
             self.counts.spend(call.number, model=ended - middle, checking=spent - ended + middle)
         return outputs
 
+    def _skipped(self) -> str | None:
+        """Why this call and later ones need not be judged."""
+        if self._has_wrong_values(FORWARD):
+            return "an earlier call of the graph is wrong"
+        if self.most is not None and self.counts.calls > self.most:
+            return f"only the first {counted(self.most, 'call')} of a graph were asked for"
+        return None
+
     # --- one call ---
+
+    def _named(self, direction: str) -> AbstractContextManager[object]:
+        call = f"graph {self.number} ({self.where}), call {self.counts.calls}, {direction}"
+        return self.running(f"{call}, through {self.target.name}")
 
     def _check(self, call: GraphCall, before: _Before, outputs: object) -> None:
         after = RandomState.now()
         try:
             eager = Observation(before.tensors, before.views, pytree.tree_leaves(outputs))
-            run = self._run_target(call)
+            with self._named(FORWARD):
+                run = self._run_target(call)
             trace = KnownRounding.on(eager, self._places.get(FORWARD, {}))
             judgement = judged(self.target.contract, eager, run.observation, trace)
             self.counts.documented += len(judgement.documented)
@@ -197,7 +213,8 @@ class CheckedGraph:
             return
         started, after = time.perf_counter(), RandomState.now()
         try:
-            actual = differentiated(run, tangents)
+            with self._named(BACKWARD):
+                actual = differentiated(run, tangents)
             ended = time.perf_counter()
             self.counts.spend(call.number, target=ended - started)
             again = call.run(self.eager)
@@ -219,7 +236,8 @@ class CheckedGraph:
     def _look(self, call: GraphCall, tangents: Tangents | None) -> str | None:
         """Look closer, and report what is a difference. Why nothing is judged, if so."""
         compared = Compared(self.eager, self.compiled, self.target.contract, self._compile_wide)
-        look = look_closer(compared, call, tangents)
+        with self._named(FORWARD if tangents is None else BACKWARD):
+            look = look_closer(compared, call, tangents)
         if look.unjudged is not None:
             return look.unjudged
         self._places |= look.places
@@ -286,7 +304,8 @@ def _layout(value: object) -> object:
 def _not_judged(value: object) -> str | None:
     """Why a call with this argument is not judged."""
     if isinstance(value, torch.Tensor):
-        return not_comparable(value)
+        reason = not_comparable(value)
+        return None if reason is None else f"an input is {reason}"
     if value is None or isinstance(value, (bool, int, float)):
         return None
-    return f"an input of type {type(value).__name__}"
+    return f"an input is of type {type(value).__name__}"

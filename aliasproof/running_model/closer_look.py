@@ -161,7 +161,7 @@ def undecided(judgement: Judgement) -> str | None:
     """Why an oracle on results could not decide; None if each did."""
     for name, report in judgement.reports.items():
         if report.verdict is Verdict.UNKNOWN:
-            return f"{name}: {report.reason}"
+            return f"the oracle {name} cannot decide: {report.reason}"
     return None
 
 

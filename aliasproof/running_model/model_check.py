@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -15,7 +16,12 @@ from aliasproof.oracles.place_names import renamed
 from aliasproof.programs.errors import UserError, printable
 from aliasproof.programs.stored_graph import StoredGraph
 from aliasproof.reports.console import notes, print_lines
-from aliasproof.running_model.checked_graph import CheckedGraph, FoundDifference, GraphDiffers
+from aliasproof.running_model.checked_graph import (
+    CheckedGraph,
+    FoundDifference,
+    GraphDiffers,
+    Running,
+)
 from aliasproof.running_model.checked_target import CheckedTarget
 from aliasproof.running_model.eager_graph import eager_graph
 from aliasproof.running_model.graph_names import place_names, where
@@ -49,6 +55,7 @@ class ModelCheck:
     """What is known of a model that runs.
 
     `folders` have the graphs that differ. `unchecked` says why other graphs are not checked.
+    `running` is told which graph runs.
     """
 
     options: CheckOptions = field(default_factory=CheckOptions)
@@ -56,6 +63,7 @@ class ModelCheck:
     differences: list[FoundDifference] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    running: Running = nullcontext
 
     def compile(
         self, target: CheckedTarget, module: fx.GraphModule, examples: Sequence[Any]
@@ -70,7 +78,8 @@ class ModelCheck:
         try:
             # The graph as Dynamo made it, if it is one of its inputs alone.
             given = snapshot(lifted.module) if lifted.captured else module
-            graph.compiled = target.backend(given, lifted.examples)
+            with self.running(f"the compilation of graph {graph.number} ({graph.where})"):
+                graph.compiled = target.backend(given, lifted.examples)
         except (RestartAnalysis, SkipFrame):  # the compiler asks Dynamo for another graph
             raise
         except Exception as error:  # noqa: BLE001 - any error of a target is a difference from eager
@@ -94,8 +103,14 @@ class ModelCheck:
             where=where(module.graph),
             names=place_names(lifted.module.graph),
             most=self.options.calls,
+            running=self.running,
         )
         return graph, lifted
+
+    @property
+    def judged(self) -> int:
+        """How many calls and backward passes were judged."""
+        return sum(graph.counts.forward + graph.counts.backward for graph in self.graphs)
 
     def _report(self, found: FoundDifference) -> None:
         self.differences.append(found)

@@ -91,7 +91,36 @@ def test_a_script_that_compiles_nothing_is_told_so(ran, tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import torch; print(torch.ones(1))")
     done = ran(*aliasproof("run", "plain.py"))
     assert done.returncode == 0
-    assert "plain.py compiled nothing in its own process, so nothing was checked" in done.stderr
+    assert "NOT CHECKED: plain.py compiled nothing in its own process" in done.stderr
+    assert ran(*aliasproof("run", "--fail-on-differences", "plain.py")).returncode == 1
+
+
+def test_a_script_of_which_nothing_is_judged_fails_if_it_is_asked_to(ran, tmp_path: Path) -> None:
+    (tmp_path / "lazy.py").write_text(
+        "import torch\ntorch.compile(torch.abs, backend='aot_eager')(torch.tensor([1j]).conj())\n"
+    )
+    done = ran(*aliasproof("run", "--fail-on-differences", "lazy.py"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("aliasproof: NOT CHECKED: 1 of 1 call, because")
+
+
+@pytest.mark.parametrize(("ends", "status"), [("os.abort()", -6), ("os.kill(os.getpid(), 9)", -9)])
+def test_a_process_that_dies_names_the_graph_that_ran(
+    ran, tmp_path: Path, ends: str, status: int
+) -> None:
+    (tmp_path / "dies.py").write_text(
+        "import os, torch\n"
+        "def backend(module, examples):\n"
+        f"    return lambda *args: {ends}\n"
+        "torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
+        "torch.compile(lambda x: x + 2, backend=backend)(torch.ones(2))\n"
+    )
+    done = ran(*aliasproof("run", "dies.py"))
+    assert done.returncode == status
+    assert done.stderr.splitlines()[-1] == (
+        "aliasproof: NOT CHECKED to the end: the process of the script died while graph 1"
+        " (dies.py:5 in <lambda>), call 1, forward, through backend ran"
+    )
 
 
 def test_an_error_of_the_script_is_shown_as_by_python(ran, tmp_path: Path) -> None:
@@ -100,7 +129,7 @@ def test_an_error_of_the_script_is_shown_as_by_python(ran, tmp_path: Path) -> No
     assert done.returncode == 1
     lines = [line for line in done.stderr.splitlines() if line.lstrip().startswith("File")]
     assert [line.split(",")[1] for line in lines] == [" line 4", " line 2"]
-    assert "fails.py ended with status 1 before a graph was compiled" in done.stderr
+    assert "NOT CHECKED: fails.py ended with status 1 before a graph was compiled" in done.stderr
 
 
 def test_a_script_that_is_interrupted_has_a_summary(ran, tmp_path: Path) -> None:
