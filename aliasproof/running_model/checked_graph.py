@@ -18,6 +18,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.place_names import PlaceNames
 from aliasproof.oracles.verdict import Violation
@@ -182,8 +183,8 @@ class CheckedGraph:
             trace = KnownRounding.on(eager, self._places.get(FORWARD, {}))
             judgement = judged(self.target.contract, eager, run.observation, trace)
             self.counts.documented += len(judgement.documented)
-            told = self._told(FORWARD, judgement.violations)
-            self.counts.judge(FORWARD, undecided(judgement) if told else self._look(call, None))
+            told = self._told(FORWARD, judgement)
+            self.counts.judge(FORWARD, None if told else self._look(call, None))
             if not (self._has_wrong_values(FORWARD) or self._has_wrong_values(BACKWARD)):
                 self._wait_for_gradients(call, eager, before.nodes, run)
         except GraphDiffers:
@@ -222,9 +223,8 @@ class CheckedGraph:
             places = self._places.get(BACKWARD, {})
             trace = KnownRounding.on(expected, places, gradients=True)
             judgement = judged(self.target.contract, expected, actual, trace)
-            told = self._told(BACKWARD, judgement.violations)
-            reason = undecided(judgement) if told else self._look(call, tangents)
-            self.counts.judge(BACKWARD, reason)
+            told = self._told(BACKWARD, judgement)
+            self.counts.judge(BACKWARD, None if told else self._look(call, tangents))
         except GraphDiffers:
             raise
         except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
@@ -244,16 +244,17 @@ class CheckedGraph:
         self.counts.rounding += any(look.rounding.values())
         for direction in (FORWARD, BACKWARD):
             violations = look.violations.get(direction, ())
-            if not self._told(direction, violations):
+            if not self._seen.issuperset((direction, it) for it in violations):
                 self._seen.update((direction, violation) for violation in violations)
                 found = FoundDifference(self, direction, violations[0], call, tangents)
                 self.found.append(found)
                 self.report(found)
         return look.unknown.get(FORWARD if tangents is None else BACKWARD)
 
-    def _told(self, direction: str, violations: Sequence[Violation]) -> bool:
-        """Whether all of these differences were told before."""
-        return all((direction, violation) in self._seen for violation in violations)
+    def _told(self, direction: str, judgement: Judgement) -> bool:
+        """Whether nothing is left open, and all differences were told before."""
+        seen = self._seen.issuperset((direction, it) for it in judgement.violations)
+        return seen and undecided(judgement) is None
 
     def _has_wrong_values(self, direction: str) -> bool:
         """Whether something is wrong that makes more of it useless."""

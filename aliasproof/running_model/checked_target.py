@@ -14,7 +14,7 @@ from torch._dynamo.backends.registry import lookup_backend
 from aliasproof.oracles.contract import Contract
 from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.running_model.graph_call import GraphFunction
-from aliasproof.running_model.lifted_graph import snapshot
+from aliasproof.running_model.lifted_graph import snapshot, without_narrow_conversions
 from aliasproof.targets import aot_eager
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import TARGETS
@@ -84,8 +84,7 @@ class CheckedTarget:
         args = [copies.made.get(id(value), value) for value in given]
         # Constants of the graph have few digits, too.
         wide, in_eager = (
-            copy.deepcopy(it).double() if any(True for _ in it.buffers()) else it
-            for it in (module, eager)
+            without_narrow_conversions(copy.deepcopy(it).double()) for it in (module, eager)
         )
         try:
             # Not by Dynamo: it would call eager once it has compiled the graph often.

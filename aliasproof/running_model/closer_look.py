@@ -8,20 +8,23 @@ rounding (`aliasproof/trials/rounding_control.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import Judgement, judge
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.verdict import Verdict, Violation
+from aliasproof.oracles.verdict import Verdict, Violation, with_differences
 from aliasproof.programs.definedness import Watch
 from aliasproof.programs.errors import InternalError, Rejected
+from aliasproof.programs.fused_rounding import FusedRounding
+from aliasproof.programs.storage_set import StorageSet
 from aliasproof.programs.trace import Trace
 from aliasproof.running_model.graph_call import GraphCall, GraphFunction, GraphRun, Tangents
 from aliasproof.running_model.known_rounding import MayDiffer, places_of
 from aliasproof.trials import rounding_control
+from aliasproof.trials.promises import ON_VALUES
 
 FORWARD, BACKWARD = "forward", "backward"
 _EVERYTHING = Contract()
@@ -82,10 +85,7 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
     violations, documented, rounding, unknown = {}, {}, {}, {}
     for name, (_, judgement) in judgements.items():
         runs = expected[name], actual[name]
-        places = rounding_control.suspects(judgement, expected[name], trace)
-        if places and control.rounds_alone(name, places, *runs):
-            judgement = rounding_control.excused(judgement, places)
-            rounding[name] = places
+        judgement, rounding[name] = _without_rounding(control, name, judgement, runs, trace)
         violations[name] = judgement.violations
         documented[name] = len(judgement.documented)
         unknown[name] = undecided(judgement)
@@ -94,8 +94,55 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
     return Look(violations, documented, rounding, seen, runs_seen, unknown)
 
 
+def _without_rounding(
+    control: _Control,
+    name: str,
+    judgement: Judgement,
+    runs: tuple[Observation, Observation],
+    trace: Trace,
+) -> tuple[Judgement, list[str]]:
+    """The judgement without differences that are gone in float64, and the places of these.
+
+    What rounding in eager's dtypes leaves open is a violation if it differs in float64, too.
+    """
+    rounding = []
+    open_ = _open_differences(control.compared.contract, *runs, trace, judgement)
+    if open_ and (wrong := control.wrong(name, [*open_])) is not None:
+        judgement = _decided(judgement, [open_[place] for place in wrong])
+        rounding += [place for place in open_ if place not in wrong]
+    places = rounding_control.suspects(judgement, runs[0], trace)
+    places = [place for place in places if place not in open_]
+    if places and control.rounds_alone(name, places, *runs):
+        judgement = rounding_control.excused(judgement, places)
+        rounding += places
+    return judgement, rounding
+
+
+def _open_differences(
+    contract: Contract, eager: Observation, target: Observation, trace: Trace, judgement: Judgement
+) -> dict[str, Violation]:
+    """The differences in values that the judgement leaves open, by place."""
+    nothing_open = replace(
+        trace, rounding=replace(trace.rounding, bits=StorageSet()), fused=FusedRounding()
+    )
+    all_of_them = judged(contract, eager, target, nothing_open).violations
+    named = [*judgement.violations, *(entry.difference for entry in judgement.documented)]
+    known = {difference.place for difference in named}
+    return {it.place: it for it in all_of_them if it.oracle in ON_VALUES and it.place not in known}
+
+
+def _decided(judgement: Judgement, wrong: Sequence[Violation]) -> Judgement:
+    """The judgement with these violations, and nothing left open in values."""
+    reports = dict(judgement.reports)
+    for name in ON_VALUES:
+        report = reports[name]
+        more = [*report.violations, *(it for it in wrong if it.oracle == name)]
+        reports[name] = with_differences(more, report.documented, report.notes)
+    return Judgement(reports)
+
+
 def _watched(
-    eager: GraphFunction, call: GraphCall, tangents: Tangents | None
+    eager: GraphFunction, call: GraphCall, tangents: Tangents | None, *, wide: bool = False
 ) -> tuple[dict[str, Observation], Trace]:
     watches: list[Watch] = []
 
@@ -103,10 +150,11 @@ def _watched(
         watches.append(Watch(inputs))
         return watches[0]
 
-    run = call.run(eager, watching)
+    run = call.run(eager, watching, wide=wide)
     observed = {FORWARD: run.observation}
     if tangents is not None and run.observation.error is None:
-        observed[BACKWARD] = run.differentiate(tangents, watches[0])
+        given = tangents if not wide else _wide_tangents(tangents)
+        observed[BACKWARD] = run.differentiate(given, watches[0])
     outputs = [it for it in run.observation.outputs if isinstance(it, torch.Tensor)]
     watches[0].require_initialised(outputs)
     return observed, watches[0].trace
@@ -219,9 +267,26 @@ class _Control:
             and rounding_control.agree(places, exact[name], control[name])
         )
 
+    def wrong(self, name: str, places: Sequence[str]) -> list[str] | None:
+        """The places that differ in float64, too; None if float64 does not decide."""
+        try:
+            exact, control = self._run()
+            if exact[name].error is not None or control[name].error is not None:
+                return None
+            pair = exact[name], control[name]
+            wrong = [it for it in places if not rounding_control.agree([it], *pair)]
+            eager, _ = self.compared.wide(self.call.given)
+            watched, trace = _watched(eager, self.call, self.tangents, wide=True)
+        except (Rejected, InternalError):
+            return None
+        tensors = watched[name].tensors()
+        return None if any(trace.bits_open(tensors.get(place)) for place in places) else wrong
+
     def _run(self) -> tuple[Mapping[str, Observation], Mapping[str, Observation]]:
         if self._runs is None:
-            eager, target = self.compared.wide(self.call.given)
+            # A backward pass, which may be under way, has gradients switched off.
+            with self.call.modes.entered():
+                eager, target = self.compared.wide(self.call.given)
             exact = _observed(eager, self.call, self.tangents, wide=True)
             self._runs = exact, _observed(target, self.call, self.tangents, wide=True)
         return self._runs

@@ -12,8 +12,12 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.node import map_aggregate
 
 from aliasproof.targets.graph_snapshots import copied
+from aliasproof.trials.rounding_control import wide_dtype
+
+_CONVERSIONS = ("float", "half", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,23 @@ def snapshot(module: fx.GraphModule) -> fx.GraphModule:
     made = copied(module.graph, root)
     made.meta = dict(module.meta)
     return made
+
+
+def without_narrow_conversions(module: fx.GraphModule) -> fx.GraphModule:
+    """The same graph, with float64 in place of narrower floating-point dtypes that calls name."""
+    for part in (it for it in module.modules() if isinstance(it, fx.GraphModule)):
+        for node in part.graph.nodes:
+            if node.target in _CONVERSIONS and node.op == "call_method":
+                node.target = "double"
+            elif node.target not in ("view", torch.ops.aten.view.dtype):  # which reads bits
+                node.args = map_aggregate(node.args, _wide_argument)
+                node.kwargs = map_aggregate(node.kwargs, _wide_argument)
+        part.recompile()
+    return module
+
+
+def _wide_argument(value: Any) -> Any:
+    return wide_dtype(value) if isinstance(value, torch.dtype) else value
 
 
 def _attribute(owner: Any, path: str) -> Any:

@@ -66,7 +66,7 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         if storage._cdata not in buffers:
             whole = storage.nbytes() // tensor.itemsize * tensor.itemsize
             numbers = bytes_of(storage)[:whole].view(tensor.dtype)
-            buffers[storage._cdata] = numbers.to(_wide(tensor.dtype), copy=True)
+            buffers[storage._cdata] = numbers.to(wide_dtype(tensor.dtype), copy=True)
         buffer = buffers[storage._cdata]
         # `set_` gives a tensor without `_base`, as `clone_inputs` does.
         empty = torch.empty(0, dtype=buffer.dtype, device=buffer.device)
@@ -91,7 +91,7 @@ def _wide_call(call: Instruction) -> Instruction:
 
 
 def _wide_argument(value: Argument) -> Argument:
-    return _wide(value) if isinstance(value, torch.dtype) else value
+    return wide_dtype(value) if isinstance(value, torch.dtype) else value
 
 
 def may_round(
@@ -165,11 +165,12 @@ def _is_lazy(tensor: torch.Tensor) -> bool:
     return tensor.is_conj() or tensor.is_neg()
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which a control runs in place of this one."""
     if dtype.is_complex:
         return torch.complex128
     return torch.float64 if dtype.is_floating_point else dtype
 
 
 def _as_wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().to(_wide(tensor.dtype))
+    return tensor.detach().to(wide_dtype(tensor.dtype))
