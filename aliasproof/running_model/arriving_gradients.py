@@ -7,31 +7,14 @@ target are both given the same, so this changes no verdict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from aliasproof.oracles.observation import Observation
 from aliasproof.programs.values import clone_inputs
 from aliasproof.running_model.graph_call import Tangents
-
-
-def ends_of(
-    run: Observation, nodes_before: Sequence[object]
-) -> dict[str, torch.autograd.graph.Node]:
-    """The nodes of autograd behind outputs and written inputs, by place.
-
-    `nodes_before` are those of the inputs before the run.
-    """
-    ends = {}
-    for place, tensor in run.tensors().items():
-        node = tensor.grad_fn if tensor.requires_grad else None
-        if node is None or any(node is before for before in nodes_before):
-            continue
-        ends[place] = node
-    return ends
 
 
 @dataclass(slots=True, eq=False)
@@ -41,10 +24,10 @@ class ArrivingGradients:
     then: Callable[[Tangents], None] | None
     _arrived: dict[str, torch.Tensor] = field(default_factory=dict)
 
-    def wait_at(self, tensors: Mapping[str, torch.Tensor], ends: Mapping[str, Any]) -> None:
-        """Look at these nodes of autograd, which made these tensors."""
-        for place, node in ends.items():
-            node.register_prehook(self._hook(place, tensors[place].output_nr))
+    def wait_at(self, place: str, tensor: torch.Tensor) -> None:
+        """Look at the node of autograd that made this tensor."""
+        assert tensor.grad_fn is not None
+        tensor.grad_fn.register_prehook(self._hook(place, tensor.output_nr))
 
     def _hook(self, place: str, index: int) -> Callable[[Sequence[torch.Tensor | None]], None]:
         def note(gradients: Sequence[torch.Tensor | None]) -> None:

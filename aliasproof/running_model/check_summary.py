@@ -12,6 +12,8 @@ from aliasproof.running_model.checked_graph import IN_BACKWARD, CallCounts
 from aliasproof.running_model.model_check import ModelCheck
 from aliasproof.targets.registry import TARGETS
 
+_ZEROS = "a gradient is None on one side and zeros on the other (an optimizer skips None only)"
+
 
 def summary(check: ModelCheck) -> Iterator[str]:
     """The lines, without the differences themselves, which have a line each already."""
@@ -54,7 +56,8 @@ def _not_checked(counts: Sequence[CallCounts]) -> Iterator[str]:
     reasons: Counter[str] = Counter()
     for it in counts:
         reasons.update(it.unjudged)
-    for reason, number in reasons.items():
+        reasons.update({_ZEROS: it.zeros})
+    for reason, number in (+reasons).items():
         why = reason.removeprefix(IN_BACKWARD)
         which = f"the backward pass in {number}" if why != reason else f"{number}"
         yield f"NOT CHECKED: {which} of {calls}, because {why}"

@@ -25,7 +25,15 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.devices import finish
 from aliasproof.programs.errors import OutOfMemory, Rejected
 from aliasproof.reports.wording import counted
-from aliasproof.running_model.arriving_gradients import ArrivingGradients, ends_of
+from aliasproof.running_model.arriving_gradients import ArrivingGradients
+from aliasproof.running_model.autograd_history import (
+    FORBIDDEN,
+    RESULT,
+    End,
+    end_of,
+    histories,
+    numbers_for,
+)
 from aliasproof.running_model.checked_target import CheckedTarget
 from aliasproof.running_model.closer_look import (
     BACKWARD,
@@ -35,6 +43,7 @@ from aliasproof.running_model.closer_look import (
     judged,
     look_closer,
     undecided,
+    zeros_for_none,
 )
 from aliasproof.running_model.graph_call import (
     GraphCall,
@@ -51,6 +60,9 @@ LONGEST_REASON = 120  # characters of a message
 IN_BACKWARD = "in its backward pass: "
 # Makes the context in which something runs, from its description.
 Running: TypeAlias = Callable[[str], AbstractContextManager[object]]
+OTHER_HISTORY = (
+    "a tensor is a leaf of autograd, or requires gradients, in one run only; gradients are equal"
+)
 
 
 class GraphDiffers(AssertionError):
@@ -63,7 +75,8 @@ class CallCounts:
 
     `model` are the seconds of eager's own calls, `target` those of the target alone, `checking`
     those of all that the model waits for beside eager. The first call compiles, so its seconds are
-    not among them: they are in `first`, with those of the compilation.
+    not among them: they are in `first`, with those of the compilation. `zeros` are the backward
+    passes in which a gradient is zeros on one side, and None on the other.
     """
 
     calls: int = 0
@@ -71,6 +84,7 @@ class CallCounts:
     backward: int = 0
     rounding: int = 0
     documented: int = 0
+    zeros: int = 0
     unjudged: dict[str, int] = field(default_factory=dict)
     model: float = 0.0
     target: float = 0.0
@@ -133,6 +147,7 @@ class CheckedGraph:
     found: list[FoundDifference] = field(default_factory=list)
     _seen: set[tuple[str, Violation]] = field(default_factory=set)
     _places: dict[str, Mapping[str, MayDiffer]] = field(default_factory=dict)
+    _histories: dict[frozenset[tuple[str, str]], str] = field(default_factory=dict)
     _wide: dict[object, tuple[GraphFunction, GraphFunction]] = field(default_factory=dict)
 
     def __call__(self, *given: object) -> object:
@@ -184,9 +199,13 @@ class CheckedGraph:
             judgement = judged(self.target.contract, eager, run.observation, trace)
             self.counts.documented += len(judgement.documented)
             told = self._told(FORWARD, judgement)
-            self.counts.judge(FORWARD, None if told else self._look(call, None))
-            if not (self._has_wrong_values(FORWARD) or self._has_wrong_values(BACKWARD)):
-                self._wait_for_gradients(call, eager, before.nodes, run)
+            reason = None if told else self._look(call, None)
+            ours = histories(eager, before.ends)
+            if self._may_compare_gradients():
+                reason = self._compare_histories(call, eager, ours, run) or reason
+            self.counts.judge(FORWARD, reason)
+            if self._may_compare_gradients():
+                self._wait_for_gradients(call, eager, ours, run)
         except GraphDiffers:
             raise
         except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
@@ -201,16 +220,33 @@ class CheckedGraph:
         finally:
             self.counts.spend(call.number, target=time.perf_counter() - started)
 
+    def _compare_histories(
+        self, call: GraphCall, eager: Observation, ours: Mapping[str, str], run: GraphRun
+    ) -> str | None:
+        """Compare the gradients that each side brings. Why nothing is judged, if they are equal.
+
+        The model's own backward pass goes through the history of eager only.
+        """
+        differing = frozenset(ours.items() ^ run.histories.items())
+        if run.observation.error is not None or not differing:
+            return None
+        if differing not in self._histories:
+            places = {*ours, *run.histories} - {it for it in ours if ours[it] == FORBIDDEN}
+            ends = {name: it for name, it in eager.tensors().items() if name in places}
+            self._histories[differing] = self._look(call, numbers_for(ends)) or OTHER_HISTORY
+        return None if self._has_wrong_values(BACKWARD) else self._histories[differing]
+
     def _wait_for_gradients(
-        self, call: GraphCall, eager: Observation, nodes: Sequence[object], run: GraphRun
+        self, call: GraphCall, eager: Observation, ours: Mapping[str, str], run: GraphRun
     ) -> None:
-        ends = ends_of(eager, nodes) if torch.is_grad_enabled() else {}
-        if ends and run.leaves:
+        ends = [place for place, history in ours.items() if history == RESULT]
+        if ends and run.leaves and torch.is_grad_enabled():
             arriving = ArrivingGradients(partial(self._check_gradients, call, run))
-            arriving.wait_at(eager.tensors(), ends)
+            for place in ends:
+                arriving.wait_at(place, eager.tensors()[place])
 
     def _check_gradients(self, call: GraphCall, run: GraphRun, tangents: Tangents) -> None:
-        if self._has_wrong_values(FORWARD) or self._has_wrong_values(BACKWARD):
+        if not self._may_compare_gradients():
             return
         started, after = time.perf_counter(), RandomState.now()
         try:
@@ -220,6 +256,7 @@ class CheckedGraph:
             self.counts.spend(call.number, target=ended - started)
             again = call.run(self.eager)
             expected = differentiated(again, tangents)
+            self.counts.zeros += zeros_for_none(expected, actual)
             places = self._places.get(BACKWARD, {})
             trace = KnownRounding.on(expected, places, gradients=True)
             judgement = judged(self.target.contract, expected, actual, trace)
@@ -263,6 +300,9 @@ class CheckedGraph:
             for found in self.found
         )
 
+    def _may_compare_gradients(self) -> bool:
+        return not (self._has_wrong_values(FORWARD) or self._has_wrong_values(BACKWARD))
+
     def _compile_wide(self, given: Sequence[object]) -> tuple[GraphFunction, GraphFunction]:
         """The graph in eager and through the target, for float64 in place of narrower dtypes."""
         key = tuple(_layout(value) for value in given)
@@ -277,13 +317,13 @@ class _Before:
 
     tensors: Sequence[torch.Tensor]
     views: Sequence[torch.Tensor]
-    nodes: Sequence[object]
+    ends: Sequence[End]
 
     @classmethod
     def of(cls, args: Sequence[object]) -> _Before:
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
-        nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-        return cls(tensors, [tensor.detach() for tensor in tensors], nodes)
+        ends = [end_of(tensor) for tensor in tensors]
+        return cls(tensors, [tensor.detach() for tensor in tensors], ends)
 
 
 def _failure(error: BaseException) -> str:

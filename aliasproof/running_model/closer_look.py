@@ -215,15 +215,21 @@ def undecided(judgement: Judgement) -> str | None:
 
 def _same_zeros(eager: Observation, target: Observation) -> tuple[Observation, Observation]:
     """Both runs without gradients of zeros where the other run has none."""
-    pairs = [*zip(eager.outputs, target.outputs, strict=False)]
-    if len(eager.outputs) != len(target.outputs) or not any(map(_is_zero, pairs)):
+    if not zeros_for_none(eager, target):
         return eager, target
+    pairs = zip(eager.outputs, target.outputs, strict=True)
     kept = [(None, None) if _is_zero(pair) else pair for pair in pairs]
     ours, theirs = zip(*kept, strict=True)
     return (
         Observation(eager.inputs, eager.before, ours, eager.error),
         Observation(target.inputs, target.before, theirs, target.error),
     )
+
+
+def zeros_for_none(eager: Observation, target: Observation) -> bool:
+    """Whether one run has a gradient of zeros where the other one has none."""
+    same_number = len(eager.outputs) == len(target.outputs)
+    return same_number and any(map(_is_zero, zip(eager.outputs, target.outputs, strict=True)))
 
 
 def _is_zero(pair: tuple[object, object]) -> bool:

@@ -20,6 +20,7 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.programs.devices import finish
 from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
 from aliasproof.programs.values import clone_inputs
+from aliasproof.running_model.autograd_history import LEAF, end_of, histories
 from aliasproof.user_code.user_call import Copies
 
 GraphFunction: TypeAlias = Callable[..., object]
@@ -79,22 +80,29 @@ class Modes:
 
 @dataclass(frozen=True, slots=True)
 class GraphRun:
-    """What one run left behind: inputs and outputs, and the leaves that get gradients, by name."""
+    """What one run left behind: inputs and outputs, and the leaves that get gradients, by name.
+
+    `histories` are those of the tensors that require gradients, by place.
+    """
 
     observation: Observation
     leaves: Mapping[str, torch.Tensor]
+    histories: Mapping[str, str]
 
     def differentiate(
         self, tangents: Tangents, within: AbstractContextManager[object] | None = None
     ) -> Observation:
-        """The gradients that arrive at the leaves, as outputs in their order."""
-        ends = self.observation.tensors()
-        observation = Observation([], [])
+        """The gradients that arrive at the leaves, as outputs in their order.
+
+        What arrives at a tensor without a history goes nowhere.
+        """
+        tensors, observation = self.observation.tensors(), Observation([], [])
+        given = [place for place in tangents if self.histories.get(place, LEAF) != LEAF]
+        ends = [tensors[place] for place in given]
         try:
             with torch.inference_mode(mode=False), torch.enable_grad(), within or nullcontext():
-                torch.autograd.backward(
-                    [ends[place] for place in tangents], clone_inputs([*tangents.values()])
-                )
+                if ends:
+                    torch.autograd.backward(ends, clone_inputs([tangents[it] for it in given]))
             observation.outputs = [leaf.grad for leaf in self.leaves.values()]
             finish(observation.outputs)
         except Exception as error:  # noqa: BLE001 - any error is part of the run
@@ -142,6 +150,7 @@ class GraphCall:
         args = [copies.made.get(id(value), value) for value in self.given]
         inputs = [copies.made[id(tensor)] for tensor in tensors]
         leaves = {name: leaf for name, leaf in _leaves(tensors, copies) if leaf.requires_grad}
+        ends = [end_of(tensor) for tensor in inputs]
         self.random.restore()
         context = nullcontext() if within is None else within(inputs)
         with self.modes.entered():
@@ -153,7 +162,7 @@ class GraphCall:
             except Exception as error:  # noqa: BLE001 - any error is part of the run
                 _require_judgeable(error)
                 observation.error = error
-        return GraphRun(observation, leaves)
+        return GraphRun(observation, leaves, histories(observation, ends))
 
 
 def _require_judgeable(error: Exception) -> None:

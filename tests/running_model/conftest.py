@@ -56,6 +56,31 @@ def returns_first_twice(module, example_inputs):
     return run
 
 
+def detaches(module, example_inputs):
+    """No gradient flows back through the first output."""
+    def run(*args):
+        first, *others = module(*args)
+        return (first.detach(), *others)
+    return run
+
+
+def detaches_as_leaf(module, example_inputs):
+    detached = detaches(module, example_inputs)
+
+    def run(*args):
+        first, *others = detached(*args)
+        return (first.requires_grad_(), *others)
+    return run
+
+
+def requires_more(module, example_inputs):
+    """An output requires gradients that bring nothing."""
+    def run(*args):
+        first, *others = module(*args)
+        return (first.requires_grad_(), *others)
+    return run
+
+
 def sums_in_parts(module, example_inputs):
     """In another order, so that it rounds otherwise."""
     for node in list(module.graph.nodes):

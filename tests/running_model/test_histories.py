@@ -1,0 +1,68 @@
+"""Histories of autograd: outputs whose gradients go elsewhere in compiled code are reported."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aliasproof.running_model.check_summary import summary
+from aliasproof.targets.gradients import WithGradients
+
+AOT = "aot-eager"
+
+
+def doubled_and_its_view(x):
+    y = x * 2
+    with torch.no_grad():
+        v = y.view(2, 2)
+    return y, v
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+def test_a_view_that_brings_gradients_in_compiled_code_only_is_told(checking, capsys) -> None:
+    x = torch.ones(4, requires_grad=True)
+    with checking(AOT) as check:
+        y, v = torch.compile(doubled_and_its_view)(x)
+        (y.sum() + 3 * v.sum()).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0] * 4
+    (found,) = check.differences
+    assert (found.direction, found.violation.oracle) == ("backward", "values")
+    assert "the gradient of input 'x': 4 of 4 elements" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["detaches", "detaches_as_leaf"])
+def test_a_lost_history_is_told_without_a_backward_pass(checking, planted, name: str) -> None:
+    with checking(planted(name)) as check:
+        torch.compile(lambda x: x * 2)(torch.ones(2, requires_grad=True))
+    assert check.differences[0].direction == "backward"
+
+
+def test_another_history_with_equal_gradients_is_counted(checking, planted) -> None:
+    with checking(planted("requires_more")) as check:
+        compiled = torch.compile(lambda x, y: (y.sin(), x * 2))
+        for _ in range(2):
+            compiled(torch.ones(2, requires_grad=True), torch.ones(2))
+    counts = check.graphs[0].counts
+    assert check.differences == []
+    assert (counts.forward, list(counts.unjudged.values())) == (0, [2])
+    assert any("2 calls not judged: a tensor is a leaf" in line for line in summary(check))
+
+
+def test_gradients_of_zeros_for_none_are_counted(checking) -> None:
+    one, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    with checking(AOT) as check:
+        torch.compile(lambda a, b: (a * 2, b * 3))(one, other)[0].sum().backward()
+    assert check.differences == []
+    assert check.graphs[0].counts.backward == 1
+    assert any("1 call not judged: a gradient is None on one" in line for line in summary(check))
+
+
+def test_gradients_of_a_program_end_at_a_view_that_was_made_without_gradients() -> None:
+    x = torch.ones(4, requires_grad=True)
+    assert WithGradients(doubled_and_its_view)(x)[-1].tolist() == [
+        3.0,
+        6.0,
+        9.0,
+        12.0,
+    ]  # of y and x
