@@ -14,14 +14,20 @@ from typing import Any
 import torch
 
 from aliasproof.programs.values import clone_inputs
-from aliasproof.running_model.graph_call import Tangents
+from aliasproof.running_model.graph_call import Overwritten, Tangents
 
 
 @dataclass(slots=True, eq=False)
 class ArrivingGradients:
-    """Collects what arrives in one backward pass, and hands it over at its end, once."""
+    """Collects what arrives in one backward pass, and hands it over at its end, once.
 
-    then: Callable[[Tangents], None] | None
+    `overwritten` returns inputs of the call that were written before this pass begins: hooks of
+    the model may write others in it, such as parameters.
+    """
+
+    then: Callable[[Overwritten, Tangents], None] | None
+    overwritten: Callable[[], Overwritten]
+    _overwritten: Overwritten = field(default_factory=dict)
     _arrived: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def wait_at(self, place: str, tensor: torch.Tensor) -> None:
@@ -39,6 +45,7 @@ class ArrivingGradients:
             if not self._arrived:  # the first of this pass
                 engine: Any = torch.autograd.Variable._execution_engine
                 engine.queue_callback(self._end)
+                self._overwritten = self.overwritten()
             self._arrived[place] = clone_inputs([arrived.detach()])[0]
 
         return note
@@ -47,4 +54,4 @@ class ArrivingGradients:
         then, self.then = self.then, None
         arrived, self._arrived = self._arrived, {}
         if then is not None:
-            then(arrived)
+            then(self._overwritten, arrived)

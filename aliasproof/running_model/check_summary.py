@@ -56,7 +56,7 @@ def _not_checked(counts: Sequence[CallCounts]) -> Iterator[str]:
     reasons: Counter[str] = Counter()
     for it in counts:
         reasons.update(it.unjudged)
-        reasons.update({_ZEROS: it.zeros})
+        reasons.update({f"{IN_BACKWARD}{_ZEROS}": it.zeros})
     for reason, number in (+reasons).items():
         why = reason.removeprefix(IN_BACKWARD)
         which = f"the backward pass in {number}" if why != reason else f"{number}"

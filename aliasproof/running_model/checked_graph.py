@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -24,6 +24,7 @@ from aliasproof.oracles.place_names import PlaceNames
 from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.devices import finish
 from aliasproof.programs.errors import OutOfMemory, Rejected
+from aliasproof.programs.values import clone_inputs
 from aliasproof.reports.wording import counted
 from aliasproof.running_model.arriving_gradients import ArrivingGradients
 from aliasproof.running_model.autograd_history import (
@@ -49,6 +50,7 @@ from aliasproof.running_model.graph_call import (
     GraphCall,
     GraphFunction,
     GraphRun,
+    Overwritten,
     RandomState,
     Tangents,
 )
@@ -241,27 +243,35 @@ class CheckedGraph:
     ) -> None:
         ends = [place for place, history in ours.items() if history == RESULT]
         if ends and run.leaves and torch.is_grad_enabled():
-            arriving = ArrivingGradients(partial(self._check_gradients, call, run))
+            state = _State.now(eager.inputs)
+            then = partial(self._check_gradients, call, run)
+            arriving = ArrivingGradients(then, state.overwritten)
             for place in ends:
                 arriving.wait_at(place, eager.tensors()[place])
 
-    def _check_gradients(self, call: GraphCall, run: GraphRun, tangents: Tangents) -> None:
+    def _check_gradients(
+        self, call: GraphCall, run: GraphRun, overwritten: Overwritten, tangents: Tangents
+    ) -> None:
         if not self._may_compare_gradients():
             return
         started, after = time.perf_counter(), RandomState.now()
         try:
+            later = replace(call, overwritten=overwritten)
             with self._named(BACKWARD):
-                actual = differentiated(run, tangents)
+                actual = differentiated(replace(run, overwritten=overwritten), tangents)
             ended = time.perf_counter()
             self.counts.spend(call.number, target=ended - started)
-            again = call.run(self.eager)
+            again = later.run(self.eager)
             expected = differentiated(again, tangents)
             self.counts.zeros += zeros_for_none(expected, actual)
             places = self._places.get(BACKWARD, {})
             trace = KnownRounding.on(expected, places, gradients=True)
             judgement = judged(self.target.contract, expected, actual, trace)
             told = self._told(BACKWARD, judgement)
-            self.counts.judge(BACKWARD, None if told else self._look(call, tangents))
+            reason = None if told else self._look(call, tangents)
+            if overwritten and not told and not self._has_wrong_values(BACKWARD):
+                reason = self._look(later, tangents)
+            self.counts.judge(BACKWARD, reason)
         except GraphDiffers:
             raise
         except (Exception, OutOfMemory) as error:  # noqa: BLE001 - the model goes on, whatever we do
@@ -324,6 +334,30 @@ class _Before:
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         ends = [end_of(tensor) for tensor in tensors]
         return cls(tensors, [tensor.detach() for tensor in tensors], ends)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The inputs of a call after it, with the versions that autograd counts."""
+
+    tensors: Sequence[torch.Tensor]
+    versions: Sequence[int]
+
+    @classmethod
+    def now(cls, tensors: Sequence[torch.Tensor]) -> _State:
+        return cls(tensors, list(map(_version, tensors)))
+
+    def overwritten(self) -> Overwritten:
+        """The contents of the inputs that were written since then, by index."""
+        found = enumerate(zip(self.tensors, self.versions, strict=True))
+        written = {i: it for i, (it, version) in found if version < _version(it)}
+        return dict(
+            zip(written, clone_inputs([it.detach() for it in written.values()]), strict=True)
+        )
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _failure(error: BaseException) -> str:

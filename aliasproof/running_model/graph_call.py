@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
@@ -26,6 +26,8 @@ from aliasproof.user_code.user_call import Copies
 GraphFunction: TypeAlias = Callable[..., object]
 # What arrives at outputs and at written inputs in a backward pass, by place, such as 'output 0'.
 Tangents: TypeAlias = Mapping[str, torch.Tensor]
+# New contents of inputs, by index.
+Overwritten: TypeAlias = Mapping[int, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,14 @@ class Modes:
 class GraphRun:
     """What one run left behind: inputs and outputs, and the leaves that get gradients, by name.
 
-    `histories` are those of the tensors that require gradients, by place.
+    `histories` are those of the tensors that require gradients, by place. What is
+    `overwritten` is written before the backward pass.
     """
 
     observation: Observation
     leaves: Mapping[str, torch.Tensor]
     histories: Mapping[str, str]
+    overwritten: Overwritten
 
     def differentiate(
         self, tangents: Tangents, within: AbstractContextManager[object] | None = None
@@ -99,6 +103,9 @@ class GraphRun:
         tensors, observation = self.observation.tensors(), Observation([], [])
         given = [place for place in tangents if self.histories.get(place, LEAF) != LEAF]
         ends = [tensors[place] for place in given]
+        with torch.no_grad():
+            for index, contents in self.overwritten.items():
+                self.observation.inputs[index].copy_(contents)
         try:
             with torch.inference_mode(mode=False), torch.enable_grad(), within or nullcontext():
                 if ends:
@@ -115,13 +122,15 @@ class GraphRun:
 class GraphCall:
     """The inputs of a call as they were, which no run changes, with modes and random state.
 
-    `number` counts the calls of a graph from 1.
+    `number` counts the calls of a graph from 1. `overwritten` inputs are written between the call
+    and its backward pass, such as by another call; see `GraphRun`.
     """
 
     number: int
     given: Sequence[object]
     modes: Modes
     random: RandomState
+    overwritten: Overwritten = field(default_factory=dict)
 
     @classmethod
     def of(cls, args: Sequence[object], number: int = 1) -> GraphCall:
@@ -162,7 +171,7 @@ class GraphCall:
             except Exception as error:  # noqa: BLE001 - any error is part of the run
                 _require_judgeable(error)
                 observation.error = error
-        return GraphRun(observation, leaves, histories(observation, ends))
+        return GraphRun(observation, leaves, histories(observation, ends), self.overwritten)
 
 
 def _require_judgeable(error: Exception) -> None:

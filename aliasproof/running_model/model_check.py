@@ -123,6 +123,8 @@ class ModelCheck:
         """Keep the graph with its inputs; where it is, or why it is not stored."""
         if self.options.out is None:
             return "not stored"
+        if found.call.overwritten:
+            return "not stored: it shows if an input is written before the call's backward pass"
         try:
             stored: StoredGraph = stored_graph(found)
             folder = _free_name(self.options.out, f"graph-{found.graph.number}-{found.direction}")

@@ -46,7 +46,7 @@ def test_another_history_with_equal_gradients_is_counted(checking, planted) -> N
     counts = check.graphs[0].counts
     assert check.differences == []
     assert (counts.forward, list(counts.unjudged.values())) == (0, [2])
-    assert any("2 calls not judged: a tensor is a leaf" in line for line in summary(check))
+    assert any("2 of 2 calls, because a tensor is a leaf" in line for line in summary(check))
 
 
 def test_gradients_of_zeros_for_none_are_counted(checking) -> None:
@@ -55,7 +55,10 @@ def test_gradients_of_zeros_for_none_are_counted(checking) -> None:
         torch.compile(lambda a, b: (a * 2, b * 3))(one, other)[0].sum().backward()
     assert check.differences == []
     assert check.graphs[0].counts.backward == 1
-    assert any("1 call not judged: a gradient is None on one" in line for line in summary(check))
+    assert any(
+        "backward pass in 1 of 1 call, because a gradient is None on one" in line
+        for line in summary(check)
+    )
 
 
 def test_gradients_of_a_program_end_at_a_view_that_was_made_without_gradients() -> None:
@@ -66,3 +69,46 @@ def test_gradients_of_a_program_end_at_a_view_that_was_made_without_gradients() 
         9.0,
         12.0,
     ]  # of y and x
+
+
+def weighted(weight, state):
+    return (weight * state.clone()).sum()
+
+
+def test_a_write_before_the_backward_pass_is_part_of_what_is_compared(checking, capsys) -> None:
+    # Compiled code saves `state` itself, eager its clone.
+    weight, state = torch.ones(2, requires_grad=True), torch.ones(2)
+    with checking(AOT) as check:
+        compiled = torch.compile(weighted)
+        first = compiled(weight, state)
+        torch.compile(lambda x: x.add_(1))(state)
+        (first + compiled(weight, state)).backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [3.0, 3.0]
+    (found,) = check.differences
+    assert (found.call.number, found.violation.oracle) == (1, "errors")
+    assert "not stored: it shows if an input is written before" in capsys.readouterr().err
+
+
+def test_a_write_that_eager_refuses_is_no_difference(checking) -> None:
+    weight, state = torch.ones(2, requires_grad=True), torch.ones(2)
+    with checking(AOT) as check:
+        loss = torch.compile(lambda weight, state: (weight * state).sum())(weight, state)
+        state.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    assert check.differences == []
+
+
+def test_an_optimizer_within_the_backward_pass_is_no_earlier_write(checking) -> None:
+    weight = torch.ones(2, requires_grad=True)
+
+    def descend(parameter):
+        with torch.no_grad():
+            parameter.sub_(parameter.grad)
+
+    weight.register_post_accumulate_grad_hook(descend)
+    with checking(AOT) as check:
+        torch.compile(lambda x: (x * x).sum())(weight).backward()
+    assert check.differences == []
+    assert (check.graphs[0].counts.backward, check.graphs[0].counts.unjudged) == (1, {})
