@@ -26,6 +26,9 @@ from aliasproof.programs.stored_text import read_text
 GRAPH, STORAGES = "graph.json", "storages.safetensors"
 VERSION = 1
 MOST_BYTES = 16 * 2**30  # of all storages
+# Dynamo keeps in this attribute that an input stays at its address, such as a module's buffer.
+STATIC = "_dynamo_static_input_type"
+_STATIC_TYPES = (None, "guarded", "unguarded")
 _DEEPEST = 8  # graphs within graphs
 
 
@@ -187,6 +190,7 @@ class _Layouts:
             "requires_grad": value.requires_grad,
             "leaf": value.is_leaf,
             "parameter": isinstance(value, torch.nn.Parameter),
+            "static": getattr(value, STATIC, None),
         }
 
 
@@ -205,7 +209,17 @@ _LAYOUT = ("storage", "dtype", "device", "sizes", "strides", "offset", "requires
 
 
 def _tensor(data: object, where: str, storages: Sequence[torch.Tensor]) -> torch.Tensor:
-    fields = _object(data, where, (*_LAYOUT, "leaf", "parameter"))
+    given = {"static": None, **_object(data, where)}  # older files do not have it
+    fields = _object(given, where, (*_LAYOUT, "leaf", "parameter", "static"))
+    tensor, static = _dense(fields, where, storages), fields["static"]
+    if static not in _STATIC_TYPES:
+        raise UserError(f"{where}.static: expected one of {_STATIC_TYPES}, got {shown(static)}")
+    if static is not None:
+        setattr(tensor, STATIC, static)
+    return tensor
+
+
+def _dense(fields: Mapping[str, Any], where: str, storages: Sequence[torch.Tensor]) -> torch.Tensor:
     number, dtype = fields["storage"], DTYPE_BY_NAME.get(str(fields["dtype"]))
     if dtype is None or type(number) is not int or not 0 <= number < len(storages):
         raise UserError(f"{where}: expected a dtype and one of {len(storages)} storages")

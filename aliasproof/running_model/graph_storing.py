@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from aliasproof.programs.stored_graph import StoredGraph
+from aliasproof.programs.stored_graph import STATIC, StoredGraph
 from aliasproof.running_model.checked_graph import FoundDifference
 from aliasproof.running_model.graph_call import Modes
 from aliasproof.running_model.lifted_graph import snapshot
@@ -24,7 +24,18 @@ def stored_graph(found: FoundDifference) -> StoredGraph:
         "difference": f"{found.violation.oracle}: {found.violation.describe()}",
         "torch": str(torch.__version__),
     }
+    _mark_static(found)
     return StoredGraph(module, found.call.given, about)
+
+
+def _mark_static(found: FoundDifference) -> None:
+    """Mark the inputs that Dynamo took for static, such as buffers, and those that it captured."""
+    inputs = found.graph.module.graph.find_nodes(op="placeholder")
+    for index, (node, value) in enumerate(zip(inputs, found.call.given, strict=True)):
+        known = node.meta.get("tensor_dict", {}).get(STATIC)
+        static = "unguarded" if index < len(found.graph.captured) else known
+        if static is not None:
+            setattr(value, STATIC, static)
 
 
 def in_modes(module: fx.GraphModule, modes: Modes) -> fx.GraphModule:

@@ -14,7 +14,7 @@ from torch import fx
 
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.graph_ops import function_of_name, functions, name_of_function
-from aliasproof.programs.stored_graph import GRAPH, STORAGES, StoredGraph, about_graph
+from aliasproof.programs.stored_graph import GRAPH, STATIC, STORAGES, StoredGraph, about_graph
 
 
 def captured(function: Callable[..., Any], *inputs: torch.Tensor) -> fx.GraphModule:
@@ -62,6 +62,7 @@ def test_a_graph_and_its_inputs_come_back(tmp_path: Path, function: Callable[...
 def test_inputs_keep_layout_sharing_and_what_autograd_knows(tmp_path: Path) -> None:
     base = torch.arange(8.0)
     leaf = torch.nn.Parameter(torch.ones(2, 3).t())
+    torch._dynamo.mark_static_address(leaf, guard=True)
     given = [base[1:5], base.view(2, 4)[:, ::2], leaf, leaf * 2, 3, float("-inf")]
     graph = fx.Graph()
     nodes = [graph.placeholder(f"x{index}") for index in range(len(given))]
@@ -73,6 +74,7 @@ def test_inputs_keep_layout_sharing_and_what_autograd_knows(tmp_path: Path) -> N
     assert one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
     assert isinstance(weight, torch.nn.Parameter)
     assert weight.stride() == (1, 3)
+    assert [getattr(it, STATIC, None) for it in read[:4]] == [None, None, "guarded", None]
     assert result.requires_grad
     assert not result.is_leaf
     assert (number, infinity) == (3, float("-inf"))
@@ -147,6 +149,7 @@ def _input(**change: object) -> Callable[[dict[str, Any]], None]:
         (_input(strides=[1, 1]), "1 sizes and 2 strides"),
         (_input(storage=1), "one of 1 storages"),
         (_input(dtype="Tensor"), "expected a dtype"),
+        (_input(static=["guarded"]), "static: expected one of"),
         (_input(dtype="int32", requires_grad=True), "cannot require gradients"),
         (lambda data: data.update(version=2), "reads 1"),
         (lambda data: data.pop("about"), "an object with the keys"),
@@ -162,6 +165,13 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, change: Any, messag
     (tmp_path / "g" / GRAPH).write_text(json.dumps(data))
     with pytest.raises(UserError, match=message):
         StoredGraph.read(tmp_path / "g")
+
+
+def test_a_file_from_before_static_inputs_is_read(tmp_path: Path) -> None:
+    data = stored(tmp_path / "g")
+    del data["inputs"][0]["static"]
+    (tmp_path / "g" / GRAPH).write_text(json.dumps(data))
+    assert not hasattr(StoredGraph.read(tmp_path / "g").inputs[0], STATIC)
 
 
 @pytest.mark.parametrize("size", [0, 7, 20, -1])

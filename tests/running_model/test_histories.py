@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aliasproof.checking_as_called import check_as_called, prepare_as_called
+from aliasproof.programs.stored_graph import StoredGraph
 from aliasproof.running_model.check_summary import summary
 from aliasproof.targets.gradients import WithGradients
+from aliasproof.targets.registry import TARGETS
 
 AOT = "aot-eager"
 
@@ -112,3 +115,30 @@ def test_an_optimizer_within_the_backward_pass_is_no_earlier_write(checking) -> 
         torch.compile(lambda x: (x * x).sum())(weight).backward()
     assert check.differences == []
     assert (check.graphs[0].counts.backward, check.graphs[0].counts.unjudged) == (1, {})
+
+
+class Scaled(torch.nn.Module):
+    scale: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.scale.mul_(1.5)
+        return (x * self.weight * self.scale.clone()).sin()
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+def test_a_stored_graph_keeps_which_inputs_are_static(checking) -> None:
+    # AOTAutograd saves a static input in place of its clone, and so reads it after the write.
+    with checking(AOT) as check:
+        torch.compile(Scaled())(torch.ones(2, 3)).sum().backward()
+    (folder,) = check.folders
+    stored = StoredGraph.read(folder)
+    called = prepare_as_called(stored.module, tuple(stored.inputs))
+    assert called is not None
+    (found,) = check_as_called(called, TARGETS[AOT]).violations
+    assert (found.oracle, found.place) == ("values", "l_self_parameters_weight_.grad")
