@@ -40,7 +40,7 @@ from aliasproof.oracles.verdict import (
     report_of,
 )
 from aliasproof.programs.custom_operators import NAMESPACE
-from aliasproof.programs.definedness import read_as_number_first
+from aliasproof.programs.definedness_rules import read_as_number_first
 from aliasproof.programs.foreach_calls import is_foreach
 from aliasproof.programs.regions import overlaps_itself
 from aliasproof.programs.schemas import Kind, facts, is_composite

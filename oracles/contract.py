@@ -191,6 +191,9 @@ class Contract:
         """Why the target promises nothing for this eager run; None if it promises something."""
         if trace.unspecified is not None:
             return Limitation("unspecified in eager", trace.unspecified)
+        # Where the function catches that error, it goes on in another way.
+        if trace.overlap_error and (raised := self.waiver(Promise.SAME_OVERLAP_ERROR, trace)):
+            return raised.limitation
         unmet = self.unmet(trace)
         return None if unmet is None else unmet.limitation
 

@@ -118,6 +118,7 @@ def observe_eager(
     # `torch.cond` without the mode would then fail.
     with torch.compiler.set_stance("force_eager"):
         observation = observe(function, inputs, watch)
+    watch.require_defined(observation.error)
     outputs = [output for output in observation.outputs if isinstance(output, torch.Tensor)]
     watch.require_initialised(outputs)
     # Of inputs, whole storages are compared. `resize_` may have made them longer.

@@ -10,11 +10,10 @@ from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.standalone_check import StandaloneCheck
 from aliasproof.oracles.verdict import Report, Violation
 from aliasproof.programs.custom_operators import NAMESPACE
+from aliasproof.programs.eager_call import refuses_overlap
 from aliasproof.programs.trace import Trace
 
 _MOST_CHARACTERS = 2000  # of a message, in the evidence: some of torch's hold a whole graph
-# `aten/src/ATen/MemoryOverlap.cpp` raises these two.
-_OVERLAP = r"the written-to tensor refers? to a single memory location"
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
@@ -25,7 +24,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         shown = _violation(f"raises {skeleton(target.error)}", target.error)
         differences.append(Difference(Promise.NO_NEW_ERROR, shown, target.error))
     if eager.error is not None and target.error is None:
-        overlap = re.search(_OVERLAP, str(eager.error)) is not None
+        overlap = refuses_overlap(eager.error)
         promise = Promise.SAME_OVERLAP_ERROR if overlap else Promise.SAME_ERROR
         shown = _violation(f"does not raise {type(eager.error).__name__}", eager.error)
         differences.append(Difference(promise, shown))

@@ -10,35 +10,45 @@ function, so it judges programs and users' functions alike.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from aliasproof.programs.custom_operators import NAMESPACE, READS_AGAIN, READS_LOCATION
 from aliasproof.programs.data_dependence import is_data_dependent
+from aliasproof.programs.definedness_rules import (
+    ABOUT_ORDER,
+    BETWEEN_ARGUMENTS,
+    DEFINED_BY_RULES,
+    NEVER_RUN,
+    RULES,
+    reads_what_it_writes,
+)
 from aliasproof.programs.eager_call import (
     EagerCall,
     operands_overlap,
+    refuses_overlap,
     storage_shown_next,
     tensors_in,
 )
 from aliasproof.programs.errors import Rejected, watch_failed
-from aliasproof.programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
+from aliasproof.programs.foreach_calls import depends_on_their_order, one_by_one
 from aliasproof.programs.higher_order import eager_steps
-from aliasproof.programs.indexed_stores import replaced_elements, replaces_elements, stores_twice
-from aliasproof.programs.regions import Region, covers, overlap, overlaps_itself
+from aliasproof.programs.indexed_stores import replaced_elements, replaces_elements
+from aliasproof.programs.regions import Region, covers, overlaps_itself
 from aliasproof.programs.rounded_numbers import rounds_a_number
 from aliasproof.programs.rounding_tables import moves, rounds_again
 from aliasproof.programs.schemas import Kind, has_fake_kernel, is_composite
 from aliasproof.programs.stored_values import same_values, value_stored
 from aliasproof.programs.trace import InputLocation, StridedChains, Trace
-from aliasproof.programs.undefined_arithmetic import ARITHMETIC, Fill, converts_out_of_range
+from aliasproof.programs.undefined_arithmetic import Fill, converts_out_of_range
 from aliasproof.programs.uninitialised import UninitialisedMemory
-from aliasproof.programs.wrong_kernels import WRONG_KERNELS
+from aliasproof.programs.values import clone_inputs
 
 aten = torch.ops.aten
 
@@ -46,125 +56,11 @@ aten = torch.ops.aten
 class Undefined(Rejected):
     """The program is undefined in eager; the message names the op and says why."""
 
-
-# --- rules ----------------------------------------------------------------------------------------
-# Each rule takes a call that is about to run and says what is wrong with it, or None.
+    harmless = False  # the call can run on copies, to see whether eager refuses it
 
 
-def writes_through_itself(call: EagerCall) -> str | None:
-    """Two elements of a written region share a byte, so how often it is updated is not fixed."""
-    for tensor in call.written:
-        # A plain store of equal values is defined; `value_stored` checks that they are equal. An
-        # `out=` argument is computed element by element, and may get different values.
-        plain_store = call.overwrites(tensor) and call.facts.kind is not Kind.OUT
-        # A random op stores a number per element.
-        plain_store = plain_store and not call.facts.random
-        if not plain_store and overlaps_itself(Region.of(tensor)):
-            return "writes through a region that overlaps itself"
-    return None
-
-
-def scatters_into_itself(call: EagerCall) -> str | None:
-    """A scatter clones a tensor that overlaps itself: the clone overlaps or not, by layout."""
-    if call.op.overloadpacket in _SCATTERS and overlaps_itself(Region.of(call.arguments["self"])):
-        return "scatters into a tensor that overlaps itself"
-    # The other scatters have no view that could overlap itself.
-    if call.op is aten.as_strided_scatter.default:
-        sizes, strides = call.arguments["size"], call.arguments["stride"]
-        if overlaps_itself(Region(0, tuple(sizes), tuple(strides), 1)):
-            return "scatters through a view that overlaps itself"
-    return None
-
-
-def reads_what_it_writes(call: EagerCall) -> str | None:
-    """A call reads bytes of its destination in an order that depends on the kernel.
-
-    A pointwise op may read a region that is equal to the destination: each element is read before
-    it is written.
-    """
-    pointwise = call.facts.pointwise or is_foreach(call.op)
-    for target in call.written:
-        region = Region.of(target)
-        for operand in _read_while_it_writes(call):
-            other = Region.of(operand)
-            if overlap(region, other) and not (pointwise and region == other):
-                return "reads memory that it is writing at other positions"
-    return None
-
-
-def _read_while_it_writes(call: EagerCall) -> Iterator[torch.Tensor]:
-    """The operands that it does not write, except a 0-d value that it first makes a number."""
-    for index, argument in enumerate(call.op._schema.arguments):
-        if index in call.facts.writes:
-            continue
-        for operand in tensors_in(call.arguments[argument.name]):
-            if not read_as_number_first(call.op, argument.name, operand.dim()):
-                yield operand
-
-
-def read_as_number_first(op: OpOverload, argument: str, dims: int) -> bool:
-    """True for a 0-d tensor that a kernel converts to a number before it writes."""
-    return op in _READ_NUMBER_FIRST and argument == "value" and dims == 0
-
-
-def writes_twice(call: EagerCall) -> str | None:
-    """Two destinations of one call share bytes."""
-    # `_foreach` ops and ops with several `out=` arguments have more than one destination.
-    for index, one in enumerate(call.written):
-        if any(overlap(Region.of(one), Region.of(other)) for other in call.written[:index]):
-            return "writes the same memory through two arguments"
-    return None
-
-
-def stores_twice_by_index(call: EagerCall) -> str | None:
-    """An indexed store has equal indices, so which value stays depends on the kernel."""
-    if stores_twice(call.op.overloadpacket, call.arguments):
-        return "stores twice at the same index"
-    return None
-
-
-def reads_broken_bool(call: EagerCall) -> str | None:
-    """A call reads a bool that is neither 0 nor 1, written through a view of another dtype."""
-    if call.facts.kind is Kind.VIEW:  # it reads nothing
-        return None
-    for tensor in (*call.only_read, *call.written):
-        # An overwritten tensor may also be an operand: `x.copy_(x)` reads nothing.
-        if tensor.dtype != torch.bool or not tensor.numel() or call.overwrites(tensor):
-            continue
-        if int(tensor.view(torch.uint8).max()) > 1:
-            return "reads a bool that is neither 0 nor 1"
-    return None
-
-
-RULES: tuple[Callable[[EagerCall], str | None], ...] = (
-    writes_through_itself,
-    scatters_into_itself,
-    reads_what_it_writes,
-    writes_twice,
-    stores_twice_by_index,
-    *ARITHMETIC,
-    reads_broken_bool,
-    *WRONG_KERNELS,
-)
-
-
-# These depend on the order in which a kernel reads and writes.
-_ABOUT_ORDER = (writes_through_itself, reads_what_it_writes, writes_twice)
-_BETWEEN_ARGUMENTS = (reads_what_it_writes, writes_twice)
 # Zeros of autograd without memory. In a mode, kernels read it all the same: torch 2.13 crashes.
 _IN_A_MODE: dict[OpOverload, OpOverload] = {aten._efficientzerotensor.default: aten.zeros.default}
-# The rules say what is undefined for torch's operators and for ours.
-_DEFINED_BY_RULES = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor", NAMESPACE)
-
-_READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
-
-_SCATTERS = {
-    aten.select_scatter,
-    aten.slice_scatter,
-    aten.diagonal_scatter,
-    aten.as_strided_scatter,
-    aten.copy,
-}
 
 
 # --- the watch ------------------------------------------------------------------------------------
@@ -173,7 +69,9 @@ _SCATTERS = {
 class Watch(TorchDispatchMode):
     """Raises `Undefined` before a call that is undefined in eager, at any depth below a function.
 
-    It leaves what happened in `trace`. It follows a higher-order operator into what that calls.
+    A call that eager refuses raises eager's error: `require_defined` judges it where nothing
+    catches that. The watch leaves what happened in `trace`, and follows a higher-order operator
+    into what that calls.
     Without `traces`, it only decides what is undefined, in less time, and the trace stays empty.
     With a `fill`, a cast may meet values that its integer dtype does not have.
     """
@@ -194,6 +92,8 @@ class Watch(TorchDispatchMode):
                 self.trace.rounding.mixed.add(tensor)
         self._uninitialised = UninitialisedMemory()
         self._noting: list[AbstractContextManager[None]] = []
+        self._undefined: Undefined | None = None  # the first one, whatever catches it
+        self._refused: tuple[Exception, Undefined] | None = None  # the last such error of eager
         self._before_resize = 0  # bytes of a storage that the call may lengthen
         self._factor = False  # see `Rounding.note`
         self._strided = StridedChains()
@@ -234,6 +134,11 @@ class Watch(TorchDispatchMode):
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
             self._note_operands(call)
+        except Undefined as undefined:
+            if self._traces and undefined.harmless:
+                self._let_eager_refuse(undefined, op, args, kwargs)
+            self._undefined = self._undefined or undefined
+            raise
         except Rejected:
             raise
         except Exception as reason:  # noqa: BLE001 - nothing is swallowed: it is raised below
@@ -256,6 +161,30 @@ class Watch(TorchDispatchMode):
         except Exception as reason:
             raise watch_failed(op, reason) from reason
         return result
+
+    def _let_eager_refuse(
+        self, undefined: Undefined, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Raises eager's error, if it refuses the call: then nothing runs that is undefined."""
+        given = list(tensors_in([*args, *kwargs.values()]))
+        copies = {id(it): copy for it, copy in zip(given, clone_inputs(given), strict=True)}
+        copied = tree_map(lambda it: copies.get(id(it), it), (tuple(args), dict(kwargs)))
+        try:
+            op(*copied[0], **copied[1])
+        except Exception as error:
+            self.trace.overlap_error |= refuses_overlap(error)
+            self._refused = error, undefined
+            raise error from None
+
+    def require_defined(self, error: Exception | None) -> None:
+        """Raises `Undefined` if a call was, whatever the function did with that error.
+
+        `error` is what the function raised.
+        """
+        if self._undefined is not None:
+            raise self._undefined
+        if self._refused is not None and error is self._refused[0]:
+            raise self._refused[1]
 
     def _higher_order(
         self, op: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -287,21 +216,23 @@ class Watch(TorchDispatchMode):
     def _refuse_undefined(self, call: EagerCall) -> None:
         steps, is_view = one_by_one(call), torch.Tag.inplace_view in call.op.tags
         for rule in RULES:
-            if is_view and rule in _ABOUT_ORDER:  # it writes no data, whatever its schema says
+            if is_view and rule in ABOUT_ORDER:  # it writes no data, whatever its schema says
                 continue
             reason = next(filter(None, map(rule, steps)), None)
             if reason is None or (rule is converts_out_of_range and self._fill is not None):
                 continue
             # Our own operators say what they do with arguments that overlap each other.
-            if call.op.namespace == NAMESPACE and rule in _BETWEEN_ARGUMENTS:
+            if call.op.namespace == NAMESPACE and rule in BETWEEN_ARGUMENTS:
                 self.trace.reads_again |= (
                     rule is reads_what_it_writes and str(call.op) in READS_AGAIN
                 )
                 continue
             # The kernel of an operator that torch does not define is a function of the user. What
             # it does where memory overlaps is unknown, but it does the same each time.
-            if rule not in _ABOUT_ORDER or call.op.namespace in _DEFINED_BY_RULES:
-                raise Undefined(f"{call.op} {reason}")
+            if rule not in ABOUT_ORDER or call.op.namespace in DEFINED_BY_RULES:
+                undefined = Undefined(f"{call.op} {reason}")
+                undefined.harmless = rule not in NEVER_RUN
+                raise undefined
             self._note_unspecified(f"{call.op} {reason}")
         if depends_on_their_order(steps):
             self._note_unspecified(f"{call.op} runs one tensor after the other, and they overlap")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +84,12 @@ def storage_shown_next(call: EagerCall) -> torch.UntypedStorage:
         source.untyped_storage() if isinstance(source, torch.Tensor) else source
     )
     return shown
+
+
+def refuses_overlap(error: Exception) -> bool:
+    """Whether eager raises this since memory overlaps (`aten/src/ATen/MemoryOverlap.cpp`)."""
+    text = r"the written-to tensor refers? to a single memory location"
+    return re.search(text, str(error)) is not None
 
 
 def operands_overlap(call: EagerCall) -> bool:

@@ -258,6 +258,7 @@ class Trace:
     - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
     - `written_as_strided`: a write went through a chain of views with `as_strided` in it.
     - `overlapping_operands`: a call wrote memory that another operand of it covers.
+    - `overlap_error`: eager refused a call since memory overlaps; the function may catch that.
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
     - `strided_layout`: an `as_strided` took an argument that is not dense from its storage's start.
     - `as_written`: the function calls no composite op that computes; None if nobody looked yet.
@@ -287,6 +288,7 @@ class Trace:
     overlapping_as_strided: bool = False
     written_as_strided: bool = False
     overlapping_operands: bool = False
+    overlap_error: bool = False
     outside: bool = False
     strided_layout: bool = False
     as_written: bool | None = None

@@ -155,6 +155,7 @@ def _watched(
     if tangents is not None and run.observation.error is None:
         given = tangents if not wide else _wide_tangents(tangents)
         observed[BACKWARD] = run.differentiate(given, watches[0])
+    watches[0].require_defined(run.observation.error)
     outputs = [it for it in run.observation.outputs if isinstance(it, torch.Tensor)]
     watches[0].require_initialised(outputs)
     return observed, watches[0].trace

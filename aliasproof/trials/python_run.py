@@ -131,6 +131,7 @@ def run_in_eager(program: Runnable, seconds: float = SECONDS) -> tuple[PythonRun
     watch = Watch()
     with torch.compiler.set_stance("force_eager"), limited(seconds):
         run, alone = run_python(program, within=watch), run_python(program)
+    watch.require_defined(run.observation.error)
     if run.kinds != alone.kinds or type(run.observation.error) is not type(alone.observation.error):
         raise Rejected("it does something else while it is watched")
     watch.require_initialised(

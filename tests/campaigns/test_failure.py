@@ -13,6 +13,7 @@ from aliasproof.campaigns.failure.kept import Kept, blamed_pass
 from aliasproof.campaigns.failure.reduction import Runner, reduce_failure, shown_by_reduced
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.programs import definedness
+from aliasproof.programs.definedness_rules import RULES
 from aliasproof.programs.eager_call import EagerCall
 from aliasproof.targets.registry import target
 from aliasproof.trials.attribution import Symptom
@@ -84,7 +85,7 @@ def test_a_candidate_on_which_aliasproof_fails_ends_no_reduction(
     with config.patch(post_grad_custom_pre_pass=swap_operands):
         symptom = examine(Case.of(drawn), target("inductor-fx")).symptom
         assert symptom is not None
-        monkeypatch.setattr(definedness, "RULES", (*definedness.RULES, fails_on_one_tensor))
+        monkeypatch.setattr(definedness, "RULES", (*RULES, fails_on_one_tensor))
         runner = Runner(forks)
         reduced = reduce_failure(Failure(symptom, drawn, seed=0), runner)
     assert reduced is not None

@@ -12,6 +12,7 @@ from torch import Tensor
 from aliasproof.campaigns.failure.glued_candidates import in_groups
 from aliasproof.oracles.contract import Contract
 from aliasproof.programs import definedness
+from aliasproof.programs.definedness_rules import RULES
 from aliasproof.programs.eager_call import EagerCall
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
@@ -101,7 +102,7 @@ def test_a_candidate_on_which_aliasproof_fails_is_asked_about_alone(
             raise IndexError("a defect of the watch")
         return None
 
-    monkeypatch.setattr(definedness, "RULES", (*definedness.RULES, fails_on_cosine))
+    monkeypatch.setattr(definedness, "RULES", (*RULES, fails_on_cosine))
     right = program("v0 = aten.neg.default(x0)\nreturn (v0,)", (4,))
     failing = program("v0 = aten.cos.default(x0)\nreturn (v0,)", (4,))
     asked: list[Program] = []

@@ -84,6 +84,17 @@ def test_a_refusal_may_be_right_for_some_runs_only() -> None:
     assert contract.refusal(RuntimeError("no"), Trace(outside=False)) is None
 
 
+def test_an_error_on_overlap_that_a_function_catches_is_documented() -> None:
+    """The function goes on in another way where the target need not raise that error."""
+    waived = Contract(waivers=(Waiver(Promise.SAME_OVERLAP_ERROR, "a reason"),))
+    for contract, trace, outside in [
+        (waived, Trace(overlap_error=True), True),
+        (waived, NOTHING, False),
+        (Contract(), Trace(overlap_error=True), False),
+    ]:
+        assert (contract.outside(trace) is not None) is outside
+
+
 def traced(function, *inputs: torch.Tensor) -> Trace:
     watch = Watch(inputs)
     with watch:
