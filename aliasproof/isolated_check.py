@@ -64,7 +64,7 @@ class IsolatedCheck:
     request: CheckRequest
     limits: Limits
     most: int = field(default_factory=lambda: os.cpu_count() or 1)
-    _first: dict[str, Death] = field(default_factory=dict)
+    _deaths: dict[str, list[Death]] = field(default_factory=dict)
 
     def results(self) -> Iterator[Begun | TargetResult]:
         """First the eager run, then each target when it ends. Raises `UserError` for bad input."""
@@ -84,8 +84,8 @@ class IsolatedCheck:
                 else:
                     yield self._result(name, begun, outcome)
 
-    def _call(self, name: str, graphs: str = "") -> RemoteCall:
-        return RemoteCall(name, RUN_TARGET, (name, self.request.missed, graphs))
+    def _call(self, name: str, graphs: str = "", *, eager: bool = False) -> RemoteCall:
+        return RemoteCall(name, RUN_TARGET, (name, self.request.missed, graphs, eager))
 
     def _beginning(self, outcome: Outcome) -> Begun:
         if isinstance(outcome, Death):
@@ -110,35 +110,48 @@ class IsolatedCheck:
         """The call that decides what this outcome means; None if nothing is left to decide."""
         if not isinstance(outcome, Death):
             return None
-        first = self._first.setdefault(name, outcome)
-        # Each death is followed by one more run at most, and a hang costs the whole limit.
-        if first is not outcome or (outcome.hangs and outcome.step == TARGET_STEP):
+        deaths = self._deaths.setdefault(name, [])
+        deaths.append(outcome)
+        # A hang costs the whole limit.
+        if outcome.hangs and (outcome.step == TARGET_STEP or len(deaths) > 1):
             return None
         # The oracles on graphs cost the most, and results say more than graphs.
         reason = "" if outcome.step == TARGET_STEP else self._ending(outcome)
-        return self._call(name, reason)
+        if len(deaths) == 1:
+            return self._call(name, reason)
+        # What the target did to its memory may end the process later.
+        if len(deaths) == 2 and outcome.step != TARGET_STEP:
+            return self._call(name, reason, eager=True)
+        return None
 
     def _result(self, name: str, begun: Begun, outcome: Outcome) -> TargetResult:
         if isinstance(outcome, Raised):
             raise outcome.error
-        first = self._first.get(name)
-        if isinstance(outcome, Death):
-            reports = self._reports(outcome, begun.oracles)
-            return TargetResult(name, begun.targets[name], reports)
+        deaths = self._deaths.get(name, [])
+        if isinstance(outcome, Death) or len(deaths) == 2:
+            reports = self._reports(deaths, begun.oracles)
+            died = self._ending(deaths[-1])
+            return TargetResult(name, begun.targets[name], reports, died=died)
         assert isinstance(outcome, Returned)
         result: TargetResult = outcome.value
-        if first is not None and first.step == TARGET_STEP:
-            reason = f"seen in one run, but not in a second run: {self._ending(first)}"
+        if deaths and deaths[0].step == TARGET_STEP:
+            reason = f"seen in one run, but not in a second run: {self._ending(deaths[0])}"
             errors = Report(Verdict.UNKNOWN, reason=reason)
-            return replace(result, reports={**result.reports, "errors": errors})
-        return result
+            result = replace(result, reports={**result.reports, "errors": errors})
+        return replace(result, died=self._ending(deaths[0])) if deaths else result
 
-    def _reports(self, death: Death, oracles: Sequence[str]) -> dict[str, Report]:
-        """The reports on a target whose process died; in both of two runs, unless it hangs."""
-        if death.step != TARGET_STEP:
+    def _reports(self, deaths: Sequence[Death], oracles: Sequence[str]) -> dict[str, Report]:
+        """The reports on a target whose process died; in both of two runs, unless it hangs.
+
+        A death in a later step is the target's if there is none with eager in its place.
+        """
+        death = deaths[-1]
+        if death.step != TARGET_STEP and (death.hangs or len(deaths) > 2):
             reason = f"not the target: {death.step} {self._ending(death)}"
             return dict.fromkeys(oracles, Report(Verdict.UNKNOWN, reason=reason))
         evidence: dict[str, object] = {"process": self._ending(death)}
+        if death.step != TARGET_STEP:
+            evidence["step"] = f"{death.step}, after the target; not with eager in its place"
         if death.stack:
             evidence["stack"] = "\n".join(map(str, death.stack[:MOST_STACK]))
         ended = not_applicable("a run that ended its process has no results to compare")

@@ -62,7 +62,8 @@ class TargetResult:
     compared. `missed` is what its last graph could have done in place; None if that was not asked,
     or if the graph is wrong or incomplete. `eager` is the eager run that it was compared with, if
     that is another one than the check's. `blamed` is the pass after which the target is wrong, if
-    attribution found one. `rows` are both runs beside each other, if they differ.
+    attribution found one. `died` says how a process died
+    that compared it, in any run. `rows` are both runs beside each other, if they differ.
     """
 
     target: str
@@ -72,6 +73,7 @@ class TargetResult:
     missed: Sequence[Opportunity] | None = None
     eager: Observation | None = None
     blamed: str = ""
+    died: str = ""
     rows: Sequence[Row] = ()
 
     def without_tensors(self) -> TargetResult:
@@ -151,10 +153,13 @@ class Check:
     def exit_status(self, *, strict: bool = False) -> int:
         """0 if targets were judged and none is violated, 1 if one is, 4 if none was judged.
 
-        A difference that a target documents is no violation. With `strict`, notes count.
+        It is 4, too, if a process died and no violation explains that. A difference
+        that a target documents is no violation. With `strict`, notes count.
         """
         if self.violated or (strict and any(result.notes for result in self.results.values())):
             return DIFFERS
+        if any(result.died for result in self.results.values()):
+            return NOTHING_JUDGED
         return 0 if any(result.judged for result in self.results.values()) else NOTHING_JUDGED
 
     def already_in(self, result: TargetResult, violation: Violation) -> str | None:

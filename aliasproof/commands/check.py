@@ -88,7 +88,7 @@ def check(
 
     Exit status: 0 judged, and no target violates what it promises: equal to eager, or different as
     documented; 1 a violation; 2 bad input; 3 internal error; 4 nothing could be judged (eager is
-    undefined or raises, or no target can run it).
+    undefined or raises, or no target can run it), or a process died and it is not a target's fault.
     """
     given, targets = GivenFile.of(file), tuple(target or ())
     names = given.names(function, inputs)

@@ -15,8 +15,9 @@ import pytest
 
 import aliasproof
 from aliasproof.isolated_check import PRELOADED, Begun, CheckRequest, IsolatedCheck
-from aliasproof.oracles.check_result import TargetResult
-from aliasproof.oracles.verdict import Verdict
+from aliasproof.oracles.check_result import Check as Checked
+from aliasproof.oracles.check_result import EagerResult, TargetResult
+from aliasproof.oracles.verdict import HOLDS, Verdict
 from aliasproof.processes.isolation import Limits, start_server
 from aliasproof.programs.errors import UserError
 
@@ -94,6 +95,27 @@ def test_the_target(check: Check, code: str) -> None:
     assert violation.kind == DEADLY[code].split(" (")[0]
     assert not found["identity"].violated
     assert found["identity"].reports["values"].verdict is Verdict.HOLDS
+
+
+# It dies in the step after it, as if it had destroyed the heap.
+LATER = "import aliasproof.trials.trial as t; t.judge = lambda *_: os.abort()"
+
+
+def test_a_target_that_ends_its_process_later(check: Check) -> None:
+    text = f"{HEAD}def program(x):\n    if {TRACED}:\n        {LATER}\n    return x + 1\n{INPUTS}"
+    found = check(text, "functionalize")["functionalize"]
+    (violation,) = found.violations
+    assert (violation.oracle, violation.kind) == ("errors", "dies of signal 6")
+    assert "the oracles, after the target" in str(violation.evidence["step"])
+
+
+def test_a_death_that_eager_shows_too_is_not_of_the_target(check: Check) -> None:
+    text = f"{HEAD}def program(x):\n    {LATER}\n    return x + 1\n{INPUTS}"
+    found = check(text, "functionalize")
+    assert not found["functionalize"].violated
+    eager = EagerResult(None, None, None)
+    sound = TargetResult("identity", None, {"values": HOLDS})
+    assert Checked(eager, found | {"identity": sound}).exit_status() == 4
 
 
 def test_a_slow_target_does_not_delay_the_others(check: Check, tmp_path: Path) -> None:
