@@ -51,6 +51,10 @@ Fail = Annotated[
         "--fail-on-differences", help="Exit with status 1 if a graph differs or nothing was judged."
     ),
 ]
+Verify = Annotated[
+    bool,
+    typer.Option("--verify", help="Instead, compare the script in eager with it as it is."),
+]
 
 
 def run(
@@ -62,6 +66,7 @@ def run(
     out: Out = Path("aliasproof-graphs"),
     module: AsModule = False,
     fail: Fail = False,
+    verify: Verify = False,
 ) -> int:
     """Run a script as Python does, and compare each graph that torch.compile makes with eager.
 
@@ -74,6 +79,8 @@ def run(
     """
     if not module and not Path(script).is_file():
         raise UserError(f"{script} is not a file; give a script, or a module with -m")
+    if verify:
+        return _verify(script, arguments or [], as_module=module, fail=fail)
     watcher = Watcher()  # before torch starts threads
     from aliasproof.running_model.check_summary import print_summary
     from aliasproof.running_model.checking_backend import checking_compiled
@@ -88,11 +95,22 @@ def run(
         check.running = watcher.running
         status = _run(script, arguments or [], as_module=module)
     watcher.end()
-    if check.graphs:
-        print_summary(check)
-    else:
-        print_lines(notes(), f"aliasproof: {_nothing(script, status)}")
+    print_summary(check, _nothing(script, status))
     return DIFFERS if fail and _fails(check) and status == 0 else status
+
+
+def _verify(script: str, arguments: list[str], *, as_module: bool, fail: bool) -> int:
+    from aliasproof.running_model.verifying import verify
+
+    def run_once(tensors: Path, eager: bool) -> int:
+        from aliasproof.running_model.held_tensors import recording
+
+        with recording(tensors, eager=eager):
+            return _run(script, arguments, as_module=as_module)
+
+    status, agree, line = verify(run_once)
+    print_lines(notes(), f"aliasproof: {line}")
+    return DIFFERS if fail and not agree and status == 0 else status
 
 
 def _fails(check: ModelCheck) -> bool:

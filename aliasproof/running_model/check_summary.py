@@ -15,13 +15,18 @@ from aliasproof.targets.registry import TARGETS
 _ZEROS = "a gradient is None on one side and zeros on the other (an optimizer skips None only)"
 
 
-def summary(check: ModelCheck) -> Iterator[str]:
-    """The lines, without the differences themselves, which have a line each already."""
+def summary(
+    check: ModelCheck, without_graphs: str = "NOT CHECKED: no graph was compiled"
+) -> Iterator[str]:
+    """The lines, without the differences themselves, which have a line each already.
+
+    `without_graphs` is what to say if no graph was compiled.
+    """
     graphs = check.graphs
     for reason in dict.fromkeys(check.unchecked):
         yield f"NOT CHECKED: a graph, because aliasproof fails; please report it: {reason}"
     if not graphs:
-        yield "NOT CHECKED: no graph was compiled"
+        yield without_graphs
         return
     counts = [graph.counts for graph in graphs]
     yield from _not_checked(counts)
@@ -74,7 +79,7 @@ def _reduction(check: ModelCheck) -> str:
     return f"to reduce what differs first to a script and an issue: {shlex.join(command)}"
 
 
-def print_summary(check: ModelCheck) -> None:
-    """Print it on standard error."""
-    for line in summary(check):
+def print_summary(check: ModelCheck, *without_graphs: str) -> None:
+    """Print it on standard error; the arguments are those of `summary`."""
+    for line in summary(check, *without_graphs):
         print_lines(notes(), f"aliasproof: {line}")

@@ -168,3 +168,33 @@ def test_a_module_and_a_missing_script(ran, tmp_path: Path) -> None:
     assert "1 graph, 1 call: 1 judged" in done.stderr
     done = ran(*aliasproof("run", "absent.py"))
     assert (done.returncode, "absent.py is not a file" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("factor", "status"), [("1.0", 0), ("1.01", 1)])
+def test_verify_compares_what_is_printed_and_held_at_the_end(
+    ran, tmp_path: Path, factor: str, status: int
+) -> None:
+    (tmp_path / "verified.py").write_text(
+        "import sys, time, torch\n"
+        "def backend(module, examples):\n"
+        "    return lambda *args: [it * float(sys.argv[1]) for it in module(*args)]\n"
+        "def main():\n"
+        "    torch.manual_seed(0)\n"
+        "    model = torch.nn.Linear(3, 1)\n"
+        "    optimizer = torch.optim.Adam(model.parameters())\n"
+        "    loss = torch.compile(model, backend=backend)(torch.ones(2, 3)).sum()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+        "    print(time.time_ns())\n"
+        "    print('loss', loss.item())\n"
+        "main()\n"
+    )
+    done = ran(*aliasproof("run", "--verify", "--fail-on-differences", "verified.py", "--", factor))
+    assert done.returncode == status, done.stderr
+    (line,) = done.stderr.splitlines()
+    if status:
+        assert "NOT THE SAME" in line
+        assert "Adam 0: state of parameter 0, exp_avg_sq" in line
+        assert "printed line 2" in line
+    else:
+        assert "agree in what it prints and 10 tensors of its modules and optimizers" in line

@@ -1,0 +1,109 @@
+"""Whether a script prints and ends with the same in eager and compiled as it is, up to rounding.
+
+Each run has a process of its own. Where two runs in eager differ, as in times, nothing is compared.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|[-+]?inf", re.IGNORECASE)
+SMALLEST = 1e-6  # of what is printed: below, a number is as good as zero
+# Runs the script, in eager or not, and writes its tensors. The exit status.
+Run: TypeAlias = Callable[[Path, bool], int]
+COARSENESS = "coarseness"  # of the dtypes: the distance from 1 to the next number
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """The exit status of a run, what it printed, and the tensors at its end as float64."""
+
+    status: int
+    printed: str
+    tensors: Mapping[str, np.ndarray]
+
+    def differing(self, other: _Ending) -> set[str]:
+        """What differs by more than rounding."""
+        limit = max(float(self.tensors.get(COARSENESS, 0.0)), 2.0**-23) ** 0.5
+        names = self.tensors.keys() | other.tensors.keys()
+        wrong = {name for name in names if not self._agrees(other, name, limit)}
+        ours, theirs = self.printed.splitlines(), other.printed.splitlines()
+        wrong |= {
+            f"printed line {number}"
+            for number, pair in enumerate(zip(ours, theirs, strict=False), 1)
+            if not _alike(*pair, limit)
+        }
+        wrong |= {"number of printed lines"} if len(ours) != len(theirs) else set()
+        return wrong | ({"exit status"} if self.status != other.status else set())
+
+    def _agrees(self, other: _Ending, name: str, limit: float) -> bool:
+        one, two = self.tensors.get(name), other.tensors.get(name)
+        if one is None or two is None:  # a gradient of zeros is as good as none
+            return not np.any(two if one is None else one)
+        if one.shape != two.shape:
+            return False
+        # A gradient can be zero in exact arithmetic: its noise is small beside other gradients.
+        kind = re.split(r"[.,] ?", name)[-1]
+        alike = [it for key, it in self.tensors.items() if key.endswith(kind)]
+        largest = max(float(np.abs(it[np.isfinite(it)]).max(initial=0.0)) for it in alike)
+        atol = limit * largest + SMALLEST**2
+        return bool(np.allclose(one, two, rtol=0, atol=atol, equal_nan=True))
+
+
+def _alike(one: str, other: str, limit: float) -> bool:
+    """Whether two lines differ in the last digits of numbers only."""
+    if _NUMBER.sub("0", one) != _NUMBER.sub("0", other):
+        return False
+    pairs = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
+    return all(
+        np.isclose(float(ours), float(theirs), rtol=limit, atol=SMALLEST, equal_nan=True)
+        for ours, theirs in pairs
+    )
+
+
+def verify(run: Run) -> tuple[int, bool, str]:
+    """The exit status of the compiled run, whether both agree, and a line that says so."""
+    eager, compiled = _ended(run, eager=True), _ended(run, eager=False)
+    sys.stdout.write(compiled.printed)
+    sys.stdout.flush()
+    wrong = eager.differing(compiled)
+    if wrong:
+        wrong -= eager.differing(_ended(run, eager=True))
+    number = len(eager.tensors.keys() - {COARSENESS})
+    what = f"what it prints and {number} tensors of its modules and optimizers"
+    if not wrong:
+        return compiled.status, True, f"verified: eager and compiled agree in {what}"
+    shown = ", ".join(sorted(wrong, key=lambda name: ("printed" not in name, name))[:5])
+    return compiled.status, False, f"NOT THE SAME: of {what}, {len(wrong)} differ: {shown}"
+
+
+def _ended(run: Run, *, eager: bool) -> _Ending:
+    with tempfile.TemporaryDirectory() as folder:
+        printed, tensors = Path(folder, "printed"), Path(folder, "tensors.npz")
+        sys.stdout.flush()
+        process = os.fork()
+        if process == 0:
+            _run_and_save(run, printed, tensors, eager=eager)
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        kept = dict(np.load(tensors)) if tensors.exists() else {}
+        return _Ending(status, printed.read_text(errors="replace"), kept)
+
+
+def _run_and_save(run: Run, printed: Path, tensors: Path, *, eager: bool) -> None:
+    """In the process of a run, which ends here."""
+    status = 1
+    try:
+        os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), 1)
+        status = run(tensors, eager)
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
