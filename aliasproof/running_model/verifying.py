@@ -34,7 +34,7 @@ class _Ending:
     def differing(self, other: _Ending) -> set[str]:
         """What differs by more than rounding."""
         limit = max(float(self.tensors.get(COARSENESS, 0.0)), 2.0**-23) ** 0.5
-        names = self.tensors.keys() | other.tensors.keys()
+        names = (self.tensors.keys() | other.tensors.keys()) - {COARSENESS}
         wrong = {name for name in names if not self._agrees(other, name, limit)}
         ours, theirs = self.printed.splitlines(), other.printed.splitlines()
         wrong |= {
