@@ -31,7 +31,7 @@ from aliasproof.targets.target import Function, Target
 from aliasproof.trials import rounding_control
 from aliasproof.trials.blame import not_yours
 from aliasproof.trials.promises import same_promise
-from aliasproof.trials.python_run import PythonRun, run_in_eager, run_python
+from aliasproof.trials.python_run import FloatState, PythonRun, run_in_eager, run_python
 from aliasproof.trials.python_trial import (
     EAGER,
     EVERYTHING,
@@ -107,16 +107,18 @@ def prepare_as_called(
 
 def _called_twice(called: CalledInEager) -> CalledInEager | None:
     """The same with a second call. None if that raises, is undefined, or depends on chance."""
-    call = replace(called.call, twice=True)
+    call, state = replace(called.call, twice=True), FloatState()
     try:
         run, trace = run_in_eager(call, _NO_LIMIT)
-        again = judge_runs(EVERYTHING, run, run_python(call, compiler(EAGER)), trace)
+        again_run = run_python(replace(call, between=state.keep), compiler(EAGER))
+        again = judge_runs(EVERYTHING, run, again_run, trace)
     except Rejected:
         return None
     if run.observation.error is not None or again.violations:
         return None
     trace.inputs = tuple(_locations(run))
     eager = eager_result(run.observation, trace, None, None)
+    call = replace(call, between=state.restore)
     return CalledInEager(call, replace(eager, names=_names(run)), run, trace)
 
 
@@ -204,12 +206,13 @@ def _without_rounding(
         return judgement
     wide = replace(called.call, wide=True)
     try:
-        exact = run_python(wide, compiler(EAGER))
-        if exact.paths != called.run.paths:
-            return judgement
-        if not rounding_control.may_round(places, eager, actual.observation, exact.observation):
-            return judgement
-        control = run_python(wide, _compiler(called, target))
+        with rounding_control.wide_factories():
+            exact = run_python(wide, compiler(EAGER))
+            if exact.paths != called.run.paths:
+                return judgement
+            if not rounding_control.may_round(places, eager, actual.observation, exact.observation):
+                return judgement
+            control = run_python(wide, _compiler(called, target))
     except Rejected:  # the function is not for float64
         return judgement
     same = control.paths == exact.paths

@@ -162,6 +162,35 @@ def _leaves(left: Left, *, gradients: bool = True) -> Iterator[tuple[str, object
                 yield path, str(leaf) if isinstance(leaf, _NAMED) else f"<{type(leaf).__name__}>"
 
 
+@dataclass(slots=True)
+class FloatState:
+    """The floating-point tensors that eager left after a call, by path.
+
+    What is accepted as rounding in the state of a compiled function would grow in the next call,
+    which starts from it. So a later call starts from the numbers that eager left. Tensors stay the
+    objects and the memory that they are.
+    """
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def keep(self, left: Left) -> None:
+        """Keep copies of what eager left."""
+        self.tensors = {path: it.detach().clone() for path, it in _inexact(left)}
+
+    def restore(self, left: Left) -> None:
+        """Give tensors of the same path, dtype and size these numbers."""
+        for path, tensor in _inexact(left):
+            kept = self.tensors.get(path)
+            if kept is not None and (kept.dtype, kept.shape) == (tensor.dtype, tensor.shape):
+                tensor.detach().data.copy_(kept)
+
+
+def _inexact(left: Left) -> Iterator[tuple[str, torch.Tensor]]:
+    for path, leaf in _leaves(left):
+        if isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()):
+            yield path, leaf
+
+
 def _has_bytes(tensor: torch.Tensor) -> bool:
     dense = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
     return dense and tensor.device.type != "meta"

@@ -183,14 +183,15 @@ def _rounds_alone(
     """Whether differences are rounding: a control in float64 decides (`rounding_control`)."""
     for wide in _widened(case.plain or case):
         try:
-            wide = wide.under(target)
-            seed_generators()
-            exact = observe(wide.function, wide.fresh_inputs())
-            if exact.error is not None:
-                continue
-            if not rounding_control.may_round(places, eager, actual, exact):
-                return False
-            control, _ = run_target(wide, target, Spent())
+            with rounding_control.wide_factories():
+                wide = wide.under(target)
+                seed_generators()
+                exact = observe(wide.function, wide.fresh_inputs())
+                if exact.error is not None:
+                    continue
+                if not rounding_control.may_round(places, eager, actual, exact):
+                    return False
+                control, _ = run_target(wide, target, Spent())
         except Rejected:  # the function or the target is not for float64
             return False
         return control.error is None and rounding_control.agree(places, exact, control)

@@ -31,8 +31,9 @@ class UserCall:
 
     See `Runnable`; if it is `differentiated`, a backward pass follows. The inputs are moved to
     `device`, if one is given. If it is made `twice`, a second call follows, with the same inputs
-    anew, and with the state that the first one left. A `wide` call has float64 in place of dtypes
-    with fewer digits; `run` raises `Rejected` if that cannot be.
+    anew, and with the state that the first one left; before it, `between` gets what there is. A
+    `wide` call has float64 in place of dtypes with fewer digits; `run` raises `Rejected` if that
+    cannot be.
     """
 
     surroundings: Surroundings
@@ -40,6 +41,7 @@ class UserCall:
     differentiated: bool = False
     wide: bool = False
     twice: bool = False
+    between: Callable[[Left], None] = lambda left: None
 
     @classmethod
     def of(cls, function: Function, given: object, device: str | None = None) -> UserCall:
@@ -61,6 +63,7 @@ class UserCall:
                 then(dict(_named(left())))
             if not self.twice:
                 return dict(_named(left()))
+            self.between(dict(_named(left())))
             more = self._copies()
             again = given.for_second_call(more.made, memo)
             result = replace(again, function=function).call()

@@ -15,6 +15,7 @@ from aliasproof import check, checking_as_called
 from aliasproof.assertions import assert_equivalent
 from aliasproof.faults import python_call_faults, python_state_faults
 from aliasproof.oracles.check_result import Check, TargetResult
+from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.errors import UserError
 from aliasproof.user_code.user_call import UserCall
 from tests.aliasproof.functions_as_called import PAIRINGS, Pairing, leaf, result
@@ -236,6 +237,53 @@ def test_what_a_wrong_compiler_does_at_a_second_call_is_flagged(
     first = result_as_called(check(function, inputs, ["dynamo"], grad=True)).violations[0]
     assert f"{first.oracle}: {first.place}" == violation
     assert Steps.number == 0
+
+
+EXACT = torch.linspace(0, 3, 5).sin()
+
+
+def carries_rounding(v: Tensor) -> Tensor:
+    """The sine is rounded; the second call magnifies what the state has of it."""
+    seen = (Steps.total - EXACT) * 1e6
+    Steps.total.copy_(v.detach().sin())
+    return v * seen
+
+
+def rounding_otherwise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Sines are off by one unit in the last place, in float64, too."""
+
+    def run(*args: Any) -> Any:
+        result = function(*args)
+        Steps.total.mul_(1 + torch.finfo(Steps.total.dtype).eps)
+        return result
+
+    return run
+
+
+def test_what_is_rounding_in_state_is_none_in_a_later_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Steps, "total", EXACT.clone())
+    inputs = (torch.linspace(0, 3, 5, requires_grad=True),)
+    monkeypatch.setattr(checking_as_called, "compiled_by", lambda *_: rounding_otherwise)
+    found = result_as_called(check(carries_rounding, inputs, ["dynamo"], grad=True))
+    assert not found.violations, found.reports
+    assert found.reports["values"].verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("name", ["Adam", "NAdam", "RAdam"])
+def test_steps_of_an_optimizer_that_makes_its_state_in_float32_hold(name: str) -> None:
+    """Eager computes in Python's numbers what a compiled step computes with such tensors."""
+    torch.manual_seed(5)
+    given, layer = torch.randn(5, 4), torch.nn.Linear(4, 3)
+    optimizer = getattr(torch.optim, name)(layer.parameters(), lr=1e-2)
+
+    def steps(v: Tensor) -> None:
+        for _ in range(5):
+            optimizer.zero_grad()
+            layer(v).square().sum().backward()
+            optimizer.step()
+
+    found = check(steps, (given,), ["aot-eager"])
+    assert found.exit_status() == 0, found.results
 
 
 def test_a_second_call_has_the_inputs_anew_and_the_state_of_the_first() -> None:
