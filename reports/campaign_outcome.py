@@ -70,9 +70,9 @@ def print_waiting(console: Console, campaign: Campaign | PythonHunt) -> None:
     ]
     if waiting or campaign.interrupted:
         stored = f"Stored, and waiting: {' and '.join(waiting)}. " if waiting else ""
-        print_lines(console, f"{stored}To go on:", "yellow")
-        go_on = f"    aliasproof {campaign.plan.command} --run {relative(campaign.folder)}"
-        print_exactly(console, go_on, "bold")
+        print_lines(console, f"{stored}To go on (--seconds are those of the whole run):", "yellow")
+        go_on = campaign.plan.resume_command(relative(campaign.folder))
+        print_exactly(console, f"    {go_on}", "bold")
 
 
 def _print_known(console: Console, campaign: Campaign) -> None:

@@ -25,6 +25,7 @@ from aliasproof.targets.names import FUZZED
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.run.campaign import Campaign
+    from aliasproof.campaigns.run.python_hunt import PythonHunt
     from aliasproof.campaigns.store.plan import Plan
 
 DEFAULT_SECONDS = 90.0
@@ -149,8 +150,9 @@ def fuzz(
     Each miscompile is reduced, confirmed in a fresh process, and stored in a folder of its own. All
     is stored at once, so that a run that was ended or killed goes on where it was, with --run DIR.
 
-    Exit status: 0; 1 for a finding, with --fail-on-findings or --profile ci; 2 bad input, or a full
-    disk; 3 internal error; 130 interrupted.
+    Exit status: 0; 1 for a finding, or a violation that waits to be reduced, with
+    --fail-on-findings or --profile ci; 2 bad input, or a full disk; 3 internal error; 4 no program
+    was judged; 130 interrupted.
     """
     started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
     given: dict[str, Any] = {"seed": seed, "programs": programs, "group": group, "device": device}
@@ -162,8 +164,18 @@ def fuzz(
         _say_that_it_starts()
         plan = _runnable(plan_of(run, target or (), given))
         campaign = run_campaign(plan, run, (cluster, workers), started, as_json=json)
-    fails = bool(campaign.findings) and (fail_on_findings or profile == "ci")
-    return INTERRUPTED if campaign.interrupted else int(fails)
+    return exit_status(campaign, campaign.total.judged, fail_on_findings or profile == "ci")
+
+
+def exit_status(campaign: Campaign | PythonHunt, judged: int, fail_on_findings: bool) -> int:
+    """That of a campaign that judged so many programs. Violations that wait count as findings."""
+    from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED
+
+    if campaign.interrupted:
+        return INTERRUPTED
+    if fail_on_findings and (campaign.findings or campaign.reducing or campaign.confirming):
+        return DIFFERS
+    return 0 if judged or campaign.findings else NOTHING_JUDGED
 
 
 def _say_that_it_starts() -> None:

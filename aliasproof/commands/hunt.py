@@ -18,13 +18,14 @@ from aliasproof.commands.fuzz import (
     RunFolder,
     Seed,
     Share,
+    exit_status,
     new_folder,
     share_of,
     worker_count,
 )
 from aliasproof.options import Json, above_zero, whole_number
 from aliasproof.programs.errors import UserError
-from aliasproof.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
+from aliasproof.startup import quit_now, quitting_at_ctrl_c
 
 if TYPE_CHECKING:  # it imports torch
     from aliasproof.campaigns.run.python_hunt import PythonHunt
@@ -76,8 +77,9 @@ def hunt(
     A finding is a folder with finding.json, issue.md and reproducer.py, which needs torch alone.
     All is stored at once: a run that was ended or killed goes on where it was, with --run DIR.
 
-    Exit status: 0; 1 for a finding, with --fail-on-findings; 2 bad input, or a full disk; 3
-    internal error; 130 interrupted.
+    Exit status: 0; 1 for a finding, or a violation that waits to be reduced, with
+    --fail-on-findings; 2 bad input, or a full disk; 3 internal error; 4 no program was judged; 130
+    interrupted.
     """
     started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
     given = {"seed": seed, "programs": programs, "seconds": seconds, "share": share_of(shard)}
@@ -87,9 +89,8 @@ def hunt(
         if "torch" not in sys.modules:
             print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
         campaign = _run(_plan(run, target, given), run, started, as_json=json)
-    if campaign.interrupted:
-        return INTERRUPTED
-    return int(bool(campaign.findings) and fail_on_findings)
+    judged = campaign.outcomes.total() - campaign.outcomes["undefined"]
+    return exit_status(campaign, judged, fail_on_findings)
 
 
 def _plan(run: Path | None, target: str | None, given: Mapping[str, Any]) -> Plan:

@@ -11,7 +11,7 @@ from aliasproof.campaigns.store import opened_run
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
-from aliasproof.commands.fuzz import DEFAULT_SECONDS
+from aliasproof.commands.fuzz import DEFAULT_SECONDS, exit_status
 from aliasproof.programs.errors import UserError
 from aliasproof.targets.names import FUZZED
 from tests.campaigns.test_confirmations import REDUCED
@@ -90,6 +90,20 @@ def test_profiles(plan):
     ci = plan("--profile", "ci", status=1)
     assert (ci.seconds, ci.past_known) == (300.0, True)
     assert plan("--profile", "nightly", "--programs", "5").seconds is None
+
+
+@pytest.mark.parametrize(("reducing", "confirming"), [(1, 0), (0, 1)])
+def test_violations_that_wait_fail_as_findings_do(reducing: int, confirming: int) -> None:
+    campaign = Campaign(Plan(("aot",)), Path("run"), reducing=reducing, confirming=confirming)
+    assert exit_status(campaign, 25, fail_on_findings=True) == 1
+    assert exit_status(campaign, 25, fail_on_findings=False) == 0
+
+
+def test_a_campaign_without_a_judged_program_has_a_status_of_its_own() -> None:
+    campaign = Campaign(Plan(("aot",)), Path("run"))
+    assert exit_status(campaign, 0, fail_on_findings=True) == 4
+    assert exit_status(campaign, 0, fail_on_findings=False) == 4
+    assert exit_status(campaign, 1, fail_on_findings=True) == 0
 
 
 def test_after_ctrl_c_the_exit_status_is_130_whatever_was_found(plan):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def plan_of(monkeypatch, call) -> Callable[..., Plan]:
 
         def keep(plan: Plan, folder: Path, started: float, *, as_json: bool) -> PythonHunt:
             plans.append(plan)
-            return PythonHunt(plan, folder)
+            return PythonHunt(plan, folder, Counter(holds=1))
 
         monkeypatch.setattr(hunt, "_run", keep)
         monkeypatch.setattr(opened_run, "stored_plan", lambda run: stored)

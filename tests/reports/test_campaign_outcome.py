@@ -51,7 +51,10 @@ def test_the_outcome_names_silent_findings_first_and_shows_the_shortest(
     summary = " ".join(text.split())
     assert "175 programs in 45 s, 8.6 % discarded" in summary
     assert "8 with a violation, 1 that differ as documented, 4 of these not reduced" in summary
-    assert "Stored, and waiting: 2 to be reduced and 1 to be confirmed. To go on:" in summary
+    assert (
+        "Stored, and waiting: 2 to be reduced and 1 to be confirmed. To go on (--seconds are"
+        in summary
+    )
     assert "aliasproof fuzz --run runs/20260101-120000" in summary
     assert summary.endswith("1 unconfirmed, 1 worker death, seed 3.")
 

@@ -53,6 +53,11 @@ class Statistics:
     refused: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def judged(self) -> int:
+        """How many programs were compared with eager."""
+        return self.programs - self.discarded
+
     def count(self, examination: Examination) -> None:
         """Count one program."""
         self.programs += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from aliasproof.programs.gluing import glue
 from aliasproof.programs.program import Program
 from aliasproof.targets import as_written, freezing
 from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.registry import user_code
 from aliasproof.trials.groups import can_glue
 from aliasproof.trials.worker import SEEDS_APART
 
@@ -158,6 +160,12 @@ class Plan:
                     f" {_as_text(there)}, not {_as_text(here)}; give the same, or name a new folder"
                     " with --run"
                 )
+
+    def resume_command(self, folder: object) -> str:
+        """What to type to resume the run in a folder. Code of a user has to be named again."""
+        own = [name for name in self.targets if user_code(name) is not None]
+        named = [option for name in own for option in ("--target", name)]
+        return shlex.join(["aliasproof", self.command, *named, "--run", str(folder)])
 
     def shards(self) -> Iterator[Shard]:
         """The shards in order.
