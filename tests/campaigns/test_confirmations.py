@@ -60,6 +60,17 @@ def confirming_in(folder: Path) -> Confirmations:
     return Confirmations(Campaign(Plan(("aot",)), folder), Store.open(folder), files)
 
 
+def test_only_the_first_finding_of_each_kind_is_due(confirming: Confirmations) -> None:
+    second = replace(REDUCED, signature=replace(REDUCED.signature, cause="another"))
+    add(confirming)
+    while confirming.is_due:
+        confirming.take_finished()
+    assert confirming.campaign.findings
+    add(confirming, number=1, reduced=second)
+    assert confirming.pending
+    assert not confirming.is_due
+
+
 def add(
     confirming: Confirmations,
     task: str = "a task",

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.run.fuzz import fuzz
-from aliasproof.campaigns.store.plan import Plan
+from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Plan
 from aliasproof.processes.pool import Pool
+
+
+def test_a_campaign_ends_late_rather_than_without_a_finding(tmp_path):
+    campaign = fuzz(Plan(("aot",), seconds=0.1, workers=1), tmp_path / "run")
+    assert campaign.total.programs == PROGRAMS_PER_SHARD
+    seen = {*campaign.known}
+    assert {finding.known for finding in campaign.findings.values()} == seen != set()
 
 
 @pytest.mark.parametrize("presses", [1, 2])

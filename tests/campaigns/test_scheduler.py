@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
 from aliasproof.campaigns.failure.frequent_bugs import BLOCK, OFTEN
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
@@ -285,7 +285,7 @@ def test_the_end_of_a_campaign_is_for_what_waits_and_then_for_more(
     subject, pool = scheduler(tmp_path, 100)
     subject.campaign.plan = replace(subject.campaign.plan, seconds=seconds)
     subject.started -= passed
-    subject.others_wait = True
+    subject.others_wait, subject._scheduled = True, 1
     assert subject.fill(), "it waits"
     assert not pool.scheduled
     subject.others_wait = False
@@ -295,6 +295,44 @@ def test_the_end_of_a_campaign_is_for_what_waits_and_then_for_more(
     subject.others_wait, subject._next = True, pool.scheduled[0]
     subject._queue.clear()
     assert not subject.fill(), "the time is up"
+
+
+def test_a_campaign_judges_something_however_long_its_start_takes(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 100)
+    subject.campaign.plan = replace(subject.campaign.plan, seconds=10.0)
+    subject.started -= 20
+    assert subject.fill()
+    assert len(pool.scheduled) == 1
+    before = subject.is_due
+    pool.futures[0].set_result(ShardResult(pool.scheduled[0], Statistics(programs=25)))
+    subject.take()
+    assert (before, subject.is_due) == (True, False)
+    assert not subject.fill(), "the time is up"
+
+
+def test_half_of_the_time_is_for_the_first_reduced_failure_of_each_kind(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 200)
+    subject.campaign.plan = replace(subject.campaign.plan, seconds=100.0)
+    subject.fill()
+    failures = [Failure(symptom, PROGRAM, 0) for symptom in (SYMPTOM, SYMPTOM, ERROR)]
+    for number, found in enumerate((failures, [])):  # the second one was given already
+        result = ShardResult(pool.scheduled[number], Statistics(programs=25), found)
+        pool.futures[number].set_result(result)
+        subject.take()
+    subject.started -= 60
+    for number, symptom in enumerate((SYMPTOM, ERROR), 2):  # one of each kind
+        assert subject.is_due
+        subject.fill()
+        assert len(pool.scheduled) == number + 1
+        assert pool.scheduled[number].symptom == symptom
+        reduced = ReducedFailure.unreduced(pool.scheduled[number], "a reason")
+        pool.futures[number].set_result(Reduction(reduced, 0.0))
+        assert subject.take() is not None
+    assert not subject.is_due
+    subject.fill()
+    pool.futures[4].set_result(Reduction(None, 0.0))
+    subject.take()
+    assert isinstance(pool.scheduled[5], Shard), "others are reduced beside shards"
 
 
 def test_a_long_campaign_reserves_minutes_and_not_hours(tmp_path: Path) -> None:

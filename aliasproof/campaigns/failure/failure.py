@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, recognised
@@ -77,6 +77,11 @@ class Failure:
         except Rejected:
             return None
         return None if left is None else cls(symptom, program, seed)
+
+    @property
+    def bucket(self) -> Hashable:
+        """What it has in common with others of its kind: the known bug, or else the symptom."""
+        return self.known or self.symptom
 
     @property
     def ends_process(self) -> bool:

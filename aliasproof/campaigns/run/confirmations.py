@@ -64,6 +64,12 @@ class Confirmations:
         """Whether there are reproducers whose results were not taken."""
         return bool(self._pending or self._compiled)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a first finding of a bucket is under way."""
+        shown = {finding.bucket for finding in self.campaign.findings.values()}
+        return any(finding.bucket not in shown for finding, _ in self._pending)
+
     def add(self, reduced: FoundFailure) -> None:
         """Count a reduced failure. The first with its signature goes to be confirmed."""
         finding, name = reduced.finding, reduced.finding.identifier

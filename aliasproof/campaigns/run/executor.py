@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -64,25 +64,31 @@ class Reduction(NamedTuple):
 Result: TypeAlias = ShardResult | Reduction | WorkerEnd | Mistake
 
 
-def _rank(work: Work) -> int:
-    """A known bug has its reduced program already. Other reductions are long, and then shards."""
-    if isinstance(work, Shard):
-        return 2
-    return 1 if isinstance(work, IsolatedReduction) or work.known is None else 0
-
-
 @dataclass(slots=True)
 class WaitingTasks:
-    """Tasks for which no worker was free yet. Those that take less time for a finding go first."""
+    """Tasks for which no worker was free yet.
+
+    A known bug goes first, since it has its reduced program already, and so does the first failure
+    of a bucket. Other reductions follow, and then shards.
+    """
 
     _heap: list[tuple[int, int, Work]] = field(default_factory=list)
+    _buckets: set[Hashable] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def put(self, number: int, work: Work) -> None:
         """Add a task, which this number names."""
-        heapq.heappush(self._heap, (_rank(work), number, work))
+        heapq.heappush(self._heap, (self._rank(work), number, work))
+
+    def _rank(self, work: Work) -> int:
+        if isinstance(work, Shard):
+            return 2
+        failure = work.failure if isinstance(work, IsolatedReduction) else work
+        seen = failure.known is None and failure.bucket in self._buckets
+        self._buckets.add(failure.bucket)
+        return int(seen)
 
     def pop(self) -> tuple[int, Work]:
         """The task to run next: of tasks of one sort, the oldest."""

@@ -17,7 +17,7 @@ from aliasproof.campaigns.run.campaign import Campaign, Listener, suspicions_in_
 from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.executor import MakeExecutor
 from aliasproof.campaigns.run.local_workers import LocalWorkers, memory_of_workers
-from aliasproof.campaigns.run.scheduler import POLL, Scheduler
+from aliasproof.campaigns.run.scheduler import ENOUGH, POLL, Scheduler
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.store.opened_run import OpenedRun, opened_run
@@ -28,8 +28,8 @@ from aliasproof.processes.interrupts import Interrupts
 from aliasproof.programs.devices import CPU
 from aliasproof.targets.user_names import grant
 
-# Seconds that work under way may take after the time is up. What is not done then waits in the
-# store until the campaign is started again.
+# Seconds that work under way may take after the time is up, unless it is due. What is not done then
+# waits in the store until the campaign is started again.
 GRACE = 1.0
 WRITTEN_EVERY = 10.0  # seconds between two writes of `run.json`
 
@@ -138,7 +138,9 @@ class _Loop:
         seconds, finish = self.campaign.plan.seconds, self.campaign.plan.finish
         if seconds is None or finish:
             return False
-        return self.scheduler.elapsed > max(seconds, self.scheduler.before) + GRACE
+        due = self.scheduler.is_due or self.confirmations.is_due
+        more = ENOUGH if due else GRACE
+        return self.scheduler.elapsed > max(seconds, self.scheduler.before) + more
 
     def _write(self) -> None:
         # What the search counted until its end: final counts, the shortest suspicious programs.

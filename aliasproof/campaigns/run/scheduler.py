@@ -30,9 +30,9 @@ from aliasproof.trials.attribution import Symptom
 
 POLL = 0.05  # seconds between two looks at results that are not there yet
 DONE_EARLY = 100  # shards that may wait for one before them; about 1 MB
-# The share of the time of a campaign in which it draws programs, whatever waits; and the seconds
-# that are enough for what waits at the end of a long one.
-DRAWING, ENOUGH = 0.85, 300.0
+# The share of the time of a campaign in which it draws programs, whatever waits; that share while
+# something is due; and the seconds that are enough for what waits at the end of a long one.
+DRAWING, DRAWING_IF_DUE, ENOUGH = 0.85, 0.5, 300.0
 # How often a worker must end at a program, or in a reduction, before these are at fault. A user or
 # the kernel can end any worker, so that a few such ends say little.
 TRIES, TRIES_IF_FROM_OUTSIDE = 2, 5
@@ -54,6 +54,11 @@ class _Asked:
 
     number: int
     ticket: Ticket
+
+    @property
+    def failure(self) -> Failure:
+        assert isinstance(self.ticket.work, KeptFailure)
+        return self.ticket.work.failure
 
 
 class _Attempt(NamedTuple):
@@ -94,6 +99,7 @@ class Scheduler:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _reductions: list[_Asked] = field(default_factory=list)
     _violations: Counter[Hashable] = field(default_factory=Counter)
+    _reduced: set[Hashable] = field(default_factory=set)  # buckets
     _ends: dict[_Blamed, list[WorkerEnd]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -111,6 +117,12 @@ class Scheduler:
         return bool(self._queue or self._reductions)
 
     @property
+    def is_due(self) -> bool:
+        """Whether the first shard is under way, or a first reduced failure of a bucket."""
+        buckets = {asked.failure.bucket for asked in self._reductions}
+        return bool(buckets - self._reduced or (self._queue and not self.campaign.total.programs))
+
+    @property
     def can_take(self) -> bool:
         """Whether a result is there."""
         reduced = any(asked.ticket.outcome is not None for asked in self._reductions)
@@ -125,8 +137,11 @@ class Scheduler:
         """Schedule shards. Returns False if the search is over."""
         while self._next is not None and self._is_room():
             shard = self._with_mends(self._next)
-            # What is in the store is taken, whatever the time: it is a part of the campaign.
-            if shard is None or (self._time_is_up() and not self.tasks.has_result(shard)):
+            # What is in the store is taken, whatever the time: it is a part of the campaign. And a
+            # campaign judges something, however long its start takes.
+            if shard is None:
+                break
+            if self._scheduled and self._time_is_up() and not self.tasks.has_result(shard):
                 break
             self._queue.append(self._attempt(shard))
             self._scheduled += 1
@@ -184,8 +199,8 @@ class Scheduler:
             return False
         # A campaign ends on time, so the last seconds are for what was found, if it waits.
         found_waits = bool(self._reductions) or self.others_wait
-        reserved = min(seconds * (1 - DRAWING), ENOUGH) if found_waits else 0.0
-        return self.elapsed > seconds - reserved
+        drawing = DRAWING_IF_DUE if self.is_due else DRAWING if found_waits else 1.0
+        return self.elapsed > seconds - min(seconds * (1 - drawing), ENOUGH)
 
     # --- shards ---
 
@@ -299,6 +314,7 @@ class Scheduler:
             # Only the reduced program told that it is known.
             if self.campaign.plan.past_known:
                 return None
+        self._reduced.add(failure.bucket)
         return FoundFailure(result.finding, kept, asked.number)
 
     def _handle_end_of_reduction(self, number: int, kept: KeptFailure) -> FoundFailure | None:

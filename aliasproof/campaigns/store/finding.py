@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
@@ -16,6 +16,7 @@ from aliasproof.programs.errors import UserError, printable_json
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import from_json, to_json
 from aliasproof.reduction.reducer import StepStatistics
+from aliasproof.trials.attribution import Symptom
 
 VERSION = 2
 READABLE = (1, VERSION)
@@ -114,6 +115,11 @@ class Finding:
     def silent(self) -> bool:
         """True if the target gives a wrong result without raising."""
         return self.oracle != "errors"
+
+    @property
+    def bucket(self) -> Hashable:
+        """As that of a failure."""
+        return self.known or Symptom(self.target, self.oracle, self.kind)
 
     @property
     def of_inductor(self) -> bool:
