@@ -191,8 +191,10 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     from aliasproof.minimized_output import print_minimized, write_folder, write_minimized
     from aliasproof.programs.devices import require_device
     from aliasproof.python_minimizing import print_minimized as print_python
+    from aliasproof.targets.user_names import grant
 
     request = located(given, request)
+    grant(request.granted)  # the script of a finding is made in this process
     if is_of_python(request.path):
         options.validate(replace(request, target=request.target or ""))
         more = request.oracle or request.device or options.finding or options.resume

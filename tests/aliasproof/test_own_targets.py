@@ -83,6 +83,14 @@ def test_a_check_and_a_proof_take_it(call, passes):
     assert "1 proved, 0 refuted" in proved.out
 
 
+def test_a_minimized_mistake_becomes_a_folder_with_a_script(call, passes):
+    given = ("minimize", "mine.py", "--target", "passes.py:cleanup", "--workers", 1)
+    done = call(*given, "--finding", "found")
+    assert done.code == 0, done.err
+    assert (passes / "found" / "reproducer.py").is_file()
+    assert "does not show it" not in done.err
+
+
 @pytest.mark.parametrize("command", ["check", "fuzz", "prove", "minimize"])
 def test_a_wrong_name_ends_in_one_line(call, passes, command):
     given = [] if command == "fuzz" else ["mine.py"]
