@@ -168,9 +168,15 @@ def _called_before(plain: PlainBuild, function: Function, first: Sequence[torch.
     Raises `Rejected` if it fails, or is undefined in eager.
     """
     eager = _clones(first)
+    watch = Watch(eager)
     try:
-        with Watch(eager):
-            function(*eager)
+        try:
+            with watch:
+                function(*eager)
+        except Exception as error:
+            watch.require_defined(error)
+            raise
+        watch.require_defined(None)
         compiled = plain(function, _clones(first))
         compiled.function(*first)
     except Rejected as reason:
