@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._ops import OpOverload
@@ -22,6 +24,25 @@ def is_data_dependent(op: OpOverload, arguments: Mapping[str, Any]) -> bool:
         return False
     # Positions give an index its shape. Only the number of elements in a mask is data.
     return op is not aten.index.Tensor or any(map(_is_mask, arguments["indices"]))
+
+
+@contextmanager
+def reads_noted(note: Callable[[str], None]) -> Iterator[None]:
+    """Note `tolist` and `numpy`, which read tensor data and call no operator."""
+
+    def noted(name: str) -> Callable[..., Any]:
+        right = getattr(torch.Tensor, name)
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            note(f"Tensor.{name}")
+            return right(*args, **kwargs)
+
+        return noting
+
+    with ExitStack() as patched:
+        for name in ("tolist", "numpy"):
+            patched.enter_context(mock.patch.object(torch.Tensor, name, noted(name)))
+        yield
 
 
 def _is_mask(index: torch.Tensor | None) -> bool:

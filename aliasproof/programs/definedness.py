@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_map
 
 from aliasproof.programs.custom_operators import NAMESPACE, READS_AGAIN, READS_LOCATION
-from aliasproof.programs.data_dependence import is_data_dependent
+from aliasproof.programs.data_dependence import is_data_dependent, reads_noted
 from aliasproof.programs.definedness_rules import (
     ABOUT_ORDER,
     BETWEEN_ARGUMENTS,
@@ -91,7 +91,7 @@ class Watch(TorchDispatchMode):
             if seen[storage] > 1:
                 self.trace.rounding.mixed.add(tensor)
         self._uninitialised = UninitialisedMemory()
-        self._noting: list[AbstractContextManager[None]] = []
+        self._noting: list[ExitStack] = []
         self._undefined: Undefined | None = None  # the first one, whatever catches it
         self._refused: tuple[Exception, Undefined] | None = None  # the last such error of eager
         self._before_resize = 0  # bytes of a storage that the call may lengthen
@@ -100,14 +100,15 @@ class Watch(TorchDispatchMode):
         self._count(inputs, ())
 
     def __enter__(self) -> Self:
-        self._noting.append(self._uninitialised.noting_storages())
-        self._noting[-1].__enter__()
+        self._noting.append(ExitStack())
+        self._noting[-1].enter_context(self._uninitialised.noting_storages())
+        self._noting[-1].enter_context(reads_noted(self._note_read))
         super().__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        self._noting.pop().__exit__(None, None, None)
+        self._noting.pop().close()
 
     def __torch_dispatch__(
         self,
@@ -307,6 +308,11 @@ class Watch(TorchDispatchMode):
             trace.strided_layout |= base.storage_offset() != 0 or not base.is_contiguous()
             trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
             trace.outside = trace.outside or not covers(given, shown)
+
+    def _note_read(self, how: str) -> None:
+        # In its own calls, and in those of the oracles, this is not the mode.
+        if _get_current_dispatch_mode() is self:
+            self.trace.data_dependent = self.trace.data_dependent or how
 
     def _follow(self, operands: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> None:
         """What is computed from data that the trace follows counts as well."""

@@ -262,7 +262,7 @@ class Trace:
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
     - `strided_layout`: an `as_strided` took an argument that is not dense from its storage's start.
     - `as_written`: the function calls no composite op that computes; None if nobody looked yet.
-    - `data_dependent`: the first op that read tensor data into Python or into a size.
+    - `data_dependent`: the first call that read tensor data into Python or into a size.
     - `unspecified`: a call that this device runs in one way, and torch specifies none; how.
     - `is_program`: the function is a `Program`, so it does nothing but call ATen ops.
     - `differentiates`: autograd recorded a call.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -307,3 +308,22 @@ def test_complex_parts_are_open_only_if_they_were_computed() -> None:
     observed, trace = observe_eager(lambda x: (x.clone(), x + x), [moved])
     parts = [trace.tolerance(each).parts for each in observed.outputs if isinstance(each, Tensor)]
     assert parts == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("function", "read"),
+    [
+        (lambda x: x.sum().item(), "aten._local_scalar_dense.default"),
+        (lambda x: x.tolist(), "Tensor.tolist"),
+        (lambda x: torch.from_numpy(x.numpy()), "Tensor.numpy"),
+        (np.asarray, "Tensor.numpy"),
+        (lambda x: x + x.shape[0], None),
+        # The watch itself calls `numpy` of what it knows about uninitialised memory.
+        (lambda x: x.new_empty(4).masked_fill_(x > 0, 1), None),
+        (lambda x: x.new_empty(4).index_put_((torch.arange(4),), x), None),
+    ],
+)
+def test_what_reads_tensor_data(function: Function, read: str | None) -> None:
+    patched = torch.Tensor.tolist, torch.Tensor.numpy
+    assert traced(function, vector()).data_dependent == read
+    assert (torch.Tensor.tolist, torch.Tensor.numpy) == patched
