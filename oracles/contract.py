@@ -6,11 +6,13 @@ into violations, documented differences and notes.
 
 from __future__ import annotations
 
+import dis
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import TracebackType
 
 from aliasproof.oracles.verdict import (
     HOLDS,
@@ -71,6 +73,48 @@ class Difference:
     of_input: int | None = None
 
 
+# --- who raised an error --------------------------------------------------------------------------
+
+NATIVE = "native code"
+# It drops the traceback of an error that native code raised below the code of a graph.
+_DROPS_TRACEBACK = "torch.fx.graph_module"
+
+
+def raiser(error: BaseException) -> str | None:
+    """The module whose `raise` or `assert` raised an error; None without a traceback.
+
+    `NATIVE` if no such statement did, so that the error comes from a call or an operator.
+    """
+    innermost = next(reversed([*_traceback(error)]), None)
+    if innermost is None:
+        return None
+    frame = innermost.tb_frame
+    module = str(frame.f_globals.get("__name__"))
+    statement = dis.opname[frame.f_code.co_code[innermost.tb_lasti]]
+    raised = statement in ("RAISE_VARARGS", "RERAISE") and module != _DROPS_TRACEBACK
+    return module if raised else NATIVE
+
+
+def _traceback(error: BaseException) -> Iterator[TracebackType]:
+    each = error.__traceback__
+    while each is not None:
+        yield each
+        each = each.tb_next
+
+
+def _made_of(error: BaseException) -> Iterator[BaseException]:
+    """The error, the one that it was made of, and so on.
+
+    An error that was raised while another one was handled, without a word about it, is its own.
+    """
+    made: BaseException | None = error
+    while made is not None:
+        yield made
+        before = made.__context__ if made.__suppress_context__ else None
+        # Dynamo and Inductor name what a backend raised.
+        made = getattr(made, "inner_exception", None) or made.__cause__ or before
+
+
 # --- clauses --------------------------------------------------------------------------------------
 
 
@@ -118,13 +162,17 @@ class Refusal:
     """An error that the target is documented to raise: it does not support the program.
 
     `message` is a regular expression. `when` is the documented condition: the same error for
-    another eager run is a violation.
+    another eager run is a violation. So is an error with the same message that is of none of the
+    types `raises` (empty: of any type), or that none of the modules `raised_by`, or of those below
+    them, raised (see `raiser`).
     """
 
     name: str
     message: str
     reason: str
     when: Callable[[Trace], bool] = field(repr=False)
+    raises: tuple[str, ...] = ("RuntimeError",)
+    raised_by: tuple[str, ...] = (NATIVE,)
 
     @property
     def limitation(self) -> Limitation:
@@ -132,10 +180,16 @@ class Refusal:
         return Limitation(f"refuses '{self.name}'", self.reason)
 
     def covers(self, error: BaseException, trace: Trace) -> bool:
-        """Whether this is the documented error."""
-        return re.search(
-            self.message, f"{type(error).__name__}: {error}"
-        ) is not None and self.when(trace)
+        """Whether this is the documented error, or was made of it."""
+        return self.when(trace) and any(map(self._is, _made_of(error)))
+
+    def _is(self, error: BaseException) -> bool:
+        by = f"{raiser(error)}."
+        return (
+            (not self.raises or type(error).__name__ in self.raises)
+            and re.search(self.message, str(error)) is not None
+            and any(by.startswith(f"{module}.") for module in self.raised_by)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +401,8 @@ def writes_through_as_strided(trace: Trace) -> bool:
 
 
 def depends_on_data(trace: Trace) -> bool:
-    """A call reads tensor data into Python or into a size, or Python code may (by `tolist`)."""
-    return trace.data_dependent is not None or not trace.is_program
+    """A call reads tensor data into Python or into a size."""
+    return trace.data_dependent is not None
 
 
 def has_no_fake_kernel(trace: Trace) -> bool:

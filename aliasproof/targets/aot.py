@@ -71,9 +71,11 @@ CONTRACT = Contract(
     refusals=(
         clauses.AS_STRIDED_IN_CHAIN,
         clauses.DATA_OF_A_TRACER,
+        clauses.COMPILED_CODE_OR_REAL_TENSOR,
         clauses.NO_FAKE_KERNEL,
         clauses.OVERLAPPING_INPUT,
         clauses.DATA_DEPENDENT_SHAPE,
+        clauses.DATA_DEPENDENT_CUSTOM_SHAPE,
         clauses.SET_TO_PLACE,
         clauses.MEMORY_LEFT_BY_SET,
         clauses.GROWTH_BESIDE_VIEWS,
@@ -83,6 +85,8 @@ CONTRACT = Contract(
             "inputs that overlap under different dtypes are not supported yet if one is written, as"
             " the error says (merge_view_inputs in torch/_functorch/_aot_autograd)",
             writes_inputs_of_two_dtypes,
+            ("AssertionError",),
+            ("torch._functorch",),
         ),
     ),
     disputes=(clauses.DISPUTED_EXPAND,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliasproof.oracles.contract import (
+    NATIVE,
     Dispute,
     Precondition,
     Promise,
@@ -32,9 +33,24 @@ AS_STRIDED_IN_CHAIN = Refusal(
 )
 DATA_DEPENDENT_SHAPE = Refusal(
     "data-dependent shape",
-    r"DynamicOutputShapeException|DataDependentOutputException|GuardOnDataDependentSymNode",
+    "",
     "fake tensors have no data, so data-dependent shapes cannot be traced",
     depends_on_data,
+    (
+        "DynamicOutputShapeException",
+        "DataDependentOutputException",
+        "GuardOnDataDependentSymNode",
+    ),
+    ("torch._subclasses", "torch.fx.experimental"),
+)
+DATA_DEPENDENT_CUSTOM_SHAPE = Refusal(
+    "data-dependent shape of a custom operator",
+    "",
+    "fake tensors have no data, and the operator's own fake kernel asks for a size that depends on"
+    " it (new_dynamic_size in torch/_library/fake_impl.py)",
+    is_python_function,
+    ("DynamicOutputShapeException",),
+    ("torch._library",),
 )
 NO_FAKE_KERNEL = Refusal(
     "no kernel for fake tensors",
@@ -42,23 +58,34 @@ NO_FAKE_KERNEL = Refusal(
     "a trace needs the sizes of results without data; the error says how to register a kernel for"
     " it (torch.library.register_fake)",
     has_no_fake_kernel,
+    ("NotImplementedError",),
 )
 DATA_OF_A_TRACER = Refusal(
     "tensor data in a trace",
     r"trying to get value out of a tracing tensor|tolist\(\) shouldn't be called"
-    r"|\.numpy\(\) is not supported"
-    r"|symbolically trace a dynamo-optimized function|Please convert all Tensors to FakeTensors",
-    "a trace can neither read tensor data nor enter other compiled code, as the error says"
-    " (torch/fx/experimental/proxy_tensor.py)",
+    r"|\.numpy\(\) is not supported",
+    "a trace cannot read tensor data, as the error says (torch/fx/experimental/proxy_tensor.py)",
     depends_on_data,
+    raised_by=("torch.fx.experimental.proxy_tensor", NATIVE),
+)
+COMPILED_CODE_OR_REAL_TENSOR = Refusal(
+    "compiled code, or a tensor that is no input, in a trace",
+    r"symbolically trace a dynamo-optimized function|Please convert all Tensors to FakeTensors",
+    "a trace can neither enter other compiled code nor take a tensor with data that is no input, as"
+    " the errors say (torch/_dynamo/eval_frame.py, torch/_subclasses/fake_tensor.py)",
+    is_python_function,
+    ("RuntimeError", "AssertionError"),
+    ("torch._dynamo.eval_frame", "torch._subclasses.fake_tensor"),
 )
 BODY_CAPTURED_WHOLE = Refusal(
     "body of a higher-order operator",
-    r"^UncapturedHigherOrderOpError",
+    "",
     "Dynamo must capture the functions that torch.cond, while_loop, scan or a nested compile region"
     " gets as a whole, without aliases of their inputs, as the error says"
     " (torch/_dynamo/variables/higher_order_ops.py)",
     is_python_function,
+    ("UncapturedHigherOrderOpError",),
+    ("torch._dynamo", "torch._higher_order_ops"),
 )
 SET_TO_PLACE = Refusal(
     "set_ to a place in a storage",
@@ -127,6 +154,7 @@ OVERLAPPING_INPUT = Refusal(
     "no epilogue can copy_ new contents into an input that overlaps itself; maintainers reject such"
     " writes (pytorch/pytorch#89301, #153861)",
     writes_overlapping_input,
+    raised_by=(NATIVE, "torch._meta_registrations", "torch._inductor.fx_passes.reinplace"),
 )
 DISPUTED_EXPAND = Dispute(
     "write through expand",
@@ -141,6 +169,7 @@ DOUBLE_BACKWARD = Refusal(
     "a compiled backward pass cannot be differentiated again, as the error says"
     " (_double_backward in torch/_functorch/_aot_autograd/runtime_wrappers.py)",
     differentiates,
+    raised_by=("torch._functorch",),
 )
 # Dynamo splits a function where it must, and then the second part gets views as inputs.
 MIXED_BASES = Refusal(
@@ -149,6 +178,8 @@ MIXED_BASES = Refusal(
     "overlapping inputs of which some are views in autograd and others are not, are not supported"
     " yet if one is written, as the error says (merge_view_inputs in torch/_functorch)",
     lambda trace: any(is_merged(trace, index) for index in range(len(trace.inputs))),
+    ("AssertionError",),
+    ("torch._functorch",),
 )
 MISSING_METADATA = Waiver(
     Promise.NOTED,
@@ -158,8 +189,10 @@ MISSING_METADATA = Waiver(
 # Of the variant *symbolic*.
 NEEDS_NUMBERS = Refusal(
     "symbolic sizes for a kernel that needs numbers",
-    r"^Refused: .*(of symbolic size; trace it|a resize_ of input|depends on symbolic sizes)",
+    r"of symbolic size; trace it|a resize_ of input|depends on symbolic sizes",
     "a graph for all sizes needs the size of each result without data; trace such a program with"
     " fixed sizes (docs/reference_pass.md)",
     lambda trace: True,  # the message names the operator, and only such operators get it
+    ("Refused",),
+    ("aliasproof.reference_pass",),
 )

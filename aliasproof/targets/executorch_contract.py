@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aliasproof.oracles.contract import (
+    NATIVE,
     Precondition,
     Promise,
     Refusal,
@@ -24,6 +25,9 @@ DIM_ORDERS = (
 )
 EDGE = "executorch/exir/verification/verifier.py"
 
+# The target adds to an error of the runtime what the runtime logs.
+EXECUTORCH = ("executorch", NATIVE, "aliasproof.targets.executorch")
+
 
 def _always(trace: Trace) -> bool:
     """The message names what is not supported."""
@@ -36,12 +40,16 @@ REFUSALS = (
         r"is not in Core ATen opset",
         f"the edge dialect has the operators of Core ATen, as the error says ({EDGE})",
         _always,
+        (),
+        EXECUTORCH,
     ),
     Refusal(
         "dtypes that the edge dialect does not have",
         r"taking Tensor inputs with mismatched dtypes",
         f"the edge dialect lists the dtypes of each operator, as the error says ({EDGE})",
         _always,
+        (),
+        EXECUTORCH,
     ),
     Refusal(
         "operator without an out variant",
@@ -49,6 +57,8 @@ REFUSALS = (
         "the memory plan needs operators that write into given memory, as the error says"
         " (ToOutVarPass in executorch/exir/passes/__init__.py)",
         _always,
+        (),
+        EXECUTORCH,
     ),
     Refusal(
         "operator without a kernel",
@@ -56,14 +66,18 @@ REFUSALS = (
         "the runtime has the kernels of its portable library, and a loader that names what is"
         " missing (docs/source/kernel-library-overview.md)",
         _always,
+        (),
+        EXECUTORCH,
     ),
     Refusal(
         "arguments that a kernel does not take",
-        r"^RuntimeError: method->execute\(\) failed with error 0x1[02]: .*"
+        r"^method->execute\(\) failed with error 0x1[02]: .*"
         r"(Check failed|Unhandled dtype)",
         "'Kernels that support a subset of tensor dtypes and/or dim orders'"
         " (docs/source/concepts.md); the kernel names the check",
         _always,
+        (),
+        EXECUTORCH,
     ),
     Refusal(
         "custom operator without an out variant",
@@ -71,6 +85,8 @@ REFUSALS = (
         "a custom operator needs an out variant and a kernel of its own"
         " (docs/source/kernel-library-custom-aten-kernel.md)",
         calls_a_custom_write,
+        (),
+        EXECUTORCH,
     ),
     Refusal(
         "layout of an input",
@@ -78,6 +94,8 @@ REFUSALS = (
         r"|Failed to map a given dim_order",
         DIM_ORDERS,
         _always,
+        (),
+        EXECUTORCH,
     ),
 )
 # What programs of these features would mostly end in.

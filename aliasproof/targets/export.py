@@ -44,10 +44,12 @@ NEW_CONTENTS = (
 )
 NUMBER_FROM_DATA = Refusal(
     "number that is read from a tensor",
-    "PendingUnbackedSymbolNotFound",
+    "",
     "an export has no data, and an operator that reads a number from a tensor needs a kernel for"
     " such numbers, as the error says (pytorch/pytorch#138073)",
     depends_on_data,
+    ("PendingUnbackedSymbolNotFound",),
+    ("torch.fx.experimental",),
 )
 CONTRACT = Contract(
     waivers=(

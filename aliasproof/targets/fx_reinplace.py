@@ -13,7 +13,7 @@ from torch.fx.passes.reinplace import reinplace
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import torch_functionalize
-from aliasproof.targets.clauses import DATA_DEPENDENT_SHAPE
+from aliasproof.targets.clauses import DATA_DEPENDENT_CUSTOM_SHAPE, DATA_DEPENDENT_SHAPE
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.variants import DECOMPOSE, KEPT_OUTPUTS, SYMBOLIC
@@ -49,7 +49,11 @@ TARGET = Target(
     summary="functionalize, then torch.fx.passes.reinplace.reinplace, run in eager",
     contract=replace(
         torch_functionalize.CONTRACT,
-        refusals=(*torch_functionalize.CONTRACT.refusals, DATA_DEPENDENT_SHAPE),
+        refusals=(
+            *torch_functionalize.CONTRACT.refusals,
+            DATA_DEPENDENT_SHAPE,
+            DATA_DEPENDENT_CUSTOM_SHAPE,
+        ),
     ),
     build=build,
     recipe=recipe(),

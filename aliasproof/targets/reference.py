@@ -28,7 +28,12 @@ from aliasproof.reference_pass.pipeline import (
     remove_noops,
 )
 from aliasproof.targets import dynamo, variants
-from aliasproof.targets.clauses import BODY_CAPTURED_WHOLE, DATA_OF_A_TRACER, OTHER_DECOMPOSITION
+from aliasproof.targets.clauses import (
+    BODY_CAPTURED_WHOLE,
+    COMPILED_CODE_OR_REAL_TENSOR,
+    DATA_OF_A_TRACER,
+    OTHER_DECOMPOSITION,
+)
 from aliasproof.targets.target import NOTHING, Build, Function, Target, Variant
 from aliasproof.targets.tracing import PLAIN, Tracing, untraced
 
@@ -38,43 +43,52 @@ def _anything(trace: Trace) -> bool:
     return True
 
 
+BY_THE_PASS = ("aliasproof.reference_pass",)
 CONTRACT = Contract(
     waivers=(OTHER_DECOMPOSITION,),
     refusals=(
         BODY_CAPTURED_WHOLE,
-        # `Refused`, and its subclass `DataDependent`, are what `reference_pass` raises. Dynamo
-        # quotes them below a line of its own.
+        # `Refused`, and its subclass `DataDependent`, are what `reference_pass` raises.
         Refusal(
             "data-dependent call",
-            r"(?m)^(DataDependent|_BreaksGraph): ",
+            "",
             "one graph must be right for all tensor data, so sizes and branches must not depend on"
             " it (docs/reference_pass.md)",
             depends_on_data,
+            ("DataDependent", "_BreaksGraph"),
+            BY_THE_PASS,
         ),
         Refusal(
             "what no graph of ATen calls shows",
-            r"(?m)^Refused: .*(is a higher-order operator|cannot be traced|goes past the dispatcher"
+            r"(is a higher-order operator|cannot be traced|goes past the dispatcher"
             r"|did not get as an argument|is not an ATen operator|is not an ATen call"
             r"|has no strides to reason about|one tensor is passed twice|an explicit generator"
             r"|seeds the default generator|a scale beside its storage|loop body writes)",
             "what Python code does beside ATen calls on its arguments is refused by name"
             " (docs/reference_pass.md)",
             is_python_function,
+            ("Refused",),
+            BY_THE_PASS,
         ),
         Refusal(
             "operator whose schema hides what it writes",
-            r"(?m)^Refused: .*(its schema does not say so|no functional form that tells)",
+            r"its schema does not say so|no functional form that tells",
             "cudnn_batch_norm in training and out= arguments of another size change what their"
             " schemas do not tell (docs/reference_pass.md)",
             _anything,
+            ("Refused",),
+            BY_THE_PASS,
         ),
         Refusal(
             "kernel without data that refuses what eager accepts",
-            r"(?m)^Refused: .* raises on tensors without data, and not in eager: ",
+            r" raises on tensors without data, and not in eager: ",
             "the passes reason about the results of torch's fake kernels (docs/reference_pass.md)",
             _anything,
+            ("Refused",),
+            BY_THE_PASS,
         ),
         DATA_OF_A_TRACER,
+        COMPILED_CODE_OR_REAL_TENSOR,
     ),
 )
 

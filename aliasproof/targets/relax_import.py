@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.oracles.contract import Contract, Refusal
+from aliasproof.oracles.contract import NATIVE, Contract, Refusal
 from aliasproof.programs.errors import Rejected
 from aliasproof.targets import export, relax
 from aliasproof.targets.export import FunctionModule
@@ -32,6 +32,8 @@ CONTRACT = Contract(
             r"Unsupported function type",
             f"the frontend has a table of operators, and names those that it lacks ({FRONTEND})",
             lambda trace: True,  # the message names the operator
+            (),
+            ("tvm",),
         ),
         Refusal(
             "index_put with fewer indices than dimensions",
@@ -39,6 +41,8 @@ CONTRACT = Contract(
             "the operator of Relax takes an index for each dimension, as the error says"
             " (relax.op.index_put)",
             lambda trace: True,
+            (),
+            ("tvm", NATIVE),
         ),
     ),
     disputes=export.CONTRACT.disputes,

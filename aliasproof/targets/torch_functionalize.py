@@ -8,6 +8,7 @@ import torch
 from torch.func import functionalize
 
 from aliasproof.oracles.contract import (
+    NATIVE,
     Contract,
     Precondition,
     Promise,
@@ -32,6 +33,7 @@ AUTOGRAD_INSIDE = Refusal(
     "torch.func.functionalize is a functorch transform, and these neither set requires_grad nor run"
     " backward, as the error says (torch/csrc/functorch/init.cpp)",
     differentiates,
+    raised_by=(NATIVE, "torch.autograd"),
 )
 CUSTOM_WRITE = Refusal(
     "custom operator that writes",
@@ -106,6 +108,7 @@ CONTRACT = Contract(
     refusals=(
         clauses.AS_STRIDED_IN_CHAIN,
         clauses.DATA_OF_A_TRACER,
+        clauses.COMPILED_CODE_OR_REAL_TENSOR,
         clauses.NO_FAKE_KERNEL,
         clauses.OVERLAPPING_INPUT,
         AUTOGRAD_INSIDE,

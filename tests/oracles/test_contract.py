@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from aliasproof.oracles.contract import (
+    NATIVE,
     WIDER,
     Contract,
     Precondition,
@@ -16,6 +17,7 @@ from aliasproof.oracles.contract import (
     is_merged,
     no_overlapping_as_strided,
     overlapping_writes_come_from_expand,
+    raiser,
     writes_inputs_of_two_dtypes,
     writes_overlapping_input,
     writes_through_as_strided,
@@ -69,19 +71,55 @@ def test_the_first_unmet_premise_is_named() -> None:
     assert contract.unmet(Trace(overlapping_as_strided=True)) is unmet
 
 
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
+    try:
+        if cause is None:
+            raise error
+        raise error from cause
+    except type(error):
+        return error
+
+
 def test_a_refusal_is_found_by_type_and_message() -> None:
     always = lambda trace: True  # noqa: E731
-    refusal = Refusal("overlap", r"ValueError: .*overlap", "a reason", always)
+    refusal = Refusal("overlap", "overlap", "a reason", always, ("ValueError",), (__name__,))
     contract = Contract(refusals=(Refusal("", "nothing like it", "", always), refusal))
-    assert contract.refusal(ValueError("internal overlap"), NOTHING) is refusal
-    assert contract.refusal(RuntimeError("internal overlap"), NOTHING) is None
-    assert contract.refusal(ValueError("shape"), NOTHING) is None
+    assert contract.refusal(raised(ValueError("internal overlap")), NOTHING) is refusal
+    assert contract.refusal(raised(RuntimeError("internal overlap")), NOTHING) is None
+    assert contract.refusal(raised(ValueError("shape")), NOTHING) is None
 
 
 def test_a_refusal_may_be_right_for_some_runs_only() -> None:
-    contract = Contract(refusals=(Refusal("", "no", "a reason", when=lambda trace: trace.outside),))
-    assert contract.refusal(RuntimeError("no"), Trace(outside=True)) is not None
-    assert contract.refusal(RuntimeError("no"), Trace(outside=False)) is None
+    refusal = Refusal("", "no", "", lambda trace: trace.outside, raised_by=(__name__,))
+    contract, error = Contract(refusals=(refusal,)), raised(RuntimeError("no"))
+    assert contract.refusal(error, Trace(outside=True)) is not None
+    assert contract.refusal(error, Trace(outside=False)) is None
+
+
+def test_who_raises_an_error() -> None:
+    assert raiser(RuntimeError("never raised")) is None
+    assert raiser(raised(RuntimeError("no"))) == __name__
+    with pytest.raises(RuntimeError) as caught:
+        torch.ones(2) + torch.ones(3)
+    assert raiser(caught.value) == NATIVE
+
+
+def test_a_refusal_is_found_below_the_error_that_was_made_of_it() -> None:
+    refusal = Refusal("", "no", "", lambda trace: True, ("KeyError",), (__name__,))
+    inner = raised(KeyError("no"))
+    named = raised(RuntimeError("a backend raised this"))
+    named.inner_exception = inner  # type: ignore[attr-defined]
+    assert refusal.covers(named, NOTHING)
+    assert refusal.covers(raised(RuntimeError("made of it"), inner), NOTHING)
+    try:
+        raise inner
+    except KeyError:
+        meanwhile, instead = raised(RuntimeError("another one")), raised(RuntimeError("no"))
+        instead.__suppress_context__ = True  # by `from None`
+    assert meanwhile.__context__ is instead.__context__ is inner
+    assert refusal.covers(instead, NOTHING)
+    assert not refusal.covers(meanwhile, NOTHING)
+    assert not refusal.covers(raised(RuntimeError("KeyError: no")), NOTHING)
 
 
 def test_an_error_on_overlap_that_a_function_catches_is_documented() -> None:

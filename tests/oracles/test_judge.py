@@ -74,7 +74,8 @@ def test_after_an_error_there_is_nothing_to_compare(runs, eager, target) -> None
 
 
 def test_after_a_documented_refusal_there_is_nothing_to_compare(runs) -> None:
-    contract = Contract(refusals=(Refusal("", "no", "it says no", lambda trace: True),))
+    refusal = Refusal("", "no", "it says no", lambda trace: True, raised_by=(__name__,))
+    contract = Contract(refusals=(refusal,))
     judgement = judge(contract, *runs(lambda x: x, failing, [X]))
     assert verdicts(judgement) == [Verdict.DOCUMENTED, *[Verdict.NOT_APPLICABLE] * 5]
     assert [found.limitation.reason for found in judgement.documented] == ["it says no"]
