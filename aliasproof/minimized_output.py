@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER
 from aliasproof.campaigns.publish.publishing import published
+from aliasproof.campaigns.store.run_folder import write_text
 from aliasproof.candidate_checks import file_source
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.minimize_request import MinimizeRequest
@@ -21,7 +24,14 @@ from aliasproof.programs.errors import UserError
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps, to_json
 from aliasproof.programs.stored_graph import about_graph, is_stored_graph
-from aliasproof.reports.console import notes, print_code, print_lines, results, write_json
+from aliasproof.reports.console import (
+    notes,
+    print_code,
+    print_lines,
+    print_notes,
+    results,
+    write_json,
+)
 from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.wording import counted
 from aliasproof.targets.user_names import code_name
@@ -29,11 +39,15 @@ from aliasproof.targets.user_names import code_name
 
 @dataclass(frozen=True, slots=True)
 class MinimizeResult:
-    """A reduction; what was kept of a target, and what a campaign makes of the result."""
+    """A reduction; what was kept of a target, and what a campaign makes of the result.
+
+    `user_code` is true if the program calls operators that the user's file defines.
+    """
 
     minimized: Minimized
     kept: Kept | None = None
     named: NamedResult | None = None
+    user_code: bool = False
 
     @property
     def identifier(self) -> str | None:
@@ -49,16 +63,37 @@ def print_kept(kept: Kept, program: Program) -> None:
     print_lines(notes(), f"keeps {what}{bug}")
 
 
-def write_minimized(reduced: MinimizeResult, output: Path | None) -> None:
-    """Write the program to a file of Python or JSON. Raises `UserError` if that fails."""
-    if output is None:
-        return
-    program = reduced.minimized.program
-    text = dumps(program) if output.suffix == ".json" else file_source(program)
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{output} cannot be written: {error.strerror}") from error
+@dataclass(slots=True)
+class SmallestFile:
+    """The file of the smallest program so far, which is whole at any time.
+
+    It is `output`, or a temporary one, which stays only if the reduction does not end.
+    """
+
+    output: Path | None
+    path: Path | None = None
+    _written: Program | None = None
+
+    def write(self, program: Program) -> None:
+        """Write a program as Python or JSON, unless it is there. Raises `UserError`."""
+        if program is self._written:
+            return
+        if self.path is None:
+            folder = None if self.output else Path(tempfile.mkdtemp(prefix="aliasproof-minimize-"))
+            self.path = self.output or Path(folder or "", "smallest.json")
+            print_notes([f"the smallest program so far is always in {self.path}"])
+        renamed = program.renamed()
+        text = dumps(renamed) if self.path.suffix == ".json" else file_source(renamed)
+        try:
+            write_text(self.path, text)
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be written: {error.strerror}") from error
+        self._written = program
+
+    def remove_temporary(self) -> None:
+        """Remove the file unless the user named it."""
+        if self.output is None and self.path is not None:
+            shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
 def print_minimized(reduced: MinimizeResult, file: str, *, as_json: bool) -> None:

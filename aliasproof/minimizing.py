@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
+from aliasproof.processes.interrupts import raise_interrupt, signal_handler
 from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Predicate, Reducer, ahead
 
@@ -47,8 +49,9 @@ def minimize(
 ) -> Minimized:
     """Reduce a program that the check finds interesting.
 
-    The result does not depend on the number of workers. Ctrl-C ends it with the best program so
-    far. `listener` is called after each candidate. `again` is asked about the result at the end.
+    The result does not depend on the number of workers. Ctrl-C and SIGTERM end it with the best
+    program so far. `listener` is called before the first candidate and after each one. `again` is
+    asked about the result at the end.
     """
     started, interrupted, showing = time.monotonic(), False, None
     with ThreadPoolExecutor(workers) as executor:
@@ -62,8 +65,11 @@ def minimize(
 
         reducer = Reducer(program, check, evaluate, best_grade=best_grade)
         try:
-            reducer.run()
-            showing = None if again is None else again(reducer.current)
+            with signal_handler(signal.SIGTERM, lambda number, frame: raise_interrupt()):
+                listener(reducer)
+                reducer.run()
+                listener(reducer)
+                showing = None if again is None else again(reducer.current)
         except KeyboardInterrupt:
             interrupted = True
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -42,7 +43,7 @@ from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.failure.kept import Kept
-    from aliasproof.minimized_output import MinimizeResult
+    from aliasproof.minimized_output import MinimizeResult, SmallestFile
     from aliasproof.minimizing import CandidateCheck, Minimized
     from aliasproof.programs.program import Program
     from aliasproof.reduction.reducer import Reducer
@@ -80,7 +81,12 @@ Interesting = Annotated[
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the result: .py or .json."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the smallest program so far: .py or .json.",
+    ),
 ]
 FindingFolder = Annotated[
     Path | None,
@@ -167,8 +173,8 @@ def minimize(
 ) -> int:
     """Reduce a function or a program as long as a target shows the same difference from eager.
 
-    A function in FILE.py is recorded as ATen calls. Ctrl-C ends the reduction with the smallest
-    program so far; with --resume, the same command goes on from there.
+    A function in FILE.py is recorded as ATen calls. The smallest program so far is always on
+    disk. Ctrl-C ends the reduction with it; with --resume, the same command continues from there.
 
     Exit status: 0 reduced; 2 bad input, or nothing differs; 4 not judged; 130 interrupted.
     """
@@ -188,7 +194,7 @@ def minimize(
 def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
     """Reduce what is in a file, and print the result. Returns the exit status."""
     from aliasproof.campaigns.store.python_finding import is_of_python
-    from aliasproof.minimized_output import print_minimized, write_folder, write_minimized
+    from aliasproof.minimized_output import SmallestFile, print_minimized, write_folder
     from aliasproof.programs.devices import require_device
     from aliasproof.python_minimizing import print_minimized as print_python
     from aliasproof.targets.user_names import grant
@@ -207,20 +213,42 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     options.validate(request)
     if request.device is not None:  # before a process is started for it
         require_device(request.device)
+    smallest = SmallestFile(options.output)
     try:
         if options.interesting is not None:
-            reduced = _by_script(request, options)
+            reduced = _by_script(request, options, smallest)
         else:
-            reduced = _by_target(request, options)
+            reduced = _by_target(request, options, smallest)
     except Rejected as reason:
         print_lines(notes(), f"aliasproof: {request.path} cannot be judged: {reason}")
         return NOT_JUDGED
-    write_minimized(reduced, options.output)
     print_minimized(reduced, str(request.path), as_json=options.as_json)
+    if reduced.minimized.interrupted:
+        if smallest.path is not None and not reduced.user_code and options.resume is None:
+            command = shlex.join(_next_command(smallest.path, request, options))
+            print_notes([f"to continue: {command}"])
+        return INTERRUPTED
     if options.finding is not None and reduced.named is not None:
         print_notes([f"the script of {options.finding} runs in fresh processes"])
         print_notes(write_folder(options.finding, reduced.named, reduced.minimized, request.path))
-    return INTERRUPTED if reduced.minimized.interrupted else 0
+    smallest.remove_temporary()
+    return 0
+
+
+def _next_command(file: Path, request: MinimizeRequest, options: MinimizeOptions) -> list[str]:
+    """The command that reduces the program in this file further."""
+    given = {
+        "--target": request.target,
+        "--oracle": request.oracle,
+        "--interesting": options.interesting,
+        "--output": options.output,
+        "--finding": options.finding,
+        "--device": request.device,
+        "--rtol": request.tolerance[0],
+        "--atol": request.tolerance[1],
+    }
+    words = [word for option, it in given.items() if it is not None for word in (option, str(it))]
+    return ["aliasproof", "minimize", str(file), *words]
 
 
 def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
@@ -305,7 +333,9 @@ def _difference(outcome: Outcome, request: MinimizeRequest) -> Kept:
 # --- the reduction --------------------------------------------------------------------------------
 
 
-def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeResult:
+def _by_script(
+    request: MinimizeRequest, options: MinimizeOptions, smallest: SmallestFile
+) -> MinimizeResult:
     from aliasproof.candidate_checks import ScriptCheck
     from aliasproof.minimized_output import MinimizeResult, digest_of
 
@@ -314,16 +344,18 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
         subject = _subject(process, request)
     check = ScriptCheck(options.interesting, options.limit)
     question = {"script": digest_of(options.interesting)}
-    minimized = _reduced(subject.program, check, question, options)
+    minimized = _reduced(subject.program, check, question, options, smallest)
     if minimized is None:
         raise UserError(
             f"{options.interesting} does not find {request.path} interesting: its exit status is"
             " not 0 for the program as it was given"
         )
-    return MinimizeResult(minimized)
+    return MinimizeResult(minimized, user_code=subject.user_code)
 
 
-def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeResult:
+def _by_target(
+    request: MinimizeRequest, options: MinimizeOptions, smallest: SmallestFile
+) -> MinimizeResult:
     """The result, what was kept, and the finding that a campaign makes of it."""
     from aliasproof.candidate_checks import TargetCheck, outcome_of
     from aliasproof.minimized_output import MinimizeResult, print_kept, question_about
@@ -341,14 +373,14 @@ def _by_target(request: MinimizeRequest, options: MinimizeOptions) -> MinimizeRe
     check = TargetCheck(request, subject, kept, options.limits)
     with check.at_work(options.count):
         question = question_about(kept, request)
-        minimized = _reduced(subject.program, check, question, options, len(kept.grades))
+        minimized = _reduced(subject.program, check, question, options, smallest, len(kept.grades))
     if check.mistakes:
         what = counted(check.mistakes, "candidate")
         print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
     if minimized is None:
         raise UserError(f"{request.path} shows '{symptom.oracle}: {symptom.kind}' only sometimes")
     if minimized.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
-        return MinimizeResult(minimized, kept)
+        return MinimizeResult(minimized, kept, user_code=subject.user_code)
     with _process(request, options) as process:
         value_of(outcome_of(process, f"{SESSION}:attend", request, subject), request)
         arguments = minimized.program, minimized.original, kept, minimized.reducer.grade
@@ -361,6 +393,7 @@ def _reduced(
     check: CandidateCheck,
     question: Mapping[str, object],
     options: MinimizeOptions,
+    smallest: SmallestFile,
     best_grade: int = 1,
 ) -> Minimized | None:
     """The reduced program; None if the program as it was given is not interesting."""
@@ -376,7 +409,7 @@ def _reduced(
             return None
         if repeated.flaky:
             print_notes([f"flaky: interesting in {shown} of {options.repeat} runs; so is the rest"])
-        with _listener() as listener:
+        with _listener(smallest) as listener:
             minimized = minimizing.minimize(
                 program, remembered, options.count, listener, best_grade, repeated.showing
             )
@@ -389,10 +422,15 @@ def _reduced(
 
 
 @contextlib.contextmanager
-def _listener() -> Iterator[Callable[[Reducer], None]]:
-    """Shows the progress of a reducer."""
+def _listener(smallest: SmallestFile) -> Iterator[Callable[[Reducer], None]]:
+    """Writes what a reducer accepts, and shows its progress."""
     with print_progress(notes()) as show:
-        yield lambda it: show(
-            f"{counted(len(it.current), 'instruction')}, {counted(it.tried, 'candidate')} tried,"
-            f" {it.accepted} accepted; {it.step.replace('_', ' ')}".removesuffix("; ")
-        )
+
+        def listener(it: Reducer) -> None:
+            smallest.write(it.current)
+            show(
+                f"{counted(len(it.current), 'instruction')}, {counted(it.tried, 'candidate')}"
+                f" tried, {it.accepted} accepted; {it.step.replace('_', ' ')}".removesuffix("; ")
+            )
+
+        yield listener

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +28,7 @@ known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
 )
 
+ALIASPROOF = [sys.executable, "-m", "aliasproof"]
 MINE = """
 import torch
 
@@ -218,3 +225,47 @@ def test_ctrl_c_leaves_the_smallest_so_far(program: Callable[..., Program]) -> N
     whole = minimize(program(body, (4,)), Writes(), 2, lambda reducer: None)
     assert not whole.interrupted
     assert len(whole.program) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [(signal.SIGTERM, True), (signal.SIGKILL, False), (signal.SIGINT, False)],
+)
+def test_a_reduction_that_is_ended_leaves_the_smallest_so_far(
+    call, program, tmp_path: Path, number: int, named: bool
+) -> None:
+    # The script ends the reduction at the third candidate that it finds interesting.
+    body = "\n".join([*(["aten.neg_.default(x0)"] * 8), "return (x0,)"])
+    (tmp_path / "given.json").write_text(dumps(program(body, (4,))))
+    asked = tmp_path / "asked"
+    wanted = script(
+        tmp_path / "wanted.sh",
+        f"grep -q neg_ $1 || exit 1; echo >> {asked}\n"
+        f"test $(wc -l < {asked}) -lt 4 || kill -{number:d} $ENDED",
+    )
+    output = ("-o", "small.json") if named else ()
+    command = ("minimize", "given.json", "--interesting", str(wanted), *output, "--workers", "1")
+    ended = subprocess.run(
+        ["sh", "-c", f'ENDED=$$ TMPDIR={tmp_path} exec "$@"', "", *ALIASPROOF, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == (-number if number == signal.SIGKILL else 130), ended.stderr
+    (line,) = re.findall(r"smallest program so far is always in (.*)", ended.stderr)
+    small = Path(line)
+    assert small.name == ("small.json" if named else "smallest.json")
+    assert 1 <= len(loads(small.read_text())) < 8
+    if number != signal.SIGKILL:
+        script(wanted, "grep -q neg_ $1")
+        (printed,) = re.findall(r"to continue: aliasproof (.*)", ended.stderr)
+        done = call(*shlex.split(printed))
+        assert done.code == 0, done.err
+
+
+def test_a_reduction_that_ends_leaves_no_temporary_file(call, program, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "given.json").write_text(dumps(program("aten.neg_.default(x0)\nreturn ()", (4,))))
+    wanted = script(tmp_path / "wanted.sh", "exit 0")
+    assert call("minimize", "given.json", "--interesting", wanted).code == 0
+    assert not [*tmp_path.glob("aliasproof-minimize-*")]

@@ -81,7 +81,7 @@ class RunFolder:
         """Write a finding that is to be confirmed, and return the path of its reproducer."""
         folder = self.unconfirmed_folder(finding.identifier)
         write_finding(folder, finding)
-        _write_text(folder / "reproducer.py", script)
+        write_text(folder / "reproducer.py", script)
         return folder / "reproducer.py"
 
     def confirm(self, identifier: str) -> bool:
@@ -100,9 +100,9 @@ class RunFolder:
         """Write a confirmed finding with its reproducer, and its issue, if any."""
         folder = self.finding_folder(finding.identifier)
         write_finding(folder, finding)
-        _write_text(folder / "reproducer.py", script)
+        write_text(folder / "reproducer.py", script)
         if issue is not None:
-            _write_text(folder / "issue.md", issue)
+            write_text(folder / "issue.md", issue)
 
     def write_python(self, finding: PythonFinding, script: str, issue: str | None) -> None:
         """Write a finding where it is to be: it is confirmed, or not, or not yet."""
@@ -131,7 +131,7 @@ class RunFolder:
         for name, program in programs:
             folder = self.suspicion_folder(name)
             folder.mkdir(parents=True, exist_ok=True)
-            _write_text(folder / "program.json", dumps(program))
+            write_text(folder / "program.json", dumps(program))
 
     def write_latent(self, finding: Finding) -> None:
         """Write a latent finding, beside the suspicions: nothing confirmed it."""
@@ -139,7 +139,7 @@ class RunFolder:
 
     def write_outcome(self, outcome: Mapping[str, object]) -> None:
         """Write `run.json`."""
-        _write_text(self.folder / "run.json", json.dumps(outcome, indent=1) + "\n")
+        write_text(self.folder / "run.json", json.dumps(outcome, indent=1) + "\n")
 
     def remove_leftovers(self) -> None:
         """Remove the files that only a running campaign needs, and an empty `unconfirmed/`."""
@@ -168,8 +168,8 @@ def write_finding(folder: Path, finding: AnyFinding) -> None:
     """Write `finding.json`, and `program.json` for a straight line, into a folder; it is made."""
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(finding, Finding):
-        _write_text(folder / "program.json", dumps(finding.program) + "\n")
-    _write_text(folder / "finding.json", json.dumps(finding.to_json(), indent=1) + "\n")
+        write_text(folder / "program.json", dumps(finding.program) + "\n")
+    write_text(folder / "finding.json", json.dumps(finding.to_json(), indent=1) + "\n")
 
 
 def read_finding(folder: Path) -> Finding:
@@ -197,7 +197,7 @@ def read_findings(run: Path) -> list[Finding]:
     return [read_finding(path.parent) for path in sorted(run.glob("findings/*/finding.json"))]
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a file in one step: a reader sees all of it or none of it."""
     # In the same folder, since a file can only be renamed within one file system.
     partial = path.with_name(path.name + ".partial")
