@@ -29,9 +29,9 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.stored_graph import about_graph, is_stored_graph
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets.names import CHECKED
-from aliasproof.targets.registry import TARGETS, is_importable
+from aliasproof.targets.registry import TARGETS, is_importable, is_name
 from aliasproof.targets.registry import target as target_named
-from aliasproof.targets.user_names import grant
+from aliasproof.targets.user_names import NAME_IT, grant
 from aliasproof.trials.worker import quiet_torch
 from aliasproof.user_code import user_file
 from aliasproof.user_code.user_file import FileNames, UserFunction
@@ -107,8 +107,9 @@ def _own_target(request: CheckRequest) -> Iterator[str]:
         target = read_finding(request.path).target
     else:
         return
-    if not is_importable(target):
-        yield f"it was found in your own code: to check that, add --target {target}"
+    if not (is_name(target) and is_importable(target)):
+        how = f"add --target {target}" if is_name(target) else NAME_IT
+        yield f"it was found in your own code: to check that, {how}"
 
 
 def run_target(name: str, missed: bool, graphs: str, eager_instead: bool = False) -> TargetResult:

@@ -10,7 +10,8 @@ from aliasproof.reports.console import notes, print_lines
 from aliasproof.reports.wording import counted
 from aliasproof.running_model.checked_graph import IN_BACKWARD, CallCounts
 from aliasproof.running_model.model_check import ModelCheck
-from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.registry import TARGETS, is_name
+from aliasproof.targets.user_names import NAME_IT
 
 _ZEROS = "a gradient is None on one side and zeros on the other (an optimizer skips None only)"
 
@@ -71,7 +72,13 @@ def _not_checked(counts: Sequence[CallCounts]) -> Iterator[str]:
 def _reduction(check: ModelCheck) -> str:
     """The command that goes on from here. An issue is for a bug of torch."""
     found, folder = check.differences[0], check.folders[0]
-    target = found.graph.target.reducing(found.direction)
+    checked = found.graph.target
+    target = checked.reducing(found.direction)
+    if not is_name(target):
+        return f"no command can import the backend of {folder}: {NAME_IT}"
+    if found.direction == "backward" and not checked.gradients:  # a program has no backward pass
+        command = ["aliasproof", "check", str(folder), "--target", target]
+        return f"to see what differs first: {shlex.join(command)}"
     command = ["aliasproof", "minimize", str(folder), "--target", target]
     if target.split(":")[0] not in TARGETS:
         return f"to reduce what differs first: {shlex.join(command)}"

@@ -19,6 +19,7 @@ from aliasproof.targets import aot_eager
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Target
+from aliasproof.targets.user_names import name_of_object
 from aliasproof.targets.variants import GRAD
 from aliasproof.user_code.user_call import Copies
 
@@ -67,6 +68,9 @@ class CheckedTarget:
                 known.name, lookup_backend(backend), known.contract, known.own(GRAD) is not None
             )
         shown = name or getattr(backend, "__name__", type(backend).__name__)
+        # Options that the script gives are no part of what a command imports.
+        if not getattr(backend, "kwargs", None):
+            shown = name_of_object(getattr(backend, "compiler_fn", backend)) or shown
         return cls(str(shown), lookup_backend(backend), aot_eager.CONTRACT)
 
     def reducing(self, direction: str) -> str:

@@ -177,6 +177,13 @@ def user_code(name: str) -> CodeName | None:
     return None if of_variant or known else code
 
 
+def is_name(name: str) -> bool:
+    """Whether a command takes a name: of a registered target, an entry point, or a user's code."""
+    base, _, _ = name.partition(":")
+    known = base in TARGETS or user_names.of_entry_point(base) is not None
+    return known or user_names.code_name(name) is not None
+
+
 def is_importable(name: str) -> bool:
     """Whether `target` may look up a name: it is no code of a user, or that was granted."""
     code = user_code(name)

@@ -27,6 +27,7 @@ from aliasproof.targets.user_modules import module_of
 
 GROUP = "aliasproof.targets"  # of entry points
 EXPECTED = "PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION"
+NAME_IT = "make it a name at the top level of a FILE.py, and give --target FILE.py:NAME"
 LONGEST_MESSAGE = 300  # characters of an exception's message, in a message of ours
 
 _granted: set[str] = set()
@@ -182,6 +183,24 @@ def _attribute(owner: object, part: str, code: CodeName) -> object:
     hint = did_you_mean(part, known) or _as_file(code)
     listed = f"; it defines {', '.join(own[:8])}" if own and not hint else hint
     raise UserError(f"target '{code.name}': {code.module} has no '{part}'{listed}")
+
+
+def name_of_object(value: object) -> str | None:
+    """The name by which a command imports an object of this process; None if no module has it."""
+    for name, module in [("__main__", sys.modules["__main__"]), *sys.modules.items()]:
+        if name.partition(".")[0] == "torch":  # its backends have names of their own
+            continue
+        for attribute, it in [*getattr(module, "__dict__", {}).items()]:
+            if it is value:
+                source = _main_source(module) if name == "__main__" else name
+                return None if source is None else f"{source}:{attribute}"
+    return None
+
+
+def _main_source(main: ModuleType) -> str | None:
+    """The module or the file that runs as `__main__`; None in a notebook."""
+    spec = getattr(main, "__spec__", None)
+    return getattr(main, "__file__", None) if spec is None else spec.name
 
 
 def folder_of(code: CodeName, value: object) -> str | None:

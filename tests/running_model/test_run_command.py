@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -87,6 +88,46 @@ def test_a_wrong_pass_is_found_in_the_first_step_and_reduced(
     assert sizes["after"] <= 2
 
 
+LOSES = """
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+def loses_neg(module, examples):
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.neg.default):
+        node.replace_all_uses_with(node.args[0])
+    module.recompile()
+    return module.forward
+
+def boxed(module, examples):
+    forward = loses_neg(module, examples)
+    return lambda args: forward(*args)
+
+boxed._boxed_call = True
+named = aot_autograd(fw_compiler=boxed)
+
+if __name__ == "__main__":
+    torch.compile(lambda x: torch.neg(x) + 1, backend=BACKEND)(torch.ones(2))
+"""
+
+
+def test_a_backend_of_the_script_is_named_so_that_a_command_imports_it(ran, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(LOSES.replace("BACKEND", "named"))
+    checked = ran(*aliasproof("run", "own.py"))
+    (printed,) = re.findall(r"reduce what differs first: aliasproof (.*)", checked.stderr)
+    assert printed.endswith(" --target own.py:named")
+    small = ran(*aliasproof(*printed.split(), "--json"))
+    assert small.returncode == 0, small.stderr
+    assert json.loads(small.stdout)["instructions"]["after"] == 1
+
+
+def test_a_backend_without_a_name_is_reported_without_a_command(ran, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(LOSES.replace("BACKEND", "aot_autograd(fw_compiler=boxed)"))
+    checked = ran(*aliasproof("run", "own.py"))
+    assert "1 graph differs" in checked.stderr
+    assert "no command can import the backend of aliasproof-graphs/graph-0" in checked.stderr
+    assert "aliasproof minimize" not in checked.stderr
+
+
 def test_a_script_that_compiles_nothing_is_told_so(ran, tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import torch; print(torch.ones(1))")
     done = ran(*aliasproof("run", "plain.py"))
@@ -119,7 +160,7 @@ def test_a_process_that_dies_names_the_graph_that_ran(
     assert done.returncode == status
     assert done.stderr.splitlines()[-1] == (
         "aliasproof: NOT CHECKED to the end: the process of the script died while graph 1"
-        " (dies.py:5 in <lambda>), call 1, forward, through backend ran"
+        " (dies.py:5 in <lambda>), call 1, forward, through dies.py:backend ran"
     )
 
 
