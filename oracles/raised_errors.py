@@ -32,11 +32,17 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
 
 
 def _violation(kind: str, error: Exception) -> Violation:
-    evidence = {"message": str(error)[:_MOST_CHARACTERS], "type": type(error).__name__}
+    evidence = {"message": message_of(error)[:_MOST_CHARACTERS], "type": type(error).__name__}
     notes = [*getattr(error, "__notes__", ()), *getattr(_inner(error), "__notes__", ())]
     if notes:  # such as where the code of a user raised it
         evidence["note"] = "; ".join(notes)[:_MOST_CHARACTERS]
     return Violation("errors", kind, "call", evidence)
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an error. Dynamo's around that of a backend names a function of aliasproof."""
+    inner = _inner(error)
+    return str(error) if inner is None else f"{type(inner).__name__}: {inner}"
 
 
 def _inner(error: BaseException) -> BaseException | None:

@@ -9,6 +9,7 @@ import torch
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.place_names import PlaceNames, renamed
+from aliasproof.oracles.raised_errors import message_of
 from aliasproof.programs.narrow_dtypes import readable
 from aliasproof.programs.regions import Region, overlap
 from aliasproof.programs.storage_bytes import bytes_of
@@ -85,7 +86,7 @@ def named_rows(
 def _error_text(error: Exception | None) -> str:
     if error is None:
         return "nothing"
-    lines = str(error).strip().splitlines()
+    lines = message_of(error).strip().splitlines()
     message = lines[0] if lines else ""
     shown = message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__

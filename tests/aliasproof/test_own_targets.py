@@ -83,6 +83,16 @@ def test_a_check_and_a_proof_take_it(call, passes):
     assert "1 proved, 0 refuted" in proved.out
 
 
+def test_what_a_backend_raises_is_shown_without_names_of_ours(call, passes):
+    (passes / "raises.py").write_text("def mine(module, examples):\n    raise ValueError('this')\n")
+    done = call("check", "mine.py", "--target", "raises.py:mine", "--no-grad")
+    assert done.code == 1
+    assert re.search(
+        r"^raises +nothing +≠ +BackendCompilerFailed: ValueError: this$", done.out, re.MULTILINE
+    )
+    assert "_recorded" not in done.out
+
+
 def test_a_minimized_mistake_becomes_a_folder_with_a_script(call, passes):
     given = ("minimize", "mine.py", "--target", "passes.py:cleanup", "--workers", 1)
     done = call(*given, "--finding", "found")
