@@ -87,9 +87,7 @@ def test_what_a_backend_raises_is_shown_without_names_of_ours(call, passes):
     (passes / "raises.py").write_text("def mine(module, examples):\n    raise ValueError('this')\n")
     done = call("check", "mine.py", "--target", "raises.py:mine", "--no-grad")
     assert done.code == 1
-    assert re.search(
-        r"^raises +nothing +≠ +BackendCompilerFailed: ValueError: this$", done.out, re.MULTILINE
-    )
+    assert "BackendCompilerFailed: ValueError: this" in " ".join(done.out.split())
     assert "_recorded" not in done.out
 
 

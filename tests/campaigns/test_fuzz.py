@@ -13,7 +13,8 @@ from aliasproof.processes.pool import Pool
 
 def test_a_campaign_ends_late_rather_than_without_a_finding(tmp_path):
     campaign = fuzz(Plan(("aot",), seconds=0.1, workers=1), tmp_path / "run")
-    assert campaign.total.programs == PROGRAMS_PER_SHARD
+    # On a slow machine, a second shard begins before the first one has a result.
+    assert campaign.total.programs in (PROGRAMS_PER_SHARD, 2 * PROGRAMS_PER_SHARD)
     seen = {*campaign.known}
     assert {finding.known for finding in campaign.findings.values()} == seen != set()
 
