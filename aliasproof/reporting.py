@@ -70,7 +70,7 @@ def report(
     contents = read_contents(path) if is_run else None
     cases = contents.cases if contents is not None else (_single(locate(given)),)
     by_name = {case.finding.identifier: case.finding for case in cases}
-    targets = () if contents is None else tuple(contents.programs)
+    targets = () if contents is None else contents.targets
     again = _SecondRuns(by_name, seconds, own, targets, at_least=0 if is_run else 1)
     findings = again.added(in_order(map(reported, cases)), progress)
     if contents is not None:

@@ -58,7 +58,9 @@ def step_summary(
         lines.append("")
     states = Counter(finding.state for finding in report.findings)
     each = ", ".join(f"{number} {state}" for state, number in states.most_common())
-    lines.append(f"{counted(len(report.findings), 'finding')} in all{each and ': '}{each}.")
+    waiting = len(report.findings) - len(report.confirmed)
+    rest = f", {waiting} not confirmed" if waiting else ""
+    lines.append(f"{counted(len(report.confirmed), 'finding')} in all{rest}{each and ': '}{each}.")
     lines += [f"- mistake of aliasproof: {_in_a_cell(text)}" for text in notes]
     if report.known:
         lines += ["", "| known bug | violations | issue |", "|---|---|---|"]

@@ -10,7 +10,7 @@ from typing import Any
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.run_contents import KeptCase, RunContents
-from aliasproof.campaigns.store.run_view import Moment
+from aliasproof.campaigns.store.run_view import UNCONFIRMED, Moment
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.python_bugs import python_bugs
 from aliasproof.oracles.check_result import Row
@@ -139,6 +139,11 @@ class RunReport:
     def unsettled(self) -> tuple[ReportedFinding, ...]:
         """The findings that somebody has to look at."""
         return tuple(finding for finding in self.findings if not finding.settled)
+
+    @property
+    def confirmed(self) -> tuple[ReportedFinding, ...]:
+        """What a script has shown: the findings, as a campaign counts them."""
+        return tuple(finding for finding in self.findings if finding.state not in UNCONFIRMED)
 
     def to_json(self) -> dict[str, object]:
         """The report as JSON values."""

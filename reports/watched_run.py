@@ -46,7 +46,9 @@ def _progress(view: RunView) -> str:
     if elapsed:
         told.append(f"{programs / elapsed:.1f} per second")
     told += [f"{sum(view.violating.values())} with a violation"]
-    told += [counted(len(view.findings), "finding")]
+    told += [counted(view.confirmed, "finding")]
+    if waiting := len(view.findings) - view.confirmed:
+        told.append(f"{waiting} not confirmed")
     if view.seconds is not None:
         told.append(f"of {clock(view.seconds)}")
     if view.limit is not None:

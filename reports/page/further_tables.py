@@ -28,7 +28,9 @@ def by_target(report: RunReport) -> TableOfPage | None:
     It has the findings that ran again.
     """
     again = [(it, it.second.others) for it in report.findings if it.second and it.second.others]
-    targets = tuple(dict.fromkeys((*report.programs, *(it.target for it, _ in again))))
+    asked = (name for finding, words in again for name in (finding.target, *words))
+    names = dict.fromkeys((*report.programs, *asked))
+    targets = tuple(name for name in names if any(name in (it.target, *by) for it, by in again))
     if not again or len(targets) < 2:
         return None
     rows = tuple(

@@ -50,7 +50,7 @@ def run_page(report: RunReport) -> str:
         chunks=list(_chunks(environment, report.findings)),
         charts=charts(report.moments),
         further=[table for table in tables if table is not None],
-        found=(found := Counter(finding.target for finding in report.findings)),
+        found=(found := Counter(finding.target for finding in report.confirmed)),
         targets=list(dict.fromkeys((*report.programs, *found))),
     )
     return text

@@ -10,7 +10,12 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from aliasproof.campaigns.run.shard import ShardResult
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.tasks import outcome_to_json
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.plan import Shard
+from aliasproof.campaigns.store.run_contents import read_contents
 from aliasproof.campaigns.store.run_view import Moment, RunReader
 from aliasproof.campaigns.store.store import Store
 from aliasproof.commands import watch
@@ -45,6 +50,20 @@ def test_an_ended_run_is_printed_once_and_left_as_it_was(call, stored):
     assert "memory of the driver: 1 MiB at first, 3 MiB now" in done.out
     assert "900 MiB in 2 at last" in done.out
     assert sorted(path.name for path in stored.iterdir()) == before
+
+
+def test_variants_are_counted_and_what_is_not_confirmed_is_no_finding(call, stored):
+    store = Store.open(stored)
+    shard = Shard(2, "aot:grad")
+    result = outcome_to_json(ShardResult(shard, Statistics(programs=25, violating=1)))
+    store.keep_result("another task", ("aot:grad", 2), result, [])
+    store.keep_finding(replace(Finding.of(REDUCED), identifier="aot-values-2"), "", "reduced")
+    store.close()
+    done = call("watch", "run")
+    assert "0:30 elapsed, 50 programs" in done.out
+    assert "2 with a violation, 1 finding, 1 not confirmed" in done.out
+    assert read_contents(stored).programs == {"aot": 25, "aot:grad": 25}
+    assert read_contents(stored).targets == ("aot",)
 
 
 @pytest.mark.parametrize("folder", [".", "nowhere", "empty"])

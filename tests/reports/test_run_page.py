@@ -19,7 +19,7 @@ from aliasproof.reports.page.marked_text import marked
 from aliasproof.reports.page.run_page import run_page
 from aliasproof.reports.page.strip_picture import strip_picture
 from aliasproof.reports.storage_strips import Strip, ViewRow
-from tests.reports.reported_findings import FINDING, HOSTILE, RAISING, REPORT, STRIPS
+from tests.reports.reported_findings import FINDING, HOSTILE, KNOWN, RAISING, REPORT, STRIPS
 
 VOID = {"meta", "input", "img", "link", "br", "path", "rect", "polyline"}
 
@@ -143,6 +143,14 @@ def test_a_report_of_one_finding_has_no_counts():
     page = run_page(replace(REPORT, findings=(FINDING,), command="", programs={}, moments=()))
     assert "with a violation" not in " ".join(Elements(page).texts)
     assert "Yield over time" not in page
+
+
+def test_what_is_not_confirmed_is_no_finding():
+    waits = replace(KNOWN, identifier="waits", state="reduced", known=None)
+    html = run_page(replace(REPORT, findings=(FINDING, waits)))
+    assert "<dt>findings</dt><dd>1</dd>" in html
+    assert "<dt>not confirmed</dt><dd>1</dd>" in html
+    assert "<title>night: 1 finding " in html
 
 
 def test_a_run_without_findings_has_a_page():

@@ -51,7 +51,8 @@ class KeptCase(NamedTuple):
 class RunContents:
     """What a run did and found. `moments` are empty for a run that was merged from others.
 
-    `programs` and `violating` count by target. `known` counts the violations of known bugs.
+    `targets` are those of its plans; `programs` and `violating` count by target, variants that the
+    campaign chose among them. `known` counts the violations of known bugs.
     """
 
     folder: Path
@@ -65,6 +66,7 @@ class RunContents:
     cases: tuple[KeptCase, ...] = ()
     known: Mapping[str, int] = field(default_factory=dict)
     moments: tuple[Moment, ...] = ()
+    targets: tuple[str, ...] = ()
 
 
 def read_contents(folder: Path) -> RunContents:
@@ -75,7 +77,9 @@ def read_contents(folder: Path) -> RunContents:
         try:
             cases = tuple(_cases(store))
             plans = store.all("SELECT plan, torch, elapsed FROM runs ORDER BY id")
-            seeds = [store.json_values(plan).get("seed", 0) for plan, _, _ in plans]
+            read = [store.json_values(plan) for plan, _, _ in plans]
+            seeds = [plan.get("seed", 0) for plan in read]
+            targets = (printable(str(name)) for plan in read for name in plan["targets"])
             known = Counter(
                 {
                     printable(name.removeprefix(KNOWN)): times
@@ -96,6 +100,7 @@ def read_contents(folder: Path) -> RunContents:
                 cases,
                 dict(known.most_common()),
                 tuple(view.moments),
+                tuple(dict.fromkeys(targets)),
             )
         except sqlite3.Error as error:
             raise UserError(f"{store.file} cannot be read: {error}") from error

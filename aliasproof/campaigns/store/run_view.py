@@ -33,6 +33,9 @@ SELECT f.identifier, json_extract(f.finding, '$.finding.target'), coalesce(t.sta
 ORDER BY f.rowid
 """
 
+# States of what no script has shown, as campaigns count it (`finding_states.STATES`).
+UNCONFIRMED = ("new", "reduced", "flaky", "latent")
+
 
 class Moment(NamedTuple):
     """A moment of a run: seconds since its start, counts so far, and the KiB of its driver."""
@@ -99,6 +102,11 @@ class RunView:
     def running(self) -> bool:
         """Whether the run goes on."""
         return bool(self.holder.name) and not self.holder.killed
+
+    @property
+    def confirmed(self) -> int:
+        """How many findings there are: what is not confirmed is none yet."""
+        return sum(finding.state not in UNCONFIRMED for finding in self.findings)
 
     @property
     def states(self) -> dict[str, Counter[str]]:
@@ -181,15 +189,17 @@ class RunReader:
             raise UserError(f"{self.folder} has not begun")
         _, seconds, limit, command = plans[0]
         targets = [name for row in plans for name in re.findall(r'"(.*?)"', row[0])]
-        names = dict.fromkeys(map(printable, targets))
+        # A campaign gives variants to some shards, which are targets of their own.
+        ran = (*targets, *self._programs, *deadly)
+        names = {printable(name): name for name in ran}
         return RunView(
             self.folder,
             holder,
             printable(str(command or "fuzz")),
             seconds,
             limit,
-            {name: self._programs[name] + deadly[name] for name in names},
-            {name: self._violating[name] + deadly[name] for name in names},
+            {name: self._programs[raw] + deadly[raw] for name, raw in names.items()},
+            {name: self._violating[raw] + deadly[raw] for name, raw in names.items()},
             [_finding_so_far(*row) for row in self._all(_FINDINGS)],
             [
                 Moment(*row)
