@@ -28,7 +28,7 @@ def host(program: Callable[..., Program]) -> Program:
 
 @known_bug
 def test_a_spliced_bug_is_the_only_cause_and_both_reduce_it(host, monkeypatch) -> None:
-    monkeypatch.setattr(minimization, "MINIFIER_SECONDS", 1)
+    monkeypatch.setattr(minimization, "MINIFIER_SECONDS", 20)
     bug = KNOWN_BUGS["expand-inverse"]
     subject = minimization_subjects.with_bug("spliced", host, bug, seed=0)
     assert subject is not None

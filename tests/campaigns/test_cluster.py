@@ -48,7 +48,8 @@ def fold(
     first: Callable[[Any], None] = nothing,
     look: Callable[[Any], None] = nothing,
 ) -> tuple[list[Any], list[str], dict[str, object]]:
-    """Run the plan: what is stored of its failures, its signatures in order, and its counts.
+    """Run the plan: what is stored of its failures, its signatures in the order in which their
+    reductions were asked for (they end in any order), and its counts.
 
     `first` is called before, and `look` after each step.
     """
@@ -56,12 +57,13 @@ def fold(
     notes: list[str] = []
     tasks = Tasks(store, files, executor(PLAN, files, notes.append))
     campaign = Campaign(PLAN, folder, {name: Statistics() for name in PLAN.targets})
-    scheduler, signatures = Scheduler(campaign, tasks), []
+    scheduler, signatures = Scheduler(campaign, tasks), dict[int, str]()
     try:
         first(tasks.executor)
         while scheduler.fill():
             found = scheduler.take()
-            signatures += [] if found is None else [found.finding.identifier]
+            if found is not None:
+                signatures[found.number] = found.finding.identifier
             look(tasks.executor)
     finally:
         tasks.executor.stop()
@@ -69,7 +71,8 @@ def fold(
     counts = campaign.total.to_json()
     failures = store.all("SELECT task, number, failure FROM failures ORDER BY task, number")
     store.close()
-    return failures, signatures, {"programs": counts["programs"], "known": dict(campaign.known)}
+    in_order = [signatures[number] for number in sorted(signatures)]
+    return failures, in_order, {"programs": counts["programs"], "known": dict(campaign.known)}
 
 
 def until(workers: Any, nodes: int) -> None:
