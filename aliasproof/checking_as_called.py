@@ -24,7 +24,7 @@ from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
 from aliasproof.programs.definedness import Undefined
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.trace import InputLocation, Trace
-from aliasproof.reports.side_by_side import named_rows, value_text
+from aliasproof.reports.side_by_side import beside, named_rows
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
@@ -172,14 +172,12 @@ def _checked(called: CalledInEager, target: Target) -> TargetResult:
 def _beside(expected: PythonRun, actual: PythonRun) -> Iterator[Row]:
     """Both runs beside each other, by the paths of what they left."""
     ours, theirs = (
-        dict(zip(run.paths, map(value_text, run.observation.outputs), strict=True))
-        for run in (expected, actual)
+        dict(zip(run.paths, run.observation.outputs, strict=True)) for run in (expected, actual)
     )
     if list(ours) == list(theirs) or actual.observation.error or expected.observation.error:
         yield from named_rows(expected.observation, actual.observation, _names(expected))
-        return
-    for path in dict.fromkeys((*ours, *theirs)):
-        yield path, ours.get(path, "not there"), theirs.get(path, "not there")
+    else:
+        yield from beside(ours, theirs)
 
 
 def _judged(called: CalledInEager, target: Target) -> tuple[Mapping[str, Report], PythonRun]:

@@ -27,7 +27,7 @@ from aliasproof.recorded_calls import recorded_lines
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reports.graph_change import GraphChange, calls_behind, graph_change, new_calls
 from aliasproof.reports.run_report import OracleVerdict, SecondRun
-from aliasproof.reports.side_by_side import rows, value_text
+from aliasproof.reports.side_by_side import beside, rows
 from aliasproof.reports.status import Status
 from aliasproof.reports.storage_strips import StripSet, strips_of_graph, strips_of_tensors
 from aliasproof.reports.verdict_matrix import STYLES, WORDS
@@ -288,11 +288,4 @@ def _python_rows(expected: PythonRun, actual: PythonRun) -> Iterator[Row]:
         dict(zip(run.paths, run.observation.outputs, strict=True)) if run.paths else {}
         for run in (expected, actual)
     )
-    pairs = [
-        (path, _value(ours, path), _value(theirs, path)) for path in dict.fromkeys((*ours, *theirs))
-    ]
-    yield from sorted(pairs, key=lambda row: row[1] == row[2])
-
-
-def _value(values: dict[str, object], path: str) -> str:
-    return value_text(values[path]) if path in values else "is not there"
+    yield from sorted(beside(ours, theirs), key=lambda row: row[1] == row[2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -21,8 +21,8 @@ LONGEST_MESSAGE = 160  # characters of an error's first line; the evidence has a
 MOST_BYTES = 64  # shown of a storage
 
 
-def value_text(value: object) -> str:
-    """A tensor's data, and its layout unless it is contiguous at offset 0. Other values by repr."""
+def value_text(value: object, *, layout: bool = False) -> str:
+    """A tensor's data, and its layout if it is wanted or not plain. Other values by repr."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
     # Large tensors are shown in part. The evidence of a violation names the first wrong index.
@@ -30,8 +30,26 @@ def value_text(value: object) -> str:
         data = repr(readable(value.detach()))
     if readable(value).dtype != value.dtype:
         data = f"{data} ({value.dtype})"
-    plain = value.is_contiguous() and value.storage_offset() == 0
-    return data if plain else f"{data}\n{layout_text(value)}"
+    return f"{data}\n{layout_text(value)}" if layout or not _is_plain(value) else data
+
+
+def beside(ours: Mapping[str, object], theirs: Mapping[str, object]) -> Iterator[Row]:
+    """Values of both runs, by place, as text: both layouts, unless both are plain."""
+    for place in dict.fromkeys((*ours, *theirs)):
+        pair = [values[place] for values in (ours, theirs) if place in values]
+        layout = not all(map(_is_plain, pair))
+        one, other = (
+            value_text(values[place], layout=layout) if place in values else "not there"
+            for values in (ours, theirs)
+        )
+        yield place, one, other
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is contiguous at offset 0, or no tensor."""
+    if not isinstance(value, torch.Tensor):
+        return True
+    return value.is_contiguous() and value.storage_offset() == 0
 
 
 def layout_text(tensor: torch.Tensor) -> str:
@@ -45,10 +63,12 @@ def rows(eager: Observation, target: Observation) -> Iterator[Row]:
     if eager.error is not None or target.error is not None:
         yield "raises", _error_text(eager.error), _error_text(target.error)
     # A target can return more or fewer outputs than eager.
-    for index in range(max(len(eager.outputs), len(target.outputs))):
-        yield f"output {index}", _output(eager, index), _output(target, index)
-    for index, (ours, theirs) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
-        yield f"input {index} afterwards", value_text(ours), value_text(theirs)
+    ours, theirs = (
+        {f"output {index}": output for index, output in enumerate(seen.outputs)}
+        | {f"input {index} afterwards": given for index, given in enumerate(seen.inputs)}
+        for seen in (eager, target)
+    )
+    yield from beside(ours, theirs)
     yield from _storages(eager, target)
     # A run that raised has no outputs, so its aliases would look lost.
     if eager.error is None and target.error is None:
@@ -90,10 +110,6 @@ def _error_text(error: Exception | None) -> str:
     message = lines[0] if lines else ""
     shown = message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
-
-
-def _output(observation: Observation, index: int) -> str:
-    return value_text(observation.outputs[index]) if index < len(observation.outputs) else "none"
 
 
 def _storages(eager: Observation, target: Observation) -> Iterator[Row]:

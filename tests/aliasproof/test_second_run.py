@@ -71,6 +71,18 @@ def test_a_new_alias_is_drawn_with_its_witness(finding, plant):
     assert shared.byte >= 8
 
 
+def test_a_wrong_stride_shows_both_layouts(finding, plant):
+    def dense(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+        return Build(lambda x: (x.view(2, 2).t().contiguous(),), [])
+
+    plant(dense)
+    body = "v0 = aten.view.default(x0, [2, 2])\nv1 = aten.t.default(v0)\nreturn (v1,)"
+    second = run_again(finding(body, "metadata", "wrong stride", "output 0"), None)
+    (ours, theirs) = next(row[1:] for row in second.rows if row[0] == "output 0")
+    assert "strides [1, 2]" in ours
+    assert "strides [2, 1]" in theirs
+
+
 def test_a_graph_is_shown_as_a_diff_with_the_first_value_that_eager_never_has(finding, plant):
     def stages(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
         graph = fx.Graph()
