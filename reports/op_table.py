@@ -18,8 +18,8 @@ LEGEND = (
 )
 
 
-def print_ops(console: Console, ops: Sequence[Mapping[str, Any]]) -> None:
-    """Print one row per op, and the counts; `ops` are JSON values."""
+def print_ops(console: Console, ops: Sequence[Mapping[str, Any]], total: int) -> None:
+    """Print one row per op, and the counts; `ops` are JSON values, of `total` listed ones."""
     rows = [_row(op) for op in ops]
     if _fits(console, NAMES, rows):
         _print_table(console, NAMES, rows)
@@ -36,7 +36,7 @@ def print_ops(console: Console, ops: Sequence[Mapping[str, Any]]) -> None:
             pairs = zip(numbers, STATUSES, strict=True)
             print_lines(console, f"{kind}: {', '.join(' '.join(pair) for pair in pairs)}")
     console.print()
-    print_lines(console, f"{len(rows)} ops. {LEGEND}")
+    print_lines(console, f"{len(rows)} of {total} ops. {LEGEND}")
 
 
 def _fits(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

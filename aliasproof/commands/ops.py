@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,12 @@ if TYPE_CHECKING:  # they import torch
 
     from aliasproof.generators.coverage import OpStatus
 
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME", help="Only ops whose name has this in it, or fits it, as in 'aten.*_copy*'."
+    ),
+]
 Kind = Annotated[
     str | None,
     typer.Option(
@@ -30,22 +37,35 @@ Status = Annotated[
 ]
 
 
-def ops(kind: Kind = None, status: Status = None, json: Json = False) -> None:
+def ops(name: Name = None, kind: Kind = None, status: Status = None, json: Json = False) -> None:
     """List each op that is drawn, and each overload of ATen that gives a view or writes.
 
     Each of these is drawn, or reachable through another op, or a reason says why it is not.
     """
     listed = listed_ops()
-    for name, wanted in (("kind", kind), ("status", status)):
-        names = dict.fromkeys(str(op[name]) for op in listed)
-        if wanted is not None and wanted not in names:
-            hint = did_you_mean(wanted, list(names))
-            raise UserError(f"no op has the {name} '{wanted}'{hint}; there are {', '.join(names)}")
+    for column, wanted in (("kind", kind), ("status", status)):
+        known = dict.fromkeys(str(op[column]) for op in listed)
+        if wanted is not None and wanted not in known:
+            hint = did_you_mean(wanted, list(known))
+            raise UserError(
+                f"no op has the {column} '{wanted}'{hint}; there are {', '.join(known)}"
+            )
     shown = [op for op in listed if kind in (None, op["kind"]) and status in (None, op["status"])]
+    if not shown:
+        raise UserError(
+            f"none of the {len(listed)} ops has the kind '{kind}' and the status '{status}'"
+        )
+    if name is not None:
+        pattern = name if set(name) & set("*?[") else f"*{name}*"
+        names = [str(op["op"]) for op in shown]
+        shown = [op for op in shown if fnmatchcase(str(op["op"]), pattern)]
+        if not shown:
+            hint = did_you_mean(name, names)
+            raise UserError(f"none of {len(names)} ops has a name with '{name}'{hint}")
     if json:
         write_json({"ops": shown})
     else:
-        print_ops(results(), shown)
+        print_ops(results(), shown, len(listed))
 
 
 def listed_ops() -> list[dict[str, object]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import Progress
 
 from aliasproof.options import Json, target_option, whole_number
 from aliasproof.programs.errors import UserError, did_you_mean
-from aliasproof.reports.console import notes, results, write_json
+from aliasproof.reports.console import notes, print_notes, results, write_json
 from aliasproof.reports.sites_table import print_sites
+
+if TYPE_CHECKING:  # it imports torch
+    from aliasproof.campaigns.run.site_counts import FiredSites
 
 DEFAULT = "inductor-fx"
 
@@ -60,10 +63,18 @@ def sites(
     from aliasproof.trials.worker import quiet_torch
 
     quiet_torch()
-    if run is not None:
-        figures = _of_run(run, target)
-    else:
-        figures = _of_programs(target or DEFAULT, programs, seed or 0, rules)
+    console = notes()
+    if not console.is_terminal:
+        first = f"running {programs} programs, then " if run is None and programs else ""
+        print_notes([f"{first}reading the sites of torch: about a minute"])
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        if run is not None:
+            fired, target, seed = _of_run(run, target)
+        else:
+            target, seed = target or DEFAULT, seed or 0
+            fired = _of_programs(target, programs, seed, rules, bar)
+        bar.add_task("reading the sites of torch", total=None)
+        figures = fired.to_json(target, seed)
     figures["sites"] = _only(figures["sites"], kind)
     if json:
         write_json(figures)
@@ -71,24 +82,21 @@ def sites(
         print_sites(results(), figures, every=every)
 
 
-def _of_programs(target: str, programs: int, seed: int, rules: int | None) -> dict[str, object]:
+def _of_programs(
+    target: str, programs: int, seed: int, rules: int | None, bar: Progress
+) -> FiredSites:
     """What the programs of a campaign fire, run here."""
     from aliasproof.campaigns.run.fired_sites import fired_sites
     from aliasproof.campaigns.run.site_counts import FiredSites
 
-    console = notes()
-    fired = FiredSites()
-    if programs:
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task("running", total=programs)
-            fired = fired_sites(
-                target, seed, programs, lambda done: bar.advance(task, done), rules=rules
-            )
-    return fired.to_json(target, seed)
+    if not programs:
+        return FiredSites()
+    task = bar.add_task(f"running {programs} programs on {target}", total=programs)
+    return fired_sites(target, seed, programs, lambda done: bar.advance(task, done), rules=rules)
 
 
-def _of_run(run: Path, target: str | None) -> dict[str, object]:
-    """What the programs of a run fired on a target, its first one by default, as it is stored.
+def _of_run(run: Path, target: str | None) -> tuple[FiredSites, str, int]:
+    """What the programs of a run fired on a target, its first one by default; that, and the seed.
 
     Raises `UserError` if the run has not begun, or has no such target.
     """
@@ -104,7 +112,7 @@ def _of_run(run: Path, target: str | None) -> dict[str, object]:
         if target not in (known := sorted({*plan.targets, *ran})):
             hint = did_you_mean(target, known)
             raise UserError(f"{run} has no target '{target}'{hint}; it has {', '.join(known)}")
-        return FiredSites.of_store(store, target).to_json(target, plan.seed)
+        return FiredSites.of_store(store, target), target, plan.seed
 
 
 def _only(listed: object, kind: str | None) -> list[dict[str, object]]:

@@ -115,7 +115,8 @@ def test_ops(call):
     assert "aten.values.default: view, writes nothing, not applicable: of sparse tensors" in lines
     table = [line.split() for line in lines if line]
     assert ["kind", "drawn", "reachable", "not", "applicable", "undrawn"] in table
-    assert lines[-1].startswith(f"{sum(': ' in line for line in lines[:-1])} ops.")
+    number = sum(": " in line for line in lines[:-1])
+    assert lines[-1].startswith(f"{number} of {number} ops.")
 
 
 def test_ops_as_json(call):
@@ -134,6 +135,26 @@ def test_ops_of_a_kind_and_a_status(call):
     refused = call("ops", "--status", "undrwn")
     assert refused.code == 2
     assert "no op has the status 'undrwn'; did you mean 'undrawn'?" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("aten.add_.Sc", ["aten.add_.Scalar"]),
+        ("aten.add_.[ST]*", ["aten.add_.Scalar", "aten.add_.Tensor"]),
+    ],
+)
+def test_ops_by_name(call, name, found):
+    lines = call("ops", name).out.splitlines()
+    assert [line.split()[0].strip(":") for line in lines if line.startswith("aten.")] == found
+    assert f"{len(found)} of " in lines[-1]
+
+
+@pytest.mark.parametrize("given", [["add_.Scalr"], ["add_.Scalar", "--kind", "view"], ["add_?"]])
+def test_ops_by_a_name_that_no_op_has(call, given):
+    refused = call("ops", *given)
+    assert refused.code == 2
+    assert f"has a name with '{given[0]}'" in refused.err
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,9 @@ from aliasproof.reports.sites_table import print_sites
 def test_sites_of_a_few_programs(call):
     outcome = call("sites", "--programs", "8", "--target", "aot", "--json")
     assert outcome.code == 0
+    assert outcome.err == (
+        "note: running 8 programs, then reading the sites of torch: about a minute\n"
+    )
     found = json.loads(outcome.out)
     assert found["programs"] == 8
     assert len(found["sites"]) == len(all_sites())
