@@ -17,8 +17,9 @@ from aliasproof.reports.console import notes, print_lines
 from aliasproof.running_model.running_graph import Watcher
 from aliasproof.startup import INTERRUPTED
 
-if TYPE_CHECKING:  # it imports torch
+if TYPE_CHECKING:  # they import torch, or numpy
     from aliasproof.running_model.model_check import ModelCheck
+    from aliasproof.running_model.verifying import Way
 
 DIFFERS = 1
 
@@ -80,6 +81,11 @@ def run(
     if not module and not Path(script).is_file():
         raise UserError(f"{script} is not a file; give a script, or a module with -m")
     if verify:
+        if target is not None or calls is not None or on_difference:
+            raise UserError(
+                "--verify runs the script as it is, and judges no graph: leave out --target,"
+                " --calls and --raise, or --verify"
+            )
         return _verify(script, arguments or [], as_module=module, fail=fail)
     watcher = Watcher()  # before torch starts threads
     from aliasproof.running_model.check_summary import print_summary
@@ -102,10 +108,10 @@ def run(
 def _verify(script: str, arguments: list[str], *, as_module: bool, fail: bool) -> int:
     from aliasproof.running_model.verifying import verify
 
-    def run_once(tensors: Path, eager: bool) -> int:
+    def run_once(tensors: Path, way: Way) -> int:
         from aliasproof.running_model.held_tensors import recording
 
-        with recording(tensors, eager=eager):
+        with recording(tensors, way):
             return _run(script, arguments, as_module=as_module)
 
     status, agree, line = verify(run_once)

@@ -15,7 +15,7 @@ from torch import fx, nn
 from torch._inductor import config as inductor_config
 from torch.optim import Optimizer
 
-from aliasproof.running_model.verifying import COARSENESS
+from aliasproof.running_model.verifying import COARSENESS, Way
 from aliasproof.trials.rounding_control import wide_dtype
 
 _found: list[Any] = []
@@ -23,8 +23,8 @@ _autocast: list[torch.dtype] = []
 
 
 @contextlib.contextmanager
-def recording(file: Path, *, eager: bool) -> Iterator[None]:
-    """Run a script in this context, in eager or compiled, and write its tensors as float64.
+def recording(file: Path, way: Way) -> Iterator[None]:
+    """Run a script in this context, in a way, and write its tensors as float64.
 
     Each module and optimizer that is made, copied or read is kept. This is for a process that ends
     soon: nothing is put back.
@@ -35,11 +35,13 @@ def recording(file: Path, *, eager: bool) -> Iterator[None]:
         (Optimizer, "__init__"),
     ):
         setattr(owner, name, _keeping(getattr(owner, name)))
-    if eager:  # Dynamo would not know it
+    if way == "perturbed":
+        setattr(nn.Module, "__call__", _perturbing(nn.Module.__call__))  # noqa: B010
+    if way != "compiled":  # Dynamo would not know it
         torch.set_autocast_dtype = _noting_dtype(torch.set_autocast_dtype)
     # Random numbers are drawn in the order of eager.
     inductor_config.fallback_random = True
-    with torch.compiler.set_stance("force_eager" if eager else "default"):
+    with torch.compiler.set_stance("default" if way == "compiled" else "force_eager"):
         yield
     kept = dict(_held())
     dtypes = [*_autocast, *(it.dtype for it in kept.values() if it.is_floating_point())]
@@ -49,6 +51,23 @@ def recording(file: Path, *, eager: bool) -> Iterator[None]:
     values[COARSENESS] = np.array(max((torch.finfo(it).eps for it in dtypes), default=0.0))
     with file.open("wb") as opened:
         np.savez(opened, **values)
+
+
+def _perturbing(original: Any) -> Any:
+    """Move each parameter of a module by one rounding, before the first call."""
+    moved: dict[int, torch.Tensor] = {}  # kept, so that no other tensor has the id
+
+    @functools.wraps(original)
+    def perturbing(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        for parameter in self._parameters.values():
+            if isinstance(parameter, nn.Parameter) and id(parameter) not in moved:
+                moved[id(parameter)] = parameter
+                if parameter.is_floating_point() or parameter.is_complex():
+                    # Through `data`, since what autograd has saved may not count as written.
+                    parameter.data.mul_(1 + torch.finfo(parameter.dtype).eps)
+        return original(self, *args, **kwargs)
+
+    return perturbing
 
 
 def _noting_dtype(original: Any) -> Any:

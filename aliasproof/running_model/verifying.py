@@ -1,6 +1,8 @@
 """Whether a script prints and ends with the same in eager and compiled as it is, up to rounding.
 
-Each run has a process of its own. Where two runs in eager differ, as in times, nothing is compared.
+Each run has a process of its own. Where another run in eager differs, as in times, nothing is
+compared. Modules of that run begin with parameters that are off by one rounding: what this changes
+is ill-conditioned, as a step of Adam for a gradient that is zero but for rounding.
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|[-+]?inf", re.IGNORECASE)
 SMALLEST = 1e-6  # of what is printed: below, a number is as good as zero
-# Runs the script, in eager or not, and writes its tensors. The exit status.
-Run: TypeAlias = Callable[[Path, bool], int]
+Way: TypeAlias = Literal["eager", "perturbed", "compiled"]  # perturbed: also in eager
+# Runs the script in a way, and writes its tensors. The exit status.
+Run: TypeAlias = Callable[[Path, Way], int]
 COARSENESS = "coarseness"  # of the dtypes: the distance from 1 to the next number
 
 
@@ -72,38 +75,48 @@ def _alike(one: str, other: str, limit: float) -> bool:
 
 def verify(run: Run) -> tuple[int, bool, str]:
     """The exit status of the compiled run, whether both agree, and a line that says so."""
-    eager, compiled = _ended(run, eager=True), _ended(run, eager=False)
+    eager, compiled = _ended(run, "eager"), _ended(run, "compiled")
     sys.stdout.write(compiled.printed)
     sys.stdout.flush()
     wrong = eager.differing(compiled)
-    if wrong:
-        wrong -= eager.differing(_ended(run, eager=True))
+    left_out = wrong & eager.differing(_ended(run, "perturbed")) if wrong else set()
+    wrong -= left_out
     number = len(eager.tensors.keys() - {COARSENESS})
     what = f"what it prints and {number} tensors of its modules and optimizers"
+    rest = ""
+    if left_out:
+        rest = (
+            "; not compared, since eager with parameters off by one rounding differs, too:"
+            f" {len(left_out)}, {_shown(left_out)}"
+        )
     if not wrong:
-        return compiled.status, True, f"verified: eager and compiled agree in {what}"
-    shown = ", ".join(sorted(wrong, key=lambda name: ("printed" not in name, name))[:5])
-    return compiled.status, False, f"NOT THE SAME: of {what}, {len(wrong)} differ: {shown}"
+        return compiled.status, True, f"verified: eager and compiled agree in {what}{rest}"
+    line = f"NOT THE SAME: of {what}, {len(wrong)} differ: {_shown(wrong)}{rest}"
+    return compiled.status, False, line
 
 
-def _ended(run: Run, *, eager: bool) -> _Ending:
+def _shown(names: set[str]) -> str:
+    return ", ".join(sorted(names, key=lambda name: ("printed" not in name, name))[:5])
+
+
+def _ended(run: Run, way: Way) -> _Ending:
     with tempfile.TemporaryDirectory() as folder:
         printed, tensors = Path(folder, "printed"), Path(folder, "tensors.npz")
         sys.stdout.flush()
         process = os.fork()
         if process == 0:
-            _run_and_save(run, printed, tensors, eager=eager)
+            _run_and_save(run, printed, tensors, way)
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         kept = dict(np.load(tensors)) if tensors.exists() else {}
         return _Ending(status, printed.read_text(errors="replace"), kept)
 
 
-def _run_and_save(run: Run, printed: Path, tensors: Path, *, eager: bool) -> None:
+def _run_and_save(run: Run, printed: Path, tensors: Path, way: Way) -> None:
     """In the process of a run, which ends here."""
     status = 1
     try:
         os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), 1)
-        status = run(tensors, eager)
+        status = run(tensors, way)
     finally:
         sys.stdout.flush()
         os._exit(status)

@@ -239,3 +239,45 @@ def test_verify_compares_what_is_printed_and_held_at_the_end(
         assert "printed line 2" in line
     else:
         assert "agree in what it prints and 10 tensors of its modules and optimizers" in line
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_verify_leaves_out_what_rounding_alone_changes(ran, tmp_path: Path, lost: bool) -> None:
+    (tmp_path / "noise.py").write_text(
+        "import sys, torch\n"
+        "def backend(module, examples):\n"
+        "    def run(*args):\n"
+        "        args = [it.clone() for it in args] if len(sys.argv) > 1 else args\n"
+        "        return [it * (1 + 2**-22) for it in module(*args)]\n"
+        "    return run\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.linear = torch.nn.Linear(3, 4, bias=False)\n"
+        "        self.register_buffer('calls', torch.zeros(()))\n"
+        "    def forward(self, x):\n"
+        "        self.calls.add_(1)\n"
+        "        return self.linear(x)\n"
+        "torch.manual_seed(0)\n"
+        "model = Model()\n"
+        "optimizer = torch.optim.Adam(model.parameters(), lr=0.1)\n"
+        # The gradient of the weight is zero in exact arithmetic.
+        "out = torch.compile(model, backend=backend)(torch.randn(50, 3))\n"
+        "out.softmax(-1).sum().backward()\n"
+        "optimizer.step()\n"
+    )
+    given = ["--", "lost"] if lost else []
+    done = ran(*aliasproof("run", "--verify", "--fail-on-differences", "noise.py", *given))
+    assert done.returncode == lost, done.stderr
+    (line,) = done.stderr.splitlines()
+    wrong, left_out = line.split("; not compared")
+    assert "Linear 0: weight" in left_out
+    assert ("1 differ: Model 0: calls" if lost else "verified") in wrong
+
+
+@pytest.mark.parametrize("option", [["--target", "inductor"], ["--calls", "1"], ["--raise"]])
+def test_verify_refuses_options_of_the_check(ran, tmp_path: Path, option: list[str]) -> None:
+    (tmp_path / "empty.py").write_text("")
+    refused = ran(*aliasproof("run", "--verify", *option, "empty.py"))
+    assert refused.returncode == 2
+    assert "leave out --target, --calls and --raise" in refused.stderr
