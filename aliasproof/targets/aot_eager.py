@@ -41,12 +41,16 @@ def backend(
     """The backend that runs the graphs of AOTAutograd in eager, after a pass if there is one."""
     # Imported here: it takes a second, and other targets do not need it.
     from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
+    from torch._functorch.partitioners import (  # noqa: PLC0415
+        min_cut_rematerialization_partition,
+    )
 
     compiler = functools.partial(aot.compile_graph, [] if stages is None else stages, further)
     return aot_autograd(
         fw_compiler=functools.partial(compiler, "forward graph"),
         bw_compiler=functools.partial(compiler, "backward graph"),
         inference_compiler=functools.partial(compiler, "inference graph"),
+        partition_fn=min_cut_rematerialization_partition,
         decompositions=tracing.table,
         keep_inference_input_mutations=True,
     )
@@ -59,11 +63,13 @@ def recipe(tracing: Tracing = PLAIN) -> str:
     return f"""
 {tracing.imports}from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 
 def compiled(program, inputs):
     backend = aot_autograd(
         fw_compiler=lambda graph, _: make_boxed_func(graph),
+        partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions,
         keep_inference_input_mutations=True,
     )

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.backends.debugging import aot_eager as torch_aot_eager
+from torch._functorch._aot_autograd.utils import make_boxed_func
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.oracles.observation import observe_eager
+from aliasproof.oracles.stage import Stage
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
-from aliasproof.targets import aot, gradients
+from aliasproof.targets import aot, aot_eager, gradients
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
 from aliasproof.trials.examination import Examination, examine
@@ -69,7 +72,7 @@ def test_a_region_that_is_dropped_is_a_violation() -> None:
         return aot.build(dropped, inputs, keep_input_mutations=True)
 
     case, right = Case.of(of_vectors(SCALED, 0)), target("aot:grad")
-    wrong = replace(right, build=functools.partial(gradients.build, everywhere))
+    wrong = replace(right, build=partial(gradients.build, everywhere))
     found = examine(case, wrong, attribute=False).violations
     assert [(each.oracle, each.place) for each in found] == [("values", "output 1")]
     assert examine(case, replace(target("aot"), build=everywhere)).violations == []
@@ -133,6 +136,24 @@ def test_a_script_about_simple_inputs_is_short_and_shows_the_same(
     script = tmp_path / "script.py"
     script.write_text(text)
     assert confirm(script).shown
+
+
+def test_aot_eager_splits_a_joint_graph_as_torch_does() -> None:
+    """`torch.compile(backend="aot_eager")` computes sin again, rather than to save it."""
+    x, graphs, stages = torch.ones(4, requires_grad=True), list[str](), list[Stage]()
+
+    def noted(graph: torch.fx.GraphModule, _: object) -> object:
+        graphs.append(graph.code)
+        return make_boxed_func(graph.forward)
+
+    for backend in (
+        aot_eager.backend(None, stages=stages),
+        partial(torch_aot_eager, fw_compiler=noted),
+    ):
+        torch._dynamo.reset()
+        torch.compile(lambda x: x.sin().cos(), backend=backend)(x)
+    assert isinstance(stages[0].graph, torch.fx.GraphModule)
+    assert stages[0].graph.code == graphs[0]
 
 
 def test_eager_cannot_be_observed_where_a_foreach_call_is_recorded() -> None:
