@@ -24,6 +24,7 @@ from aliasproof.programs.program import Argument, Input, Instruction, Program, R
 from aliasproof.programs.schemas import facts
 from aliasproof.programs.storage_values import texts_of
 from aliasproof.programs.validation import first_defect
+from aliasproof.programs.values import STATIC
 
 # Elements. A longer storage gets the values of the fill, since each value is a text in the program.
 MOST_VALUES = 10_000
@@ -98,7 +99,7 @@ def _storage_of(tensor: torch.Tensor) -> Storage:
 
 def _input_of(name: str, tensor: torch.Tensor, storage: int) -> Input:
     layout = (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
-    return Input(name, storage, tensor.dtype, *layout)
+    return Input(name, storage, tensor.dtype, *layout, static=hasattr(tensor, STATIC))
 
 
 # --- recording ------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ import torch
 
 from aliasproof.programs.devices import CPU, on_device, with_device
 from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.printing import inputs_source
+from aliasproof.programs.printing import inputs_source, static_marks
 from aliasproof.programs.program import Input, Program
-from aliasproof.programs.values import input_tensors
+from aliasproof.programs.values import STATIC, input_tensors
 
 LONGEST_LITERAL = 80  # characters
 
@@ -59,10 +59,10 @@ def _text(program: Program, *, near: bool) -> str | None:
         statements.append(f"{name} = {text}")
         for view in rest:
             values[view.name] = _view_text(name, view, buffers[index], near=near)
-    names = [view.name for view in program.inputs]
-    if not statements and len(names) == 1:
+    names, marks = [view.name for view in program.inputs], static_marks(program)
+    if not statements and not marks and len(names) == 1:
         return f"def inputs():\n    return ({values[names[0]]},)\n"
-    statements += [f"{name} = {value}" for name, value in values.items()]
+    statements += [f"{name} = {value}" for name, value in values.items()] + marks
     returned = f"({names[0]},)" if len(names) == 1 else ", ".join(names) or "()"
     return "\n    ".join(("def inputs():", *statements, f"return {returned}")) + "\n"
 
@@ -214,7 +214,8 @@ def _makes(program: Program, text: str, *, near: bool) -> bool:
 
 def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
     storage = bytes(tensor.untyped_storage().tolist())
-    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), storage
+    layout = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+    return *layout, storage, hasattr(tensor, STATIC)
 
 
 def _sharing(tensors: Sequence[torch.Tensor]) -> list[int]:

@@ -121,8 +121,15 @@ def inputs_source(program: Program) -> str:
         else:
             value = _view(view, buffers[view.storage], f"{prefix}{view.storage}")
         statements.append(f"{view.name} = {value}")
+    statements += static_marks(program)
     text = _function("def inputs():", statements, [view.name for view in program.inputs])
     return with_device(text, program.device)
+
+
+def static_marks(program: Program) -> list[str]:
+    """The calls that make named tensors static inputs."""
+    static = [view.name for view in program.inputs if view.static]
+    return [f"torch._dynamo.mark_static_address({name})" for name in static]
 
 
 def _whole(view: Input, buffer: torch.Tensor) -> bool:

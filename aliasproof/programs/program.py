@@ -56,7 +56,8 @@ class Storage:
 class Input:
     """A view into the storage with index `storage`.
 
-    Strides and offset count elements of `dtype`.
+    Strides and offset count elements of `dtype`. A `static` input stays at its address in all
+    calls, as buffers and parameters of a module do (see `torch._dynamo.mark_static_address`).
     """
 
     name: str
@@ -65,6 +66,7 @@ class Input:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int = 0
+    static: bool = False
 
 
 @dataclass(frozen=True, slots=True)

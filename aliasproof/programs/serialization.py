@@ -76,6 +76,8 @@ def _input_to_json(view: Input) -> dict[str, Json]:
         "sizes": list(view.sizes),
         "strides": list(view.strides),
         "offset": view.offset,
+        # As in older files, which have no key for it.
+        **({"static": True} if view.static else {}),
     }
 
 
@@ -220,6 +222,7 @@ def _input(data: object, location: str) -> Input:
         _integers(fields["sizes"], f"{location}.sizes"),
         _integers(fields["strides"], f"{location}.strides"),
         _integer(fields.get("offset", 0), f"{location}.offset"),
+        _boolean(fields.get("static", False), f"{location}.static"),
     )
 
 

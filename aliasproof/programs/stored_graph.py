@@ -22,12 +22,11 @@ from aliasproof.programs.graph_json import graph_from_json, graph_to_json
 from aliasproof.programs.serialization import DTYPE_BY_NAME, dtype_name
 from aliasproof.programs.storage_bytes import bytes_of
 from aliasproof.programs.stored_text import read_text
+from aliasproof.programs.values import STATIC
 
 GRAPH, STORAGES = "graph.json", "storages.safetensors"
 VERSION = 1
 MOST_BYTES = 16 * 2**30  # of all storages
-# Dynamo keeps in this attribute that an input stays at its address, such as a module's buffer.
-STATIC = "_dynamo_static_input_type"
 _STATIC_TYPES = (None, "guarded", "unguarded")
 _DEEPEST = 8  # graphs within graphs
 

@@ -17,6 +17,8 @@ from aliasproof.programs.storage_values import explicit_values
 T = TypeVar("T")
 
 FILLS = ("plain", "special")
+# Dynamo keeps in this attribute that an input stays at its address, such as a module's buffer.
+STATIC = "_dynamo_static_input_type"
 
 # The largest integer up to which a narrow dtype represents all of them exactly.
 EXACT_INTEGERS = {
@@ -105,14 +107,16 @@ def input_tensors(program: Program) -> list[torch.Tensor]:
         tensor = torch.empty(0, dtype=view.dtype, device=device)
         storage = buffers[view.storage].untyped_storage()
         tensors.append(tensor.set_(storage, view.offset, view.sizes, view.strides))
+        if view.static:
+            setattr(tensor, STATIC, "unguarded")
     return tensors
 
 
 def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
     """Fresh tensors with equal data, strides, offsets, and the same sharing of storages.
 
-    A tensor that occurs twice in the list stays one object. What is not a tensor stays as it is.
-    The tensors are on `device`, or each on its own device if none is given.
+    A static tensor stays static, one that occurs twice in the list stays one object, and what is
+    not a tensor stays as it is. The tensors are on `device`, or each on its own if none is given.
     """
     storages: dict[int, torch.UntypedStorage] = {}
     clones: dict[int, Any] = {}
@@ -122,12 +126,21 @@ def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
         storage = tensor.untyped_storage()
         if storage._cdata not in storages:
             storages[storage._cdata] = clone_storage(storage, device)
-        copied = storages[storage._cdata]
-        clone: Any = torch.empty(0, dtype=tensor.dtype, device=copied.device)
-        clones[id(tensor)] = clone.set_(
-            copied, tensor.storage_offset(), tensor.shape, tensor.stride()
-        )
+        clones[id(tensor)] = moved_to(storages[storage._cdata], tensor, tensor.dtype)
     return [clones.get(id(value), value) for value in inputs]
+
+
+def moved_to(
+    storage: torch.UntypedStorage, tensor: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """A tensor like this one in another storage, without `_base`. It is static if this one is."""
+    empty: Any = torch.empty(0, dtype=dtype, device=storage.device)
+    moved: torch.Tensor = empty.set_(
+        storage, tensor.storage_offset(), tensor.shape, tensor.stride()
+    )
+    if hasattr(tensor, STATIC):
+        setattr(moved, STATIC, getattr(tensor, STATIC))
+    return moved
 
 
 def clone_storage(storage: torch.UntypedStorage, device: str | None = None) -> torch.UntypedStorage:

@@ -245,11 +245,19 @@ def _rewired(instruction: Instruction, name: str, other: str) -> Instruction:
 
 
 def plain_gradients(program: Program) -> Iterator[Program]:
-    """Let calls run with gradients, and let inputs be computed from leaves: all, or one of them."""
+    """Let calls run with gradients, and let inputs be computed from leaves: all, or one of them.
+
+    Such an input is not static: no call computes a parameter or a buffer.
+    """
     instructions = tuple(replace(instruction, grad=True) for instruction in program.instructions)
     storages = tuple(replace(storage, gradient="computed") for storage in program.storages)
-    yield replace(program, instructions=instructions, storages=storages)
+    inputs = tuple(replace(view, static=False) for view in program.inputs)
+    yield replace(program, instructions=instructions, storages=storages, inputs=inputs)
+    static = {view.storage for view in program.inputs if view.static}
     for index, storage in enumerate(storages):
-        yield replace(program, storages=put(program.storages, index, storage))
+        if index not in static:
+            yield replace(program, storages=put(program.storages, index, storage))
     for index, instruction in enumerate(instructions):
         yield program.with_instruction(index, instruction)
+    for index, view in enumerate(inputs):
+        yield program.with_input(index, view)

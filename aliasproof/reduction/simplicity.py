@@ -79,7 +79,7 @@ class Simplicity(NamedTuple):
     sharing_inputs: int  # inputs beyond the first of their storage
     storages: int  # number of storages
     idle_calls: int  # calls that change nothing, such as `add_(x, 0)`
-    without_gradients: int  # calls without gradients, and storages whose views are no plain inputs
+    without_gradients: int  # calls without gradients, storages of leaves, and static inputs
     op_ranks: int  # how far the ops are from the plainest ones, in sum
     results: int  # number of named results
     arguments: int  # number of arguments, positional and keyword
@@ -123,7 +123,8 @@ def _key_without_run(program: Program) -> Simplicity:
         storages=len(program.storages),
         idle_calls=sum(map(is_idle, instructions)),
         without_gradients=sum(not instruction.grad for instruction in instructions)
-        + sum(storage.gradient != "computed" for storage in program.storages),
+        + sum(storage.gradient != "computed" for storage in program.storages)
+        + sum(view.static for view in inputs),
         op_ranks=sum(_op_rank(instruction.op) for instruction in instructions),
         results=sum(len(instruction.results) for instruction in instructions),
         arguments=sum(

@@ -62,6 +62,8 @@ def requiring_gradients(inputs: list[torch.Tensor], kinds: Any = ()) -> list[tor
             layout = (view.shape, view.stride(), view.storage_offset())
             # Half of the real inputs are no views of anything.
             made[i] = base.reshape(view.shape).clone() if whole else base.as_strided(*layout)
+    for x, y in zip(inputs, made, strict=True):
+        y.__dict__.update(vars(x))  # such as that it is static to Dynamo
     return made
 
 
@@ -237,7 +239,8 @@ def _as_short(recipe: str, program: Program, kinds: Mapping[int, str], wishes: s
     for index, view in enumerate(program.inputs):
         able = view.dtype.is_floating_point or view.dtype.is_complex
         kind = kinds.get(index, "computed") if able else "none"
-        if kind == "computed" and not _is_whole(view, program.storages[view.storage]):
+        whole = _is_whole(view, program.storages[view.storage])
+        if kind == "computed" and (view.static or not whole):
             return recipe
         made.append(_SHORT[kind].replace("NAME", names[index]))
     given = ", ".join(names) if len(names) > 1 else f"({names[0]},)"

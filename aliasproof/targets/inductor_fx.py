@@ -111,7 +111,10 @@ def compiled(
             result: Any = compile_fx(graph, given, inner_compile or compile_fx_inner)
         return cast(Function, result)
 
-    if not (tracing.symbolic or tracing.guarded) and isinstance(function, ProgramFunction):
+    if isinstance(function, ProgramFunction) and not (
+        # Dynamo passes on which inputs are static.
+        tracing.symbolic or tracing.guarded or any(view.static for view in function.program.inputs)
+    ):
         return _by_first_use(function.program, backend, inputs)
     if not tracing.symbolic and isinstance(function, ProgramWithBuffers):
         return backend(function, list(inputs))

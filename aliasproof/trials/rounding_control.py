@@ -22,6 +22,7 @@ from aliasproof.oracles.verdict import Report, Verdict, with_differences
 from aliasproof.programs.program import Argument, Instruction, Program
 from aliasproof.programs.storage_bytes import bytes_of
 from aliasproof.programs.trace import Trace
+from aliasproof.programs.values import moved_to
 from aliasproof.trials.promises import ON_VALUES
 
 _PLACE = re.compile(r"(?:input|output) \d+")
@@ -74,10 +75,7 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
             numbers = bytes_of(storage)[:whole].view(tensor.dtype)
             buffers[storage._cdata] = numbers.to(wide_dtype(tensor.dtype), copy=True)
         buffer = buffers[storage._cdata]
-        # `set_` gives a tensor without `_base`, as `clone_inputs` does.
-        empty = torch.empty(0, dtype=buffer.dtype, device=buffer.device)
-        place = buffer.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
-        made.append(empty.set_(*place))
+        made.append(moved_to(buffer.untyped_storage(), tensor, buffer.dtype))
     return made
 
 

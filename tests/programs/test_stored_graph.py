@@ -14,7 +14,8 @@ from torch import fx
 
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.graph_ops import function_of_name, functions, name_of_function
-from aliasproof.programs.stored_graph import GRAPH, STATIC, STORAGES, StoredGraph, about_graph
+from aliasproof.programs.stored_graph import GRAPH, STORAGES, StoredGraph, about_graph
+from aliasproof.programs.values import STATIC
 
 
 def captured(function: Callable[..., Any], *inputs: torch.Tensor) -> fx.GraphModule:
