@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import torch
 
+from aliasproof.corpus.known import write_to_float64_number
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Report, Verdict, with_differences
@@ -81,11 +82,16 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
 
 @contextmanager
 def wide_factories() -> Iterator[None]:
-    """Tensors that are made without a dtype have float64: an optimizer makes its state so."""
+    """Tensors that are made without a dtype have float64: an optimizer makes its state so.
+
+    A number of the optimizer is then one of float64, whose writes Dynamo loses. That bug is patched
+    here: where it is the user's, the lost write shows in the number itself, and is no rounding.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        yield
+        with write_to_float64_number.mended():
+            yield
     finally:
         torch.set_default_dtype(before)
 

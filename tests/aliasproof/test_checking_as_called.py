@@ -269,7 +269,7 @@ def test_what_is_rounding_in_state_is_none_in_a_later_call(monkeypatch: pytest.M
     assert found.reports["values"].verdict is Verdict.HOLDS
 
 
-@pytest.mark.parametrize("name", ["Adam", "NAdam", "RAdam"])
+@pytest.mark.parametrize("name", ["Adam", "ASGD", "NAdam", "RAdam"])
 def test_steps_of_an_optimizer_that_makes_its_state_in_float32_hold(name: str) -> None:
     """Eager computes in Python's numbers what a compiled step computes with such tensors."""
     torch.manual_seed(5)
