@@ -17,7 +17,7 @@ import torch
 
 from aliasproof.eager_check import eager_result
 from aliasproof.oracles.check_result import EagerResult, Row, TargetResult
-from aliasproof.oracles.judge import EVERY_ORACLE, ON_RESULTS, Judgement, all_not_applicable
+from aliasproof.oracles.judge import EVERY_ORACLE, ON_RESULTS, Judgement, all_not_applicable, judge
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
@@ -28,7 +28,6 @@ from aliasproof.reports.side_by_side import beside, named_rows
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
-from aliasproof.trials import rounding_control
 from aliasproof.trials.blame import not_yours
 from aliasproof.trials.promises import same_promise
 from aliasproof.trials.python_run import FloatState, PythonRun, run_in_eager, run_python
@@ -41,6 +40,7 @@ from aliasproof.trials.python_trial import (
     judge_runs,
     layers,
 )
+from aliasproof.trials.rounding_control import wide_factories, without_rounding
 from aliasproof.user_code.user_call import RETURNED, SECOND, GradientUse, UserCall
 from aliasproof.user_code.user_file import raised_text
 
@@ -197,26 +197,46 @@ def _compiler(called: CalledInEager, target: Target) -> Callable[[Any], Any]:
 def _without_rounding(
     called: CalledInEager, target: Target, actual: PythonRun, judgement: Judgement
 ) -> Judgement:
-    """The judgement without what is rounding: both sides run again in float64 (`trial.py`)."""
-    eager, trace = called.run.observation, called.trace
-    places = rounding_control.suspects(judgement, eager, trace)
-    if not places:
-        return judgement
-    wide = replace(called.call, wide=True)
-    try:
-        with rounding_control.wide_factories():
-            exact = run_python(wide, compiler(EAGER))
-            if exact.paths != called.run.paths:
-                return judgement
-            if not rounding_control.may_round(places, eager, actual.observation, exact.observation):
-                return judgement
-            control = run_python(wide, _compiler(called, target))
-    except Rejected:  # the function is not for float64
-        return judgement
-    same = control.paths == exact.paths
-    if same and rounding_control.agree(places, exact.observation, control.observation):
-        return rounding_control.excused(judgement, places)
-    return judgement
+    """The judgement without what is rounding: both sides run again in float64."""
+    runs = called.run.observation, actual.observation
+    judged = torch.no_grad()(partial(judge, target.contract, *runs))  # as `judge_runs` does
+    controls = [_Control(called, target)]
+    return without_rounding(judgement, judged, runs, called.trace, controls)[0]
+
+
+@dataclass(slots=True)
+class _Control:
+    """A call in float64, run where it is asked for."""
+
+    called: CalledInEager
+    accused: Target
+    _exact: PythonRun | None = None
+    _target: PythonRun | None = None
+
+    def exact(self) -> Observation:
+        if self._exact is None:
+            with wide_factories():
+                self._exact = run_python(self._call(), compiler(EAGER))
+        return self._same(self._exact)
+
+    def watched(self) -> tuple[Observation, Trace]:
+        with wide_factories():
+            run, trace = run_in_eager(self._call(), _NO_LIMIT)
+        return self._same(run), trace
+
+    def target(self) -> Observation:
+        if self._target is None:
+            with wide_factories():
+                self._target = run_python(self._call(), _compiler(self.called, self.accused))
+        return self._same(self._target)
+
+    def _call(self) -> UserCall:
+        return replace(self.called.call, wide=True)
+
+    def _same(self, run: PythonRun) -> Observation:
+        if run.paths != self.called.run.paths:
+            raise Rejected("it leaves other things in float64")
+        return run.observation
 
 
 def _blamed(called: CalledInEager, target: Target, result: TargetResult) -> TargetResult:

@@ -8,23 +8,21 @@ rounding (`aliasproof/trials/rounding_control.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import Judgement, judge
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.verdict import Verdict, Violation, with_differences
+from aliasproof.oracles.verdict import Verdict, Violation
 from aliasproof.programs.definedness import Watch
 from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.fused_rounding import FusedRounding
-from aliasproof.programs.storage_set import StorageSet
 from aliasproof.programs.trace import Trace
 from aliasproof.running_model.graph_call import GraphCall, GraphFunction, GraphRun, Tangents
 from aliasproof.running_model.known_rounding import MayDiffer, places_of
-from aliasproof.trials import rounding_control
-from aliasproof.trials.promises import ON_VALUES
+from aliasproof.trials.rounding_control import widened, without_rounding
 
 FORWARD, BACKWARD = "forward", "backward"
 _EVERYTHING = Contract()
@@ -85,60 +83,15 @@ def look_closer(compared: Compared, call: GraphCall, tangents: Tangents | None =
     violations, documented, rounding, unknown = {}, {}, {}, {}
     for name, (_, judgement) in judgements.items():
         runs = expected[name], actual[name]
-        judgement, rounding[name] = _without_rounding(control, name, judgement, runs, trace)
+        again = partial(judged, compared.contract, *runs)
+        one = [_ControlOfDirection(control, name)]
+        judgement, rounding[name] = without_rounding(judgement, again, runs, trace, one)
         violations[name] = judgement.violations
         documented[name] = len(judgement.documented)
         unknown[name] = undecided(judgement)
     seen = {name: places_of(expected[name], trace) for name in expected}
     runs_seen = {name: (expected[name], actual[name]) for name in expected}
     return Look(violations, documented, rounding, seen, runs_seen, unknown)
-
-
-def _without_rounding(
-    control: _Control,
-    name: str,
-    judgement: Judgement,
-    runs: tuple[Observation, Observation],
-    trace: Trace,
-) -> tuple[Judgement, list[str]]:
-    """The judgement without differences that are gone in float64, and the places of these.
-
-    What rounding in eager's dtypes leaves open is a violation if it differs in float64, too.
-    """
-    rounding = []
-    open_ = _open_differences(control.compared.contract, *runs, trace, judgement)
-    if open_ and (wrong := control.wrong(name, [*open_])) is not None:
-        judgement = _decided(judgement, [open_[place] for place in wrong])
-        rounding += [place for place in open_ if place not in wrong]
-    places = rounding_control.suspects(judgement, runs[0], trace)
-    places = [place for place in places if place not in open_]
-    if places and control.rounds_alone(name, places, *runs):
-        judgement = rounding_control.excused(judgement, places)
-        rounding += places
-    return judgement, rounding
-
-
-def _open_differences(
-    contract: Contract, eager: Observation, target: Observation, trace: Trace, judgement: Judgement
-) -> dict[str, Violation]:
-    """The differences in values that the judgement leaves open, by place."""
-    nothing_open = replace(
-        trace, rounding=replace(trace.rounding, bits=StorageSet()), fused=FusedRounding()
-    )
-    all_of_them = judged(contract, eager, target, nothing_open).violations
-    named = [*judgement.violations, *(entry.difference for entry in judgement.documented)]
-    known = {difference.place for difference in named}
-    return {it.place: it for it in all_of_them if it.oracle in ON_VALUES and it.place not in known}
-
-
-def _decided(judgement: Judgement, wrong: Sequence[Violation]) -> Judgement:
-    """The judgement with these violations, and nothing left open in values."""
-    reports = dict(judgement.reports)
-    for name in ON_VALUES:
-        report = reports[name]
-        more = [*report.violations, *(it for it in wrong if it.oracle == name)]
-        reports[name] = with_differences(more, report.documented, report.notes)
-    return Judgement(reports)
 
 
 def _watched(
@@ -194,8 +147,8 @@ def _raises_later(eager: GraphFunction, call: GraphCall, error: Exception | None
 
 
 def _wide_tangents(tangents: Tangents) -> Tangents:
-    widened = rounding_control.widened([*tangents.values()])
-    return tangents if widened is None else dict(zip(tangents, widened, strict=True))
+    wide = widened([*tangents.values()])
+    return tangents if wide is None else dict(zip(tangents, wide, strict=True))
 
 
 def judged(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:
@@ -257,39 +210,7 @@ class _Control:
     tangents: Tangents | None
     _runs: tuple[Mapping[str, Observation], Mapping[str, Observation]] | None = None
 
-    def rounds_alone(
-        self, name: str, places: Sequence[str], eager: Observation, target: Observation
-    ) -> bool:
-        """Whether the differences at these places are rounding."""
-        if target.error is not None:
-            return False
-        try:
-            exact, control = self._run()
-        except Rejected:  # the graph is not for float64
-            return False
-        return (
-            exact[name].error is None
-            and control[name].error is None
-            and rounding_control.may_round(places, eager, target, exact[name])
-            and rounding_control.agree(places, exact[name], control[name])
-        )
-
-    def wrong(self, name: str, places: Sequence[str]) -> list[str] | None:
-        """The places that differ in float64, too; None if float64 does not decide."""
-        try:
-            exact, control = self._run()
-            if exact[name].error is not None or control[name].error is not None:
-                return None
-            pair = exact[name], control[name]
-            wrong = [it for it in places if not rounding_control.agree([it], *pair)]
-            eager, _ = self.compared.wide(self.call.given)
-            watched, trace = _watched(eager, self.call, self.tangents, wide=True)
-        except (Rejected, InternalError):
-            return None
-        tensors = watched[name].tensors()
-        return None if any(trace.bits_open(tensors.get(place)) for place in places) else wrong
-
-    def _run(self) -> tuple[Mapping[str, Observation], Mapping[str, Observation]]:
+    def run(self) -> tuple[Mapping[str, Observation], Mapping[str, Observation]]:
         if self._runs is None:
             # A backward pass, which may be under way, has gradients switched off.
             with self.call.modes.entered():
@@ -297,6 +218,28 @@ class _Control:
             exact = _observed(eager, self.call, self.tangents, wide=True)
             self._runs = exact, _observed(target, self.call, self.tangents, wide=True)
         return self._runs
+
+    def watched(self) -> tuple[Mapping[str, Observation], Trace]:
+        eager, _ = self.compared.wide(self.call.given)
+        return _watched(eager, self.call, self.tangents, wide=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _ControlOfDirection:
+    """The control of the forward or the backward pass."""
+
+    both: _Control
+    name: str
+
+    def exact(self) -> Observation:
+        return self.both.run()[0][self.name]
+
+    def watched(self) -> tuple[Observation, Trace]:
+        observed, trace = self.both.watched()
+        return observed[self.name], trace
+
+    def target(self) -> Observation:
+        return self.both.run()[1][self.name]
 
 
 def first_of(look: Look) -> Iterator[tuple[str, Violation]]:

@@ -10,18 +10,23 @@ dtype alone is right in float64, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Protocol
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from aliasproof.corpus.known import write_to_float64_number
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.verdict import Report, Verdict, with_differences
+from aliasproof.oracles.verdict import Report, Verdict, Violation, with_differences
+from aliasproof.programs.errors import InternalError, Rejected
+from aliasproof.programs.fused_rounding import FusedRounding
 from aliasproof.programs.program import Argument, Instruction, Program
 from aliasproof.programs.storage_bytes import bytes_of
+from aliasproof.programs.storage_set import StorageSet
 from aliasproof.programs.trace import Trace
 from aliasproof.programs.values import moved_to
 from aliasproof.trials.promises import ON_VALUES
@@ -73,8 +78,9 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         storage = tensor.untyped_storage()
         if storage._cdata not in buffers:
             whole = storage.nbytes() // tensor.itemsize * tensor.itemsize
-            numbers = bytes_of(storage)[:whole].view(tensor.dtype)
-            buffers[storage._cdata] = numbers.to(wide_dtype(tensor.dtype), copy=True)
+            with _disable_current_modes():  # a watch would take the bytes for unwritten memory
+                numbers = bytes_of(storage)[:whole].view(tensor.dtype)
+                buffers[storage._cdata] = numbers.to(wide_dtype(tensor.dtype), copy=True)
         buffer = buffers[storage._cdata]
         made.append(moved_to(buffer.untyped_storage(), tensor, buffer.dtype))
     return made
@@ -113,6 +119,103 @@ def _wide_call(call: Instruction) -> Instruction:
 
 def _wide_argument(value: Argument) -> Argument:
     return wide_dtype(value) if isinstance(value, torch.dtype) else value
+
+
+class Control(Protocol):
+    """Both sides in float64. Each method raises `Rejected` if the code is not for float64."""
+
+    def exact(self) -> Observation:
+        """What eager leaves."""
+
+    def watched(self) -> tuple[Observation, Trace]:
+        """The same from a run that is watched."""
+
+    def target(self) -> Observation:
+        """What the target leaves."""
+
+
+def without_rounding(
+    judgement: Judgement,
+    judged: Callable[[Trace], Judgement],
+    runs: tuple[Observation, Observation],
+    trace: Trace,
+    controls: Sequence[Control],
+) -> tuple[Judgement, list[str]]:
+    """The judgement of two runs without differences that are gone in float64, and their places.
+
+    What rounding in eager's dtypes leaves open is a violation if it differs in float64, too.
+    `judged` gives the judgement for what a trace says. The first control that can decide does so.
+    """
+    rounding = []
+    open_ = _open_differences(judgement, judged, trace)
+    if open_ and (wrong := _wrong(controls, [*open_])) is not None:
+        judgement = _decided(judgement, [open_[place] for place in wrong])
+        rounding += [place for place in open_ if place not in wrong]
+    places = [place for place in suspects(judgement, runs[0], trace) if place not in open_]
+    if places and _rounds_alone(controls, places, *runs):
+        judgement = excused(judgement, places)
+        rounding += places
+    return judgement, rounding
+
+
+def _open_differences(
+    judgement: Judgement, judged: Callable[[Trace], Judgement], trace: Trace
+) -> dict[str, Violation]:
+    """The differences in values that the judgement leaves open, by place."""
+    if all(judgement.reports[name].verdict is Verdict.HOLDS for name in ON_VALUES):
+        return {}
+    rounding = replace(trace.rounding, bits=StorageSet())
+    all_of_them = judged(replace(trace, rounding=rounding, fused=FusedRounding())).violations
+    named = [*judgement.violations, *(entry.difference for entry in judgement.documented)]
+    known = {difference.place for difference in named}
+    return {it.place: it for it in all_of_them if it.oracle in ON_VALUES and it.place not in known}
+
+
+def _decided(judgement: Judgement, wrong: Sequence[Violation]) -> Judgement:
+    """The judgement with these violations, and nothing left open in values."""
+    reports = dict(judgement.reports)
+    for name in ON_VALUES:
+        report = reports[name]
+        more = [*report.violations, *(it for it in wrong if it.oracle == name)]
+        reports[name] = with_differences(more, report.documented, report.notes)
+    return Judgement(reports)
+
+
+def _wrong(controls: Sequence[Control], places: Sequence[str]) -> list[str] | None:
+    """The places that differ in float64, too; None if float64 does not decide."""
+    for control in controls:
+        try:
+            exact = control.exact()
+            watched, trace = control.watched()
+            tensors = watched.tensors()
+            if exact.error or any(trace.bits_open(tensors.get(place)) for place in places):
+                continue
+            target = control.target()
+        except (Rejected, InternalError):
+            continue
+        if target.error is None:
+            return [place for place in places if not agree([place], exact, target)]
+    return None
+
+
+def _rounds_alone(
+    controls: Sequence[Control], places: Sequence[str], eager: Observation, target: Observation
+) -> bool:
+    """Whether the differences at these places are rounding."""
+    if target.error is not None:
+        return False
+    for control in controls:
+        try:
+            exact = control.exact()
+            if exact.error is not None:
+                continue
+            if not may_round(places, eager, target, exact):
+                return False
+            controlled = control.target()
+        except Rejected:
+            return False
+        return controlled.error is None and agree(places, exact, controlled)
+    return False
 
 
 def may_round(

@@ -22,7 +22,12 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.trace import Trace
 from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, Target
-from aliasproof.trials import rounding_control
+from aliasproof.trials.rounding_control import (
+    wide_factories,
+    widened,
+    without_narrow_conversions,
+    without_rounding,
+)
 
 
 @dataclass(slots=True)
@@ -169,33 +174,40 @@ def run_trial(
     actual, build = run_target(case, target, spent)
     ran()
     start = time.perf_counter()
-    judgement = judge(target.contract, expected, actual, trace)
-    places = rounding_control.suspects(judgement, expected, trace)
-    if places and _rounds_alone(case, target, places, expected, actual):
-        judgement = rounding_control.excused(judgement, places)
+    judged, runs = partial(judge, target.contract, expected, actual), (expected, actual)
+    controls = [_Control(wide, target) for wide in _widened(case.plain or case)]
+    judgement, _ = without_rounding(judged(trace), judged, runs, trace, controls)
     spent.oracles += time.perf_counter() - start
     return Trial(expected, trace, actual, judgement, build)
 
 
-def _rounds_alone(
-    case: Case, target: Target, places: Sequence[str], eager: Observation, actual: Observation
-) -> bool:
-    """Whether differences are rounding: a control in float64 decides (`rounding_control`)."""
-    for wide in _widened(case.plain or case):
-        try:
-            with rounding_control.wide_factories():
-                wide = wide.under(target)
+@dataclass(slots=True)
+class _Control:
+    """A case in float64, run where it is asked for."""
+
+    case: Case
+    accused: Target
+    _exact: Observation | None = None
+    _target: Observation | None = None
+
+    def exact(self) -> Observation:
+        if self._exact is None:
+            with wide_factories():
+                case = self.case.under(self.accused)
                 seed_generators()
-                exact = observe(wide.function, wide.fresh_inputs())
-                if exact.error is not None:
-                    continue
-                if not rounding_control.may_round(places, eager, actual, exact):
-                    return False
-                control, _ = run_target(wide, target, Spent())
-        except Rejected:  # the function or the target is not for float64
-            return False
-        return control.error is None and rounding_control.agree(places, exact, control)
-    return False
+                self._exact = observe(case.function, case.fresh_inputs())
+        return self._exact
+
+    def watched(self) -> EagerRun:
+        with wide_factories():
+            return run_eager(self.case.under(self.accused))
+
+    def target(self) -> Observation:
+        if self._target is None:
+            with wide_factories():
+                case = self.case.under(self.accused)
+                self._target, _ = run_target(case, self.accused, Spent())
+        return self._target
 
 
 def _widened(case: Case) -> Iterator[Case]:
@@ -206,7 +218,7 @@ def _widened(case: Case) -> Iterator[Case]:
     """
 
     def wide(inputs: MakeInputs) -> Sequence[torch.Tensor]:
-        return rounding_control.widened(inputs()) or ()
+        return widened(inputs()) or ()
 
     if not wide(case.fresh_inputs):
         return
@@ -214,7 +226,7 @@ def _widened(case: Case) -> Iterator[Case]:
     inputs = partial(wide, case.fresh_inputs), second and partial(wide, second)
     yield Case(case.function, *inputs)
     if isinstance(case.function, ProgramFunction):
-        program = rounding_control.without_narrow_conversions(case.function.program)
+        program = without_narrow_conversions(case.function.program)
         yield Case(ProgramFunction(program), *inputs)
 
 

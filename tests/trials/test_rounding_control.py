@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from aliasproof import checking_as_called
 from aliasproof.checking import check
 from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.oracles.contract import Contract
@@ -161,3 +162,46 @@ def test_a_conversion_that_a_control_cannot_do_without_is_widened_too() -> None:
     report = run_trial(case, target_named("fx-reinplace")).judgement.reports["values"]
     assert report.verdict is Verdict.HOLDS
     assert report.reason == "output 0: rounding alone, since both sides agree in float64"
+
+
+def layers(x: Tensor) -> Tensor:
+    return F.softmax(F.layer_norm(F.gelu(x @ x.t()), (5,)) @ x, -1)
+
+
+def averaged(x: Tensor, mean: Tensor) -> Tensor:
+    y = layers(x)
+    mean.lerp_(y.mean(0), 0.1)
+    return y
+
+
+def averaged_otherwise(x: Tensor, mean: Tensor) -> Tensor:
+    y = layers(x.double())
+    mean.lerp_(y.mean(0).to(mean.dtype), 0.1)
+    return y.to(x.dtype)
+
+
+def loses_the_average(x: Tensor, mean: Tensor) -> Tensor:
+    return layers(x)
+
+
+NARROW = torch.linspace(-3, 3, 40).view(5, 8).bfloat16(), torch.zeros(8, dtype=torch.bfloat16)
+
+
+def test_what_narrow_dtypes_leave_open_is_decided_in_float64() -> None:
+    right = trial(averaged, averaged_otherwise, *NARROW).judgement
+    assert right.violations == []
+    assert {right.reports[name].verdict for name in ("values", "inputs")} == {Verdict.HOLDS}
+    (lost,) = trial(averaged, loses_the_average, *NARROW).judgement.violations
+    assert (lost.oracle, lost.place) == ("inputs", "input 1")
+
+
+@pytest.mark.parametrize(
+    ("other", "places"), [(averaged_otherwise, []), (loses_the_average, ["mean"])]
+)
+def test_a_function_in_a_narrow_dtype_is_judged_as_called(
+    monkeypatch: pytest.MonkeyPatch, other: Function, places: list[str]
+) -> None:
+    monkeypatch.setattr(checking_as_called, "compiled_by", lambda *_: lambda function: other)
+    called = check(averaged, NARROW, ["dynamo"], grad=True).results["dynamo as called"]
+    assert [it.place for it in called.violations] == places
+    assert called.reports["values"].verdict is (Verdict.VIOLATED if places else Verdict.HOLDS)
