@@ -6,43 +6,58 @@ that they announce say whose code was running if the process dies.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch._functorch import config as functorch_config
+from torch._inductor import config as inductor_config
 
+from aliasproof.campaigns.failure.recognition import cause_of
 from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.checking import Prepared, check_row, default_targets, prepare_rows
-from aliasproof.checking_as_called import ORACLES
-from aliasproof.isolated_check import Begun, CheckRequest
+from aliasproof.checking_as_called import AS_CALLED, ORACLES
+from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.isolated_check import Begun, CheckEvent, CheckRequest, ShownBug, shown_bugs
+from aliasproof.minimize_session import lift
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.processes.isolation import step
-from aliasproof.programs.errors import UserError, out_of_memory
+from aliasproof.programs.devices import on_device
+from aliasproof.programs.errors import Rejected, UserError, out_of_memory
 from aliasproof.programs.execution import SEED
 from aliasproof.programs.program import Program
 from aliasproof.programs.stored_graph import about_graph, is_stored_graph
 from aliasproof.reports.console import output_for_results
+from aliasproof.targets.inductor_fx import CONFIG
 from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import TARGETS, is_importable, is_name
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import NAME_IT, grant
+from aliasproof.targets.variants import GRAD
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
 from aliasproof.trials.worker import quiet_torch
 from aliasproof.user_code import user_file
 from aliasproof.user_code.user_file import FileNames, UserFunction
 
 # A process serves one check. It keeps the tensors, and its callers know no more than names.
 _prepared: Prepared | None = None
+_given: UserFunction | Program | None = None
+_device: str | None = None
 
 
 def begin(request: CheckRequest) -> Begun:
     """Run the user's file, and its function in eager. Raises `UserError` for bad input."""
-    global _prepared  # noqa: PLW0603
+    global _prepared, _device  # noqa: PLW0603
+    _device = request.device
     compare_within(request.tolerance)
     grant(request.targets)
     step("the import of a target")
@@ -56,6 +71,8 @@ def begin(request: CheckRequest) -> Begun:
     step("the file")
 
     def action(given: UserFunction | Program) -> Prepared:
+        global _given  # noqa: PLW0603
+        _given = given
         step(f"{names.function}() in eager")
         options: dict[str, Any] = {"device": request.device, "grad": request.grad}
         if isinstance(given, Program):
@@ -129,12 +146,52 @@ def run_target(name: str, missed: bool, graphs: str, eager_instead: bool = False
     return result.without_tensors()
 
 
-def run_here(request: CheckRequest) -> Iterator[Begun | TargetResult]:
-    """The whole check in this process, for debuggers: the eager run, then each target.
+def known_bug(name: str) -> ShownBug | None:
+    """The known bug that a row shows; None if that cannot be told.
+
+    It is the cause for the program of the ATen calls, without gradients or with them, and the row,
+    as it was judged, is right while this bug is patched.
+    """
+    assert _prepared is not None
+    target = _prepared.rows[name].target
+    if not target.excused:
+        return None
+    step("the search for a known bug")
+    as_called = name.endswith(AS_CALLED)
+    causes = map(partial(_cause, target.name), (as_called, not as_called))
+    if (cause := next(filter(None, causes), None)) is None:
+        return None
+    # No cache knows of the patch: neither may give what was compiled without it, nor keep this.
+    uncached = functorch_config.patch(enable_autograd_cache=False)
+    patched = mended([KNOWN_BUGS[cause]])
+    with patched, uncached, inductor_config.patch(CONFIG), output_for_results():
+        result = check_row(_prepared, name, without_graphs="asked for a known bug")
+    right = result.judged and not result.violated
+    return ShownBug(name, cause, KNOWN_BUGS[cause].title) if right else None
+
+
+def _cause(target: str, gradients: bool) -> str | None:
+    """The known bug that the program of the function's ATen calls shows through a target."""
+    assert _given is not None
+    with contextlib.suppress(Rejected, UserError), output_for_results():
+        program = lift(_given, gradients=gradients).program
+        program = on_device(program, _device or program.device)
+        name = f"{target}:{GRAD.name}" if gradients else target
+        examination = examine(Case.of(program), target_named(name))
+        if examination.failed and examination.symptom is not None:
+            return cause_of(program, examination.symptom)
+    return None
+
+
+def run_here(request: CheckRequest) -> Iterator[CheckEvent]:
+    """The whole check in this process, for debuggers, as `IsolatedCheck.results`.
 
     A death of the user's code is one of this process.
     """
     begun = begin(request)
     yield begun
+    results = dict[str, TargetResult]()
     for name in begun.targets:
-        yield run_target(name, request.missed, "")
+        results[name] = run_target(name, request.missed, "")
+        yield results[name]
+    yield from shown_bugs(begun, results, known_bug)

@@ -7,11 +7,12 @@ there is one process, as long as no target takes long (`aliasproof/processes/poo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
-from aliasproof.oracles.check_result import EagerResult, TargetResult
+from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
 from aliasproof.oracles.given_tolerance import NONE_GIVEN, GivenTolerance
 from aliasproof.oracles.verdict import Report, Verdict, Violation, not_applicable, report_of
 from aliasproof.processes.isolation import CPU, TARGET_STEP, Limits
@@ -23,6 +24,7 @@ from aliasproof.programs.errors import UserError
 PRELOADED = ("aliasproof.check_session", "torch._dynamo")
 # By name: the functions import torch, and this process need not.
 BEGIN, RUN_TARGET = "aliasproof.check_session:begin", "aliasproof.check_session:run_target"
+KNOWN_BUG = "aliasproof.check_session:known_bug"
 MOST_STACK = 12  # frames of a stack that are evidence
 
 
@@ -57,6 +59,37 @@ class Begun:
     oracles: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ShownBug:
+    """The known bug that a row shows, with its title."""
+
+    row: str
+    identifier: str
+    title: str
+
+
+CheckEvent: TypeAlias = Begun | TargetResult | ShownBug
+
+
+def shown_bugs(
+    begun: Begun, results: Mapping[str, TargetResult], ask: Callable[[str], ShownBug | None]
+) -> Iterator[ShownBug]:
+    """The known bug of each row that is wrong. One that is wrong as an earlier row has that bug.
+
+    A row whose process died is not asked: it would die again.
+    """
+    check, shown = Check(begun.eager, results), dict[str | None, ShownBug | None]()
+    for name in begun.targets:
+        result = results[name]
+        if not result.violated or result.died:
+            continue
+        earlier = {check.already_in(result, violation) for violation in result.violations}
+        same = shown.get(earlier.pop()) if len(earlier) == 1 else None
+        shown[name] = same or ask(name)
+        if (bug := shown[name]) is not None:
+            yield replace(bug, row=name)
+
+
 @dataclass(slots=True)
 class IsolatedCheck:
     """Runs a check in at most `most` processes."""
@@ -66,13 +99,17 @@ class IsolatedCheck:
     most: int = field(default_factory=lambda: os.cpu_count() or 1)
     _deaths: dict[str, list[Death]] = field(default_factory=dict)
 
-    def results(self) -> Iterator[Begun | TargetResult]:
-        """First the eager run, then each target when it ends. Raises `UserError` for bad input."""
+    def results(self) -> Iterator[CheckEvent]:
+        """First the eager run, then each target when it ends, then the known bugs of those.
+
+        Raises `UserError` for bad input.
+        """
         begin = RemoteCall("", BEGIN, (self.request,))
         pool = Pool(begin, self.limits, self.most, device=self.request.device or CPU)
         with pool.at_work():
             begun = self._beginning(pool.prepare())
             yield begun
+            results = dict[str, TargetResult]()
             for name in begun.targets:
                 pool.submit(self._call(name))
             while pool.pending:
@@ -82,7 +119,16 @@ class IsolatedCheck:
                 if again is not None:
                     pool.submit(again)
                 else:
-                    yield self._result(name, begun, outcome)
+                    results[name] = self._result(name, begun, outcome)
+                    yield results[name]
+
+            def ask(name: str) -> ShownBug | None:
+                pool.submit(RemoteCall(name, KNOWN_BUG, (name,)))
+                _, outcome = pool.take()
+                # Without a name, the check is as good as before.
+                return outcome.value if isinstance(outcome, Returned) else None
+
+            yield from shown_bugs(begun, results, ask)
 
     def _call(self, name: str, graphs: str = "", *, eager: bool = False) -> RemoteCall:
         return RemoteCall(name, RUN_TARGET, (name, self.request.missed, graphs, eager))

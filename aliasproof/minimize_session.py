@@ -60,8 +60,8 @@ def begin(request: MinimizeRequest) -> Subject:
     quiet_torch()
     step("the file")
     gradients = GRAD.name in (request.target or "").split(":")
-    lift = partial(_lift, gradients=gradients)
-    lifted = user_file.apply_to(request.path, FileNames(*request.names), lift)
+    lift_it = partial(lift, gradients=gradients)
+    lifted = user_file.apply_to(request.path, FileNames(*request.names), lift_it)
     global _function  # noqa: PLW0603
     if _function is not None and request.device is not None:
         _function = _function.on(request.device)
@@ -70,7 +70,11 @@ def begin(request: MinimizeRequest) -> Subject:
     return Subject(program, lifted.notes, not namespaces <= OUR_NAMESPACES)
 
 
-def _lift(given: UserFunction | Program, *, gradients: bool = False) -> LiftedProgram:
+def lift(given: UserFunction | Program, *, gradients: bool = False) -> LiftedProgram:
+    """The program of the ATen calls that a function makes, with its autograd for `gradients`.
+
+    Raises `UserError` for what a program cannot say, and `Rejected` if eager raises.
+    """
     if isinstance(given, Program):
         return LiftedProgram(given)
     global _function  # noqa: PLW0603

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from aliasproof.oracles.check_result import Check, EagerResult
 from aliasproof.oracles.verdict import Report, Verdict, Violation
 
 
-def check_json(check: Check) -> dict[str, object]:
-    """The outcome of a check as JSON values."""
+def check_json(check: Check, bugs: Mapping[str, str]) -> dict[str, object]:
+    """The outcome of a check as JSON values, with the known bugs of rows."""
     return {
         "torch": check.eager.torch,
         "notes": list(check.notes),
@@ -23,6 +24,7 @@ def check_json(check: Check) -> dict[str, object]:
                 "judged": result.judged,
                 "violated": result.violated,
                 "first wrong after": result.blamed or None,
+                "known bug": bugs.get(name),
                 "missed": None if result.missed is None else list(map(asdict, result.missed)),
             }
             for name, result in check.results.items()

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
 
-from aliasproof.isolated_check import PRELOADED, Begun, CheckRequest, IsolatedCheck
+from aliasproof.isolated_check import (
+    PRELOADED,
+    Begun,
+    CheckEvent,
+    CheckRequest,
+    IsolatedCheck,
+    ShownBug,
+)
 from aliasproof.options import (
     Atol,
     File,
@@ -23,7 +30,7 @@ from aliasproof.options import (
 )
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.processes.isolation import Limits, memory_available, start_server
-from aliasproof.reports.console import print_notes, results, write_json
+from aliasproof.reports.console import print_lines, print_notes, results, write_json
 from aliasproof.reports.verdict_json import check_json
 from aliasproof.reports.verdict_table import CheckPrinter, Shown
 from aliasproof.targets.names import CHECKED
@@ -105,7 +112,7 @@ def check(
     return checked.exit_status(strict=strict)
 
 
-def _isolated_results(request: CheckRequest, limits: Limits) -> Iterator[Begun | TargetResult]:
+def _isolated_results(request: CheckRequest, limits: Limits) -> Iterator[CheckEvent]:
     if request.device is not None:  # before a process is started for it
         from aliasproof.programs.devices import require_device
 
@@ -116,7 +123,7 @@ def _isolated_results(request: CheckRequest, limits: Limits) -> Iterator[Begun |
 
 
 def _print_check(
-    request: CheckRequest, events: Iterator[Begun | TargetResult], shown: Shown, *, as_json: bool
+    request: CheckRequest, events: Iterator[CheckEvent], shown: Shown, *, as_json: bool
 ) -> Check:
     """The check, printed as it goes on."""
     begun, path = next(events), request.path
@@ -127,7 +134,7 @@ def _print_check(
     if not as_json:
         printer.begin()
     by_name = {}
-    for result in events:
+    for result in itertools.islice(events, len(rows)):
         assert isinstance(result, TargetResult)
         by_name[result.target] = result
         if not as_json:
@@ -135,14 +142,26 @@ def _print_check(
     # In the order that was asked for: rows came as they ended.
     checked = Check(begun.eager, {name: by_name[name] for name in begun.targets}, begun.notes)
     if as_json:
-        write_json({"file": str(path)} | check_json(checked))
+        bugs = {bug.row: bug.identifier for bug in events if isinstance(bug, ShownBug)}
+        write_json({"file": str(path)} | check_json(checked, bugs))
     else:
         printer.end(checked)
         # What is wrong with gradients alone is no straight line of calls.
         wrong = (name for name, it in checked.results.items() if it.violated and " " not in name)
         if (name := next(wrong, None)) is not None:
             print_notes([f"for a short program that shows it: {_reduction(request, name)}"])
+        _print_bugs(checked, [bug for bug in events if isinstance(bug, ShownBug)])
     return checked
+
+
+def _print_bugs(checked: Check, bugs: Sequence[ShownBug]) -> None:
+    """Print the known bugs that rows show, and of which rows if it is not all that are wrong."""
+    wrong = [name for name, result in checked.results.items() if result.violated]
+    for identifier, title in dict.fromkeys((bug.identifier, bug.title) for bug in bugs):
+        rows = [bug.row for bug in bugs if bug.identifier == identifier]
+        which = "" if rows == wrong else f" of {', '.join(rows)}"
+        line = f"Known bug{which}: {identifier} - {title} (aliasproof known {identifier})"
+        print_lines(results(), line)
 
 
 def _reduction(request: CheckRequest, target: str) -> str:

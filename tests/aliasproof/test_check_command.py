@@ -12,6 +12,9 @@ from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.serialization import dumps
 from aliasproof.targets.names import CHECKED, FUZZED, PROVED
 
+torch_of_the_bugs = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="bugs of torch 2.13"
+)
 PAGE = Path(__file__).parents[2] / "docs" / "check.md"
 # In torch 2.13, zeroing an expanded input through AOTAutograd gives values other than zero.
 MISCOMPILED = """
@@ -99,7 +102,53 @@ def test_a_miscompile_of_torch(call, write):
     assert "wrong value (output 0)" in outcome.out
     assert "input ends wrong (input 'x')" in outcome.out
     assert "tensor([0., 0., 0., 0.])" in outcome.out
-    assert outcome.out.strip().endswith("Wrong: aot. Equal to eager: identity.")
+    assert "\nWrong: aot. Equal to eager: identity.\n" in outcome.out
+
+
+NAMED = "Known bug: expand-inverse - a write through expand adds up the copies"
+# AOTAutograd replays a view of a view in training alone.
+REPLAYED = """
+import torch
+
+def program(x):
+    y = (x * 2).t()
+    return y, y.detach()
+
+def inputs():
+    return torch.ones(2, 2, requires_grad=True)
+"""
+
+
+@torch_of_the_bugs
+def test_the_known_bug_is_named(call, write):
+    rows = ("--target", "aot", "--target", "aot-epilogue")
+    outcome = call("check", "--in-process", write(MISCOMPILED), *rows)
+    assert outcome.out.splitlines()[-1].startswith(NAMED)
+    assert outcome.out.strip().endswith("(aliasproof known expand-inverse)")
+    found = json.loads(call("check", "mine.py", *rows, "--target", "identity", "--json").out)
+    named = {name: target["known bug"] for name, target in found["targets"].items()}
+    assert named == {"aot": "expand-inverse", "aot-epilogue": "expand-inverse", "identity": None}
+
+
+@torch_of_the_bugs
+def test_the_known_bug_of_training_is_named(call, write):
+    rows = ("--target", "aot-eager", "--grad")
+    outcome = call("check", "--in-process", write(REPLAYED), *rows)
+    assert "Known bug: detached-view-replayed - " in outcome.out.splitlines()[-1]
+
+
+def test_a_row_that_is_wrong_in_another_way_too_gets_no_name(call, write):
+    wrong = "    return x + torch.compiler.is_compiling()"
+    text = MISCOMPILED.replace("    return x + 0", wrong)
+    outcome = call("check", "--in-process", write(text), "--target", "aot-eager")
+    assert outcome.code == 1
+    assert "Known bug" not in outcome.out
+
+
+def test_a_check_that_finds_nothing_wrong_looks_for_no_known_bug(call, write, monkeypatch):
+    monkeypatch.setattr("aliasproof.check_session.known_bug", None)
+    file = write(MISCOMPILED)
+    assert call("check", "--in-process", file, "--target", "identity").code == 0
 
 
 def test_what_is_wrong_comes_with_the_command_that_reduces_it(call, write, forgetful_target):
@@ -149,7 +198,8 @@ def test_json(call, write, forgetful_target):
     assert set(found["targets"]) == {"forgetful", "identity"}
     for target in found["targets"].values():
         assert set(target) == {
-            *("oracles", "verdict", "judged", "violated", "missed", "first wrong after")
+            *("oracles", "verdict", "judged", "violated", "missed", "first wrong after"),
+            "known bug",
         }
         assert list(target["oracles"]) == [oracle.name for oracle in ORACLES]
         for report in target["oracles"].values():
