@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import fx
@@ -42,6 +44,7 @@ OUR_NAMESPACES = {"aten", "prims"}
 
 # The function that was lifted, if a function was given. A process serves one reduction.
 _function: Case | None = None
+_trained: UserFunction | None = None  # if an input requires gradients
 
 
 def begin(request: MinimizeRequest) -> Subject:
@@ -77,16 +80,17 @@ def lift(given: UserFunction | Program, *, gradients: bool = False) -> LiftedPro
     """
     if isinstance(given, Program):
         return LiftedProgram(given)
-    global _function  # noqa: PLW0603
+    global _function, _trained  # noqa: PLW0603
     check_arguments(given.inputs, "inputs")
     comparable = Comparable.of(given.function, given.inputs)
     _function = Case.of_function(comparable.function, comparable.inputs)
+    _trained = given if any(tensor.requires_grad for tensor in comparable.inputs) else None
     step("the function in eager")
     seed_generators()
     try:
         with torch.no_grad():
             copies = clone_inputs(comparable.inputs)
-            originals = _originals(given, len(copies)) if gradients else ()
+            originals = _originals(given, comparable) if gradients else ()
             lifted = lift_program(comparable.function, copies, originals)
             return replace(lifted, notes=(*given.notes, *lifted.notes))
     except UserError:
@@ -95,12 +99,10 @@ def lift(given: UserFunction | Program, *, gradients: bool = False) -> LiftedPro
         raise Rejected(f"eager raises {type(error).__name__}: {error}") from error
 
 
-def _originals(given: UserFunction, count: int) -> list[torch.Tensor]:
-    """The inputs of a stored graph as its model had them; none of another function."""
-    values = given.inputs if isinstance(given.function, fx.GraphModule) else ()
-    assert isinstance(values, tuple)
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    return tensors if len(tensors) == count else []
+def _originals(given: UserFunction, comparable: Comparable) -> Sequence[torch.Tensor]:
+    """The inputs as the caller has them; none if all are to require gradients."""
+    is_graph = isinstance(given.function, fx.GraphModule)
+    return comparable.inputs if _trained or is_graph else ()
 
 
 def attend(request: MinimizeRequest, subject: Subject) -> None:
@@ -116,20 +118,50 @@ def attend(request: MinimizeRequest, subject: Subject) -> None:
 # --- what is wrong --------------------------------------------------------------------------------
 
 
-def find(program: Program, request: MinimizeRequest) -> Kept:
-    """The difference that must stay.
+class Found(NamedTuple):
+    """The program to reduce, the target that shows a difference on it, and what must stay."""
+
+    program: Program
+    target: str
+    kept: Kept
+
+
+def find(program: Program, request: MinimizeRequest) -> Found:
+    """The difference that must stay; if there is none without gradients, one with them.
 
     Raises `UserError` if there is none, and `Rejected` if nothing can be judged.
     """
-    case, kept = differing(program, request)
-    if case is _function:  # what depends on more than ATen calls, such as autograd, is lost
-        symptom = kept.symptom
-        raise UserError(
-            f"the function differs ({symptom.oracle}: {symptom.kind}, target"
-            f" {symptom.target}), but the program of its ATen calls does not. What is wrong depends"
-            " on something that a program does not keep"
-        )
-    return kept
+    assert request.target is not None
+    try:
+        case, kept = differing(program, request)
+    except UserError:
+        if (found := _with_gradients(request)) is not None:
+            return found
+        raise
+    if case is not _function:
+        return Found(program, request.target, kept)
+    if (found := _with_gradients(request)) is not None:
+        return found
+    symptom = kept.symptom  # what depends on more than ATen calls is lost
+    raise UserError(
+        f"the function differs ({symptom.oracle}: {symptom.kind}, target"
+        f" {symptom.target}), but the program of its ATen calls does not. What is wrong depends"
+        " on something that a program does not keep"
+    )
+
+
+def _with_gradients(request: MinimizeRequest) -> Found | None:
+    """What differs in training, if the function has inputs that require gradients."""
+    if _trained is None or request.target is None:
+        return None
+    target = f"{request.target}:{GRAD.name}"
+    with contextlib.suppress(Rejected, UserError):  # such as for a target without this variant
+        target_named(target)
+        program = lift(_trained, gradients=True).program
+        program = on_device(program, require_device(request.device or program.device))
+        kept = _difference(Case.of(program), replace(request, target=target))
+        return Found(program, target, kept) if isinstance(kept, Kept) else None
+    return None
 
 
 def differing(program: Program, request: MinimizeRequest) -> tuple[Case, Kept]:
@@ -145,8 +177,8 @@ def differing(program: Program, request: MinimizeRequest) -> tuple[Case, Kept]:
             return case, difference
         reason = reason or difference
     hint = ""
-    if is_stored_graph(request.path):
-        hint = f"; `aliasproof check {request.path}` judges the graph as its model calls it"
+    if is_stored_graph(request.path) or _trained is not None:
+        hint = f"; `aliasproof check {request.path}` judges it as it is called, with gradients"
     raise UserError(f"nothing differs: {reason}{hint}")
 
 

@@ -42,7 +42,7 @@ from aliasproof.reports.wording import counted
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
-    from aliasproof.campaigns.failure.kept import Kept
+    from aliasproof.minimize_session import Found
     from aliasproof.minimized_output import MinimizeResult, SmallestFile
     from aliasproof.minimizing import CandidateCheck, Minimized
     from aliasproof.programs.program import Program
@@ -319,15 +319,17 @@ def _subject(process: Isolated, request: MinimizeRequest) -> Subject:
     return subject
 
 
-def _difference(outcome: Outcome, request: MinimizeRequest) -> Kept:
+def _found(outcome: Outcome, program: Program, request: MinimizeRequest) -> Found:
     """The difference that must stay."""
     from aliasproof.campaigns.failure.kept import Kept
+    from aliasproof.minimize_session import Found
     from aliasproof.trials.attribution import Symptom
 
     if isinstance(outcome, Death) and outcome.step == TARGET_STEP and request.target is not None:
-        return Kept(Symptom(request.target, "errors", outcome.kind), step=TARGET_STEP)
-    kept: Kept = value_of(outcome, request)
-    return kept
+        kept = Kept(Symptom(request.target, "errors", outcome.kind), step=TARGET_STEP)
+        return Found(program, request.target, kept)
+    found: Found = value_of(outcome, request)
+    return found
 
 
 # --- the reduction --------------------------------------------------------------------------------
@@ -363,13 +365,16 @@ def _by_target(
     with _process(request, options) as process:
         subject = _subject(process, request)
         outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
-        kept = _difference(outcome, request)
+        program, target, kept = _found(outcome, subject.program, request)
         told = outcome
         if isinstance(outcome, Returned):  # else the process has ended
-            told = outcome_of(process, f"{SESSION}:with_cause", subject.program, kept)
+            told = outcome_of(process, f"{SESSION}:with_cause", program, kept)
     kept = told.value if isinstance(told, Returned) else kept
     symptom = kept.symptom
-    print_kept(kept, subject.program)
+    if target != request.target:
+        print_notes([f"its calls differ with gradients alone: reduced through {target}"])
+        request, subject = replace(request, target=target), replace(subject, program=program)
+    print_kept(kept, program)
     check = TargetCheck(request, subject, kept, options.limits)
     with check.at_work(options.count):
         question = question_about(kept, request)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.fx import symbolic_trace
 
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import write_finding
@@ -23,6 +24,7 @@ from aliasproof.candidate_checks import ScriptCheck
 from aliasproof.minimizing import minimize
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps, loads
+from aliasproof.programs.stored_graph import StoredGraph
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
@@ -70,6 +72,47 @@ def test_a_function_is_reduced_by_a_target(call, mine: Path) -> None:
     assert again.code == 0, again.err
     assert "2 to 2 instructions" in again.err
     assert "def inputs():" in again.out
+
+
+TRAINED = """
+import torch
+
+def program(x):
+    y = (torch.sin(x) * 2).t()
+    return y, y.detach()
+
+def inputs():
+    return torch.ones(2, 2, requires_grad=True)
+"""
+
+
+@known_bug
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_differs_with_gradients_alone_is_reduced_with_them(
+    call, tmp_path: Path, stored: bool
+) -> None:
+    path = tmp_path / "trained.py"
+    path.write_text(TRAINED)
+    if stored:
+        names: dict[str, Callable[..., torch.Tensor]] = {}
+        exec(TRAINED, names)
+        path = tmp_path / "graph-0"
+        StoredGraph(symbolic_trace(names["program"]), [names["inputs"]()]).write(path)
+    done = call("minimize", path, "-t", "aot", "--json", "--workers", 1)
+    assert done.code == 0, done.err
+    reduced = "note: its calls differ with gradients alone: reduced through aot:grad"
+    assert reduced in done.err.splitlines()
+    found = json.loads(done.out)
+    assert found["instructions"] == {"before": 4, "after": 3}
+    assert found["kept"]["target"] == "aot:grad"
+    assert found["signature"] == "known-detached-view-replayed"
+
+
+def test_where_gradients_agree_too_check_is_named(call, tmp_path: Path) -> None:
+    (tmp_path / "trained.py").write_text(TRAINED.replace(", y.detach()", ""))
+    done = call("minimize", "trained.py", "-t", "aot")
+    assert done.code == 2
+    assert "aot does what eager does; `aliasproof check trained.py` judges it" in done.err
 
 
 DROPS_ONES = """
