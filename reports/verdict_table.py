@@ -84,14 +84,32 @@ class CheckPrinter:
             self.console.print()
         for line, style in lines:
             print_lines(self.console, line, style)
+        for names in _alike(check.results, documented=self.shown.documented):
+            print_heading(self.console, ", ".join(names))
+            first = check.results[names[0]]
+            print_differences(self.console, check, first, documented=self.shown.documented)
         for result in check.results.values():
-            if result.violated or (self.shown.documented and result.documented):
-                print_heading(self.console, result.target)
-                print_differences(self.console, check, result, documented=self.shown.documented)
             if result.missed is not None:
                 _print_missed(self.console, result.target, result.missed)
         self.console.print()
         print_lines(self.console, *_summary(check, self.shown))
+
+
+def _alike(results: Mapping[str, TargetResult], *, documented: bool) -> list[list[str]]:
+    """The targets that differ, those together of which the same is shown."""
+    groups: list[tuple[object, list[str]]] = []
+    for name, it in results.items():
+        limited = it.documented if documented else []
+        differences = [*it.violations, *(each.difference for each in limited)]
+        # Equal violations can have other evidence.
+        evidence = [dict(difference.evidence) for difference in differences]
+        what = it.blamed, it.violations, limited, evidence, it.rows
+        if differences:
+            alike = next((names for seen, names in groups if seen == what), [])
+            if not alike:
+                groups.append((what, alike))
+            alike.append(name)
+    return [names for _, names in groups]
 
 
 def _print_eager(console: Console, eager: EagerResult) -> None:

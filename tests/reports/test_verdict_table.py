@@ -48,10 +48,23 @@ def printed(
 
 
 def test_a_violation_of_an_earlier_target_is_named_after_it():
-    out = printed(TargetResult("one", None, WRONG), TargetResult("two", "one", WRONG))
+    second = TargetResult("two", "one", WRONG, blamed="a pass")
+    out = printed(TargetResult("one", None, WRONG), second)
     assert out.count("values: wrong value (output 0)\n") == 1
     assert "values: wrong value (output 0), as in one" in out
     assert out.strip().endswith("Wrong: one, two.")
+
+
+def test_what_targets_show_alike_is_shown_once():
+    def raising(message: str) -> dict[str, Report]:
+        error = Violation("errors", "raises TypeError", "call", {"message": message})
+        return RIGHT | {"errors": Report(Verdict.VIOLATED, (error,))}
+
+    messages = {"one": "no kernel", "two": "no dtype", "three": "no kernel", "four": "no dtype"}
+    out = printed(*(TargetResult(name, None, raising(it)) for name, it in messages.items()))
+    headings = [line.strip("─ ") for line in out.splitlines() if line.startswith("──")]
+    assert headings == ["one, three", "two, four"]
+    assert [out.count(message) for message in ("no kernel", "no dtype")] == [1, 1]
 
 
 def test_missed_opportunities_are_listed_with_their_bytes():
