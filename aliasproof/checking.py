@@ -35,6 +35,7 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_builds import of_value
 from aliasproof.targets.user_names import grant
+from aliasproof.targets.variants import KEPT_BUFFERS
 from aliasproof.trials.blame import split_by_blame
 from aliasproof.trials.examination import examine
 from aliasproof.trials.passes import first_wrong_pass
@@ -184,9 +185,10 @@ def _rows(prepared: Prepared, targets: Sequence[Target]) -> dict[str, JudgedRow]
     rows: dict[str, JudgedRow] = {}
     for target in targets:
         if prepared.called is None or prepared.eager is not prepared.called.eager:
-            rows[target.name] = JudgedRow(
-                target, target.earlier[-1].name if target.earlier else None
-            )
+            called_again = [target.with_(KEPT_BUFFERS)] if _keeps_state(prepared, target) else []
+            for judged in (target, *called_again):
+                after = judged.earlier[-1].name if judged.earlier else None
+                rows[judged.name] = JudgedRow(judged, after)
     if prepared.called is not None:
         names = {f"{it.name}{AS_CALLED}": it for it in targets if it.backend is not None}
         for name, target in names.items():
@@ -194,6 +196,14 @@ def _rows(prepared: Prepared, targets: Sequence[Target]) -> dict[str, JudgedRow]
             known = [row for row in (target.name, *before) if row in (names | rows)]
             rows[name] = JudgedRow(target, known[-1] if known else None)
     return rows
+
+
+def _keeps_state(prepared: Prepared, target: Target) -> bool:
+    """Whether the function writes what it captures, and the target may compile that into itself."""
+    captured, trace = getattr(prepared.case.function, "captured", 0), prepared.eager.trace
+    if not captured or trace is None or target.own(KEPT_BUFFERS) is None:
+        return False
+    return any(view.storage in trace.written for view in trace.inputs[-captured:])
 
 
 _UNUSED_CAST = (

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from aliasproof.oracles.contract import Promise, Waiver
+from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.targets import export, inductor, inductor_fx
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.variants import KEPT_OUTPUTS
+from aliasproof.targets.variants import KEPT_BUFFERS, KEPT_OUTPUTS
 
 OF_CPP = (
     "the package is C++ code that takes and returns handles of tensors, so Python makes an object"
@@ -36,6 +36,20 @@ CONTRACT = replace(
         ),
     ),
     disputes=(*export.CONTRACT.disputes, inductor_fx.OVERLAPPING_INPUT),
+)
+
+OWN_COPIES = (
+    "a package is loaded with copies of the buffers that it was compiled with, so an output that is"
+    " a view of a buffer is one of the copy (torch/csrc/inductor/aoti_runtime/model_base.h)"
+)
+OWN_BUFFERS = replace(
+    KEPT_BUFFERS,
+    clauses=Contract(
+        waivers=tuple(
+            Waiver(promise, OWN_COPIES)
+            for promise in (Promise.KEEPS_ALIASES, Promise.STRIDE, Promise.OFFSET)
+        )
+    ),
 )
 
 CONFIGS = f", inductor_configs={inductor_fx.DRAWS_AS_EAGER}"
@@ -83,7 +97,7 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=RECIPE,
-    variants=(KEPT_OUTPUTS,),
+    variants=(OWN_BUFFERS, KEPT_OUTPUTS),
     after=export.TARGET,
     layer=inductor.TARGET,
     lacking=inductor.unavailable,

@@ -1,12 +1,14 @@
-"""Variant *buffers*: half of the inputs are buffers of the module that is compiled.
+"""Variants *buffers* and *kept-buffers*: half of the inputs are buffers of a compiled module.
 
 A compiler lifts buffers to inputs of its graph. A write of `forward` into a buffer must be there
 after the call. Buffers may share a storage with each other and with inputs.
+
+In *kept-buffers*, the module is compiled once and called twice. A compiler that copies buffers must
+keep in its copies what the first call wrote.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +16,9 @@ import torch
 
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.errors import Rejected
+from aliasproof.programs.regions import Region, overlaps_itself
 from aliasproof.targets.captured import half
-from aliasproof.targets.target import Build, CallsUser, Function, PlainBuild
+from aliasproof.targets.target import Build, CallsUser, Function, MakeInputs, PlainBuild, source_of
 from aliasproof.targets.tracing import untraced
 
 
@@ -76,7 +79,7 @@ from typing import Any
 {module}
 
 
-{inspect.getsource(WithBuffers)}
+{source_of(WithBuffers)}
 
 def compiled(program, inputs):
     own = len(inputs) // 2
@@ -84,6 +87,102 @@ def compiled(program, inputs):
     def run(*tensors):
         module = WithBuffers(program, tensors[own:])
         return compiled_module(module, inputs[:own])(*tensors[:own])
+
+    return run
+"""
+
+
+# --- two calls ------------------------------------------------------------------------------------
+
+
+class CalledAgain:
+    """A function that is called twice. The last `own` inputs take the place of the first ones then.
+
+    It returns what the second call returns.
+    """
+
+    def __init__(self, function: Any, own: int) -> None:
+        self.function, self.own = function, own
+
+    def __call__(self, *inputs: Any) -> Any:
+        count = len(inputs) - self.own
+        self.function(*inputs[:count])
+        return self.function(*inputs[count:], *inputs[self.own : count])
+
+
+class CopiedBuffers(WithBuffers):
+    """A module that also returns copies of its buffers: a compiler may keep them to itself."""
+
+    def forward(self, *inputs: Any) -> Any:
+        """Call it."""
+        return super().forward(*inputs), [buffer.clone() for buffer in self.buffers()]
+
+
+def call_again(compiled: Any, own: int, tensors: Any) -> Any:
+    """Make both calls of a compiled `CopiedBuffers`, and leave in the tensors what it kept."""
+    count = len(tensors) - own
+    compiled(*tensors[:own])
+    outputs, kept = compiled(*tensors[count:])
+    for tensor, new in zip(tensors[own:count], kept, strict=True):
+        tensor.copy_(new)
+    return outputs
+
+
+def conditions(
+    function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
+) -> tuple[Function, MakeInputs]:
+    """Two calls with equal inputs, and with the same buffers."""
+    given = inputs()
+    captured = getattr(function, "captured", None)
+    own = len(given) - (half(given) if captured is None else captured)
+
+    def made() -> list[torch.Tensor]:
+        if any(overlaps_itself(Region.of(x)) for x in given[own_inputs(function, given) :]):
+            raise Rejected("a buffer overlaps itself, so nothing can be copied into it")
+        return [*inputs(), *inputs()[:own]]
+
+    return CalledAgain(function, own), made
+
+
+def build_kept(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Compile once, in the run, with the tensors that become buffers."""
+    assert isinstance(function, CalledAgain)
+    called, own = untraced(function.function), function.own
+    stages: list[Stage] = []
+
+    def run(*tensors: torch.Tensor) -> object:
+        compiled = plain(CopiedBuffers(called, tensors[own : len(tensors) - own]), inputs[:own])
+        result = call_again(compiled.function, own, tensors)
+        stages[:] = compiled.stages
+        return result
+
+    return Build(run, stages, "the compiled module has the buffers of one run")
+
+
+def recipe_of_kept(plain: str) -> str:
+    """The source of `build_kept` and `conditions`, from the recipe of the target without them."""
+    classes = "\n\n".join(map(source_of, (WithBuffers, CopiedBuffers, CalledAgain)))
+    return f"""
+from typing import Any
+
+{plain.strip().replace("def compiled(", "def compiled_module(")}
+
+
+{classes}
+
+{source_of(call_again)}
+
+def conditions(program, inputs):
+    own = len(inputs()) // 2
+    return CalledAgain(program, own), lambda: (*inputs(), *inputs()[:own])
+
+
+def compiled(program, inputs):
+    own = program.own
+
+    def run(*tensors):
+        module = CopiedBuffers(program.function, tensors[own : len(tensors) - own])
+        return call_again(compiled_module(module, inputs[:own]), own, tensors)
 
     return run
 """

@@ -29,7 +29,7 @@ from aliasproof.programs.trace import Trace
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import aot, clauses
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.variants import BUFFERS
+from aliasproof.targets.variants import BUFFERS, KEPT_BUFFERS
 
 
 def no_input_is_merged(trace: Trace) -> bool:
@@ -160,7 +160,7 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=RECIPE,
-    variants=(BUFFERS,),
+    variants=(BUFFERS, KEPT_BUFFERS),
     # Its functionalization is that of AOTAutograd, called in another way.
     layer=aot.AOT,
     cost=3,

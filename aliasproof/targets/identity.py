@@ -21,6 +21,7 @@ from aliasproof.targets.variants import (
     CAPTURED,
     CONTROL_FLOW,
     GRADS,
+    KEPT_BUFFERS,
     SAME_INPUT,
     SECOND_CALLS,
 )
@@ -58,6 +59,7 @@ TARGET = Target(
         *GRADS,
         CAPTURED,
         BUFFERS,
+        KEPT_BUFFERS,
         SAME_INPUT,
         AS_WRITTEN,
         *SECOND_CALLS,

@@ -82,6 +82,14 @@ BUFFERS = Variant(
     build=buffers.build,
     recipe=buffers.recipe,
 )
+KEPT_BUFFERS = Variant(
+    "kept-buffers",
+    "half of the inputs are buffers of a module that is compiled once and called twice; the second"
+    " call is compared, and the buffers after it",
+    build=buffers.build_kept,
+    recipe=buffers.recipe_of_kept,
+    conditions=buffers.conditions,
+)
 SAME_INPUT = Variant(
     "same-input",
     "two inputs of equal sizes and dtypes are one tensor, passed twice, in eager too",
@@ -165,6 +173,7 @@ VARIANTS: Mapping[str, Variant] = {
         *GRADS,
         CAPTURED,
         BUFFERS,
+        KEPT_BUFFERS,
         SAME_INPUT,
         AS_WRITTEN,
         *SECOND_CALLS,

@@ -116,6 +116,16 @@ def test_state_of_a_module_is_compared(forgetful_target):
     assert "captured tensors are passed as further inputs: weight, bias, " in found.notes[0]
 
 
+def test_a_module_that_keeps_state_is_also_compiled_once_and_called_twice():
+    norm = torch.nn.BatchNorm1d(3)
+    found = check(norm, [torch.randn(4, 3)], ["export", "aot"])
+    assert list(found.results) == ["export", "export:kept-buffers", "aot"]
+    assert not found.violated
+    assert "export" in str(found.results["export:kept-buffers"].after)
+    unwritten = check(LINEAR, [torch.randn(4, 3)], ["export"])
+    assert list(unwritten.results) == ["export"]
+
+
 def test_inputs_that_share_a_storage_still_do(forgetful_target):
     base = torch.zeros(4)
     found = check(lambda x, y: x.add_(y), [base[:3], base[1:]], ["identity"])

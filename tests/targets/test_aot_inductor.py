@@ -9,11 +9,15 @@ from torch import Tensor
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.lifting import lift_program
 from aliasproof.targets.registry import target
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case, run_trial
 
 PACKAGE = target("aot-inductor")
+KNOWN_BUG = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
 
 
 def base() -> Tensor:
@@ -41,7 +45,32 @@ def test_the_outputs_of_a_package_outlive_its_next_call() -> None:
     assert found.reports["values"].verdict is Verdict.HOLDS
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+def test_a_package_keeps_what_a_call_writes_into_a_buffer() -> None:
+    def counts(x: Tensor, n: Tensor) -> Tensor:
+        n.add_(1)
+        return x + n
+
+    case = Case.of(lift_program(counts, [base(), base()]).program)
+    found = examine(case, target("aot-inductor:kept-buffers"))
+    assert found.violations == []
+    assert found.trial is not None
+    assert torch.equal(found.trial.target.inputs[1], base() + 2)
+
+
+@KNOWN_BUG  # pytorch/pytorch#165444
+def test_a_counter_that_a_package_folds_into_a_constant_is_wrong() -> None:
+    program = lift_program(lambda n: n.add_(1) * 1, [torch.ones(1)]).program
+    found = examine(Case.of(program), target("aot-inductor:kept-buffers"))
+    assert found.symptom is not None
+    assert (found.symptom.target, found.symptom.kind) == (
+        "aot-inductor:kept-buffers",
+        "wrong value",
+    )
+    shown = found.violations[0].evidence
+    assert (shown["eager"], shown["target"]) == ("3.0", "2.0")
+
+
+@KNOWN_BUG
 def test_what_inductor_does_wrong_without_a_package_is_its_fault() -> None:
     found = examine(Case.of(KNOWN_BUGS["softmax-strides"].program), PACKAGE)
     assert found.symptom is not None

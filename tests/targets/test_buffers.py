@@ -1,4 +1,4 @@
-"""Variant *buffers*: what `forward` writes into a buffer of its module is there afterwards."""
+"""Variants *buffers*, *kept-buffers*: what `forward` writes into a buffer is there afterwards."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.lifting import lift_program
 from aliasproof.targets import buffers, identity
@@ -75,3 +77,46 @@ def test_a_lost_write_into_a_buffer_is_a_violation() -> None:
     assert found.violations[0].oracle == "inputs"
     # The same mistake is invisible where the function gets all tensors as inputs.
     assert examine(case, target("identity")).violations == []
+
+
+# --- two calls ------------------------------------------------------------------------------------
+
+
+def test_a_module_that_is_called_twice_keeps_its_buffers() -> None:
+    case = Case.of(lift_program(counter, [vector(), vector()]).program)
+    for name in ("identity", "export"):
+        found = examine(case, target(f"{name}:kept-buffers"))
+        assert found.violations == []
+        assert found.trial is not None
+        assert torch.equal(found.trial.target.inputs[1], 3 * vector())
+
+
+def test_state_that_is_lost_between_calls_is_a_violation() -> None:
+    """Each call begins with the buffers that the module was compiled with, as in a package."""
+
+    def forgetful(function: Function, inputs: Sequence[Tensor]) -> Build:
+        assert isinstance(function, buffers.CopiedBuffers)
+
+        def run(*tensors: Tensor) -> object:
+            copies = [buffer.clone() for buffer in function.buffers()]
+            return buffers.CopiedBuffers(function.function, copies)(*tensors)
+
+        return Build(run, [])
+
+    planted = replace(
+        target("identity:kept-buffers"), build=functools.partial(buffers.build_kept, forgetful)
+    )
+    for program in (counter, lambda x, state: (state.add_(1), x + 1)[1]):
+        case = Case.of(lift_program(program, [vector(), vector()]).program)
+        assert "inputs" in {violation.oracle for violation in examine(case, planted).violations}
+
+
+def test_identity_keeps_the_buffers_of_all_programs() -> None:
+    judged = 0
+    for seed in range(5):
+        for program in sample(swarm(seed), seed, 4):
+            found = examine(Case.of(program), target("identity:kept-buffers"))
+            assert not found.violations
+            assert found.mistake is None
+            judged += found.rejected is None
+    assert judged >= 10
