@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -178,7 +179,8 @@ def differing(program: Program, request: MinimizeRequest) -> tuple[Case, Kept]:
         reason = reason or difference
     hint = ""
     if is_stored_graph(request.path) or _trained is not None:
-        hint = f"; `aliasproof check {request.path}` judges it as it is called, with gradients"
+        check = shlex.join(["aliasproof", "check", str(request.path)])
+        hint = f"; `{check}` judges it as it is called, with gradients"
     raise UserError(f"nothing differs: {reason}{hint}")
 
 

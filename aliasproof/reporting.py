@@ -6,6 +6,7 @@ somebody's look comes first. What did not run again is reported as it was found.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -95,7 +96,8 @@ def _single(folder: Path) -> KeptCase:
     stored = PythonFinding.load(folder) if is_of_python(folder) else read_stored(folder)
     if isinstance(stored, StoredSuspicion):
         raise UserError(
-            f"{folder} is a suspicion, which is no finding; 'aliasproof check {folder}' shows it"
+            f"{folder} is a suspicion, which is no finding; to see it:"
+            f" {shlex.join(['aliasproof', 'check', str(folder)])}"
         )
     state = {"unconfirmed": "flaky", "suspicions": "latent"}.get(folder.parent.name, "reproduced")
     times = 1 if isinstance(stored, PythonFinding) else stored.count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -45,11 +46,11 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     `own` is the target that the user named: nothing else that is code of theirs is imported.
     """
     folder = locate(given)
+    grant([] if own is None else [own])
     if is_of_python(folder):
         show_python(folder, as_json=as_json)
         return
     stored = read_stored(folder)
-    grant([] if own is None else [own])
     if own is not None and target_named(own).name != stored.target:
         raise UserError(f"{given} is of the target {stored.target}, and not of {own}")
     script = folder / "reproducer.py"
@@ -61,7 +62,7 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
         examination, status = _run_again(stored, target)
     else:
         summary, examination = "your own code", None
-        advice = f"aliasproof show {given} --target {stored.target}"
+        advice = shlex.join(["aliasproof", "show", given, "--target", stored.target])
         status = Status("not run", f"Not run, since a file names its code. To run it: {advice}")
     if as_json:
         write_json(_to_json(stored, folder, examination, status))

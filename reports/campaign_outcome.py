@@ -13,14 +13,15 @@ from aliasproof.campaigns.run.campaign import (
 )
 from aliasproof.campaigns.run.python_hunt import PythonHunt
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.stored import show_command
 from aliasproof.programs.printing import source
 from aliasproof.reports.console import (
-    interpreter,
     new_table,
     print_exactly,
     print_heading,
     print_lines,
     print_table,
+    python_command,
     relative,
 )
 from aliasproof.reports.program_code import print_program
@@ -206,9 +207,8 @@ def _print_shortest(console: Console, campaign: Campaign, findings: list[Finding
     console.print()
     what = f"{shortest.target}: {shortened(shortest.kind)} ({shortest.place})"
     print_lines(console, f"{what}. Show it, or run its reproducer:")
-    options = campaign.show_options(shortest)
-    print_exactly(console, f"    aliasproof show {folder}{options}", "bold")
-    print_exactly(console, f"    {interpreter()} {folder / 'reproducer.py'}", "bold")
+    print_exactly(console, f"    {show_command(folder, shortest.target)}", "bold")
+    print_exactly(console, f"    {python_command(folder / 'reproducer.py')}", "bold")
 
 
 def _summary(campaign: Campaign) -> str:

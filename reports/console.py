@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -123,6 +124,6 @@ def relative(path: Path) -> Path:
         return path
 
 
-def interpreter() -> str:
-    """The path of this Python interpreter, as short as a user can type it here."""
-    return str(relative(Path(sys.executable)))
+def python_command(script: Path) -> str:
+    """What to type to run a script by this Python interpreter, whose path is as short as it is."""
+    return shlex.join([str(relative(Path(sys.executable))), str(script)])

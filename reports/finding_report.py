@@ -14,11 +14,11 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.console import (
-    interpreter,
     print_code,
     print_exactly,
     print_heading,
     print_lines,
+    python_command,
     relative,
 )
 from aliasproof.reports.differences import print_rows, print_violation
@@ -114,7 +114,7 @@ def print_reproducer(console: Console, script: Path) -> None:
     print_code(console, script.read_text(encoding="utf-8", errors="replace"))
     console.print()
     print_lines(console, "Run it. Exit status 1: the bug is there. Exit status 0: it is gone.")
-    print_exactly(console, f"    {interpreter()} {relative(script)}", "bold")
+    print_exactly(console, f"    {python_command(relative(script))}", "bold")
     issue = script.with_name("issue.md")
     if issue.is_file():
         title = issue.read_text(encoding="utf-8", errors="replace").partition("\n")[0]

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from aliasproof.campaigns.run.python_hunt import PythonHunt
 from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store.stored import show_command
 from aliasproof.reports.campaign_outcome import print_waiting
 from aliasproof.reports.console import LINE_EVERY, print_heading, print_lines, relative
 from aliasproof.reports.wording import clock, counted
@@ -86,8 +87,8 @@ def print_hunt(console: Console, hunt: PythonHunt) -> None:
     for note in hunt.notes:
         print_lines(console, note[:LONGEST_NOTE])
     if listed:
-        first = relative(hunt.path(listed[0]))
-        print_lines(console, f"Each is a folder. To look at one: aliasproof show {first}")
+        command = show_command(relative(hunt.path(listed[0])), listed[0].target)
+        print_lines(console, f"Each is a folder. To look at one: {command}")
     print_waiting(console, hunt)
 
 

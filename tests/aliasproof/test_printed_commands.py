@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,14 +16,26 @@ import torch
 from torch.fx import symbolic_trace
 
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
+from aliasproof.campaigns.store.stored import show_command
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.programs.python_program import PythonProgram
 from aliasproof.programs.stored_graph import StoredGraph
+from tests.aliasproof.conftest import Outcome
 
-# Of a line, or between backticks, quotes or parentheses.
-PRINTED = re.compile(
-    r"(?:^|[\s`'(])aliasproof ((?!in\b)[a-z]+ (?:[^`'()\n]|'[^'\n]*')+)", re.MULTILINE
+pytestmark = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
 )
+
+# Of a line, or between backticks, quotes or parentheses; a script is alone in its line.
+PRINTED = re.compile(
+    r"(?:^|[\s`'(])(aliasproof (?!in\b)[a-z]+ (?:[^`'()\n]|'[^'\n]*')+)"
+    r"|^ +(\S*python\S* \S.*\.py\S*)$",
+    re.MULTILINE,
+)
+# They run a script as Python does, or have worker processes.
+SEPARATE = ("run", "fuzz", "hunt")
 MISCOMPILED = """
 import torch
 
@@ -29,11 +46,44 @@ def step(x):
 def inputs():
     return torch.arange(4.)
 """
+TRAINING = """
+import torch
+
+w = torch.ones(3, requires_grad=True)
+torch.compile(lambda x: x.neg() * 2)(w).sum().backward()
+"""
+ADDING = """
+import torch
+
+def program(a0):
+    return a0 + 1
+
+def calls(program):
+    out = program(torch.ones(2))
+    return locals()
+"""
+PASSES = """
+import torch
+
+def doubled(module, inputs):
+    def run(*args):
+        return tuple(x * 2 if isinstance(x, torch.Tensor) else x for x in module(*args))
+    return run
+
+def kept(module):
+    for node in module.graph.nodes:
+        if node.op == "call_function" and torch.ops.aten.copy_.default is node.target:
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    return module
+"""
 
 
 def write_inputs(folder: Path) -> None:
-    """A file, the graph of a model, and a finding, each wrong through `functionalize`."""
+    """A file, the graph of a model, findings, and a script, each wrong through some target."""
     (folder / "it is mine.py").write_text(MISCOMPILED)
+    (folder / "training.py").write_text(TRAINING)
+    (folder / "my passes.py").write_text(PASSES)
     graph = symbolic_trace(lambda w: w.sin() * 2)
     inputs = [torch.ones(2, requires_grad=True)]
     StoredGraph(graph, inputs, {"target": "aot"}).write(folder / "graph-0")
@@ -43,29 +93,78 @@ def write_inputs(folder: Path) -> None:
     write_finding(folder / "runs" / "run" / "findings" / "found", finding)
 
 
-# A command, and its exit status.
-FIRST = [
-    ("check 'it is mine.py:step' --target aot --in-process", 1),
-    ("minimize graph-0 --target aot --workers 1", 2),
-    ("show found", 0),
-    ("known expand-inverse", 0),
-]
+def executed(call: Callable[..., Outcome], command: str) -> Outcome:
+    """What a command line does."""
+    words = shlex.split(command)
+    if words[0] == "aliasproof" and words[1] not in SEPARATE:
+        return call(*words[1:])
+    if words[0] == "aliasproof":
+        words = [sys.executable, "-m", *words]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=280)
+    return Outcome(done.returncode, done.stdout, done.stderr)
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
-def test_printed_commands_work_as_they_are_printed(call, tmp_path: Path) -> None:
-    write_inputs(tmp_path)
-    waiting, done = list(FIRST), list[str]()
+def status(command: str) -> int:
+    """The exit status that a printed command should have: 1 where it shows a difference."""
+    # What differs is a violation of 'check', and what is clean is clean.
+    wrong = command.startswith("aliasproof check") and "graph-0" not in command
+    return int(wrong or not command.startswith("aliasproof"))
+
+
+def walk(call: Callable[..., Outcome], *first: tuple[str, int]) -> Counter[str]:
+    """Execute commands with their exit statuses, and all that are printed; count the latter."""
+    waiting, done, printed = list(first), list[str](), Counter[str]()
     while waiting:
         command, expected = waiting.pop(0)
-        outcome = call(*shlex.split(command))
-        assert outcome.code == expected, f"aliasproof {command}\n{outcome.err}"
+        outcome = executed(call, command)
+        assert outcome.code == expected, f"{command}\n{outcome.out[-2000:]}\n{outcome.err}"
         done.append(command)
-        for printed in PRINTED.findall(outcome.out + outcome.err):
-            found = printed.strip()
-            if found in done or any(found == it for it, _ in waiting):
-                continue
-            # What differs is a violation of 'check', and what is clean is clean.
-            wrong = found.startswith("check") and "graph" not in found
-            waiting.append((found, int(wrong)))
-    assert {command.split()[0] for command in done[len(FIRST) :]} == {"minimize", "check"}
+        for found in PRINTED.findall(outcome.out + outcome.err):
+            line = "".join(found).strip()
+            if line not in done and line not in [it for it, _ in waiting]:
+                waiting.append((line, status(line)))
+                words = line.split()
+                printed[words[1] if words[0] == "aliasproof" else "python"] += 1
+    return printed
+
+
+def test_printed_commands_work_as_they_are_printed(call, tmp_path: Path) -> None:
+    write_inputs(tmp_path)
+    printed = walk(
+        call,
+        ("aliasproof check 'it is mine.py:step' --target aot --in-process", 1),
+        ("aliasproof minimize graph-0 --target aot --workers 1", 2),
+        ("aliasproof show found", 0),
+        ("aliasproof known expand-inverse", 0),
+        ("aliasproof bisect found", 0),
+        ("aliasproof replay runs/run", 0),
+    )
+    assert printed.keys() == {"minimize", "check"}
+
+
+def test_what_run_prints_works(call, tmp_path: Path) -> None:
+    write_inputs(tmp_path)
+    first = "aliasproof run --target 'my passes.py:doubled' training.py"
+    assert walk(call, (first, 0)).keys() >= {"minimize"}
+
+
+def test_the_command_that_shows_a_finding_of_hunt_names_its_target(call, tmp_path: Path) -> None:
+    write_inputs(tmp_path)
+    own = "my passes.py:doubled"
+    finding = PythonFinding(PythonProgram(ADDING), own, "values", "wrong value", "out")
+    folder = Path("my run") / "findings" / "found"
+    folder.mkdir(parents=True)
+    (folder / "finding.json").write_text(json.dumps(finding.to_json()))
+    walk(call, (show_command(folder, own), 0))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "aliasproof fuzz --target 'my passes.py:kept' --programs 10 -j 1 --run 'my run'",
+        "aliasproof hunt --target 'my passes.py:doubled' --programs 2 -j 1 --run 'my run'",
+    ],
+)
+def test_what_a_campaign_prints_works(call, tmp_path: Path, first: str) -> None:
+    write_inputs(tmp_path)
+    assert walk(call, (first, 0)).keys() >= {"show"}

@@ -233,7 +233,7 @@ def test_a_suspicion_without_its_run(call, suspicion):
     (suspicion.parents[1] / "run.json").unlink()
     outcome = call("show", "misnoted-invariants-1")
     assert outcome.code == 2
-    assert "run without run.json; 'aliasproof check runs/some-run/suspicions" in outcome.err
+    assert "run without run.json; `aliasproof check runs/some-run/suspicions" in outcome.err
 
 
 def test_an_unconfirmed_failure(call, keep):

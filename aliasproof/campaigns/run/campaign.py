@@ -21,7 +21,6 @@ from aliasproof.campaigns.store.run_view import FiredSoFar
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.programs.program import Program
-from aliasproof.targets.registry import user_code
 from aliasproof.targets.variants import folder_name
 from aliasproof.trials.attribution import Symptom
 
@@ -135,10 +134,6 @@ class Campaign:
     def path(self, finding: Finding) -> Path:
         """The folder of a finding."""
         return RunFolder(self.folder).finding_folder(finding.identifier)
-
-    def show_options(self, finding: Finding) -> str:
-        """What to type after `aliasproof show FOLDER`: the target, if it is code of the user."""
-        return "" if user_code(finding.target) is None else f" --target {finding.target}"
 
     def to_json(self) -> dict[str, object]:
         """The outcome as JSON values."""

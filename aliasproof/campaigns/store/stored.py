@@ -7,6 +7,7 @@ besides is in the `run.json` of its run.
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from aliasproof.programs.errors import UserError, did_you_mean, printable_json
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import loads
 from aliasproof.programs.stored_text import read_text
+from aliasproof.targets.registry import user_code
 
 RUNS = Path("runs")
 KINDS = ("findings", "suspicions", "unconfirmed")  # folders of a run
@@ -80,6 +82,12 @@ def locate(given: str) -> Path:
     raise UserError(f"no finding '{given}' here or under {RUNS}/*/findings{hint}")
 
 
+def show_command(folder: Path, target: str) -> str:
+    """What to type to see a finding. Code of the user is imported if it is named."""
+    named = [] if user_code(target) is None else ["--target", target]
+    return shlex.join(["aliasproof", "show", str(folder), *named])
+
+
 def read_stored(folder: Path) -> Finding | StoredSuspicion:
     """What a folder has. Raises `UserError` with the file if something is missing or malformed."""
     try:
@@ -93,7 +101,8 @@ def read_stored(folder: Path) -> Finding | StoredSuspicion:
 def _suspicion(folder: Path) -> StoredSuspicion:
     file, outcome = folder / "program.json", folder.parent.parent / "run.json"
     program = loads(read_text(file, within=folder), str(file))
-    otherwise = f"'aliasproof check {folder}' checks its program through all targets"
+    check = shlex.join(["aliasproof", "check", str(folder)])
+    otherwise = f"`{check}` checks its program through all targets"
     if not outcome.is_file():
         raise UserError(f"{folder} is a suspicion of a run without run.json; {otherwise}")
     try:
