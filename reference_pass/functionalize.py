@@ -53,7 +53,12 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect
 from aliasproof.reference_pass.bases import BaseKind, StorageUses, is_base, storage_uses
-from aliasproof.reference_pass.calls.emission import Emitter, checkpoint_tags, with_graph
+from aliasproof.reference_pass.calls.emission import (
+    Emitter,
+    checkpoint_tags,
+    erase_dead,
+    with_graph,
+)
 from aliasproof.reference_pass.calls.fake_tensors import (
     attribute,
     fake_inputs,
@@ -177,17 +182,9 @@ def functional_module(
                 _call(env, node, analysis.effects[node])
         emit.tags = {}
         finish(env, nodes[-1])
-        # Such as an update that is overwritten before it is read.
-        emit.graph.eliminate_dead_code(has_effect)
-    return with_graph(captured, emit.graph)
-
-
-def has_effect(node: fx.Node) -> bool:
-    """True if a node must stay although nothing uses it."""
-    op = node.target
-    if isinstance(op, OpOverload) and (facts(op).random or not op._schema.returns):
-        return True
-    return node.is_impure()  # FX knows what has effects, such as `print`
+    functional = with_graph(captured, emit.graph)
+    erase_dead(functional.graph)  # such as an update that is overwritten before it is read
+    return functional
 
 
 # --- the walk -------------------------------------------------------------------------------------

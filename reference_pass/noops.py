@@ -26,10 +26,10 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls.emission import erase_dead
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind
 from aliasproof.reference_pass.calls.storages import encoding, same_view
-from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
 from aliasproof.reference_pass.regions import Region, equal, overlap
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
@@ -246,7 +246,7 @@ def erase_noops(
     """
     rules = all_noop_rules(semantics) if rules is None else rules
     graph = graph_module.graph
-    graph.eliminate_dead_code(has_effect)  # a dead use must not keep a copy
+    erase_dead(graph)  # a dead use must not keep a copy
     with on_fakes(fake_mode(graph_module)):
         liveness = Liveness(graph, semantics)
         for node in list(graph.nodes):
@@ -256,5 +256,5 @@ def erase_noops(
                 continue
             if not is_worth_its_memory(duplicate):
                 liveness.replace(node, duplicate.original, node.meta["val"])
-    graph.eliminate_dead_code(has_effect)  # the duplicates, which have no users any more
+    erase_dead(graph)  # the duplicates, which have no users any more
     graph_module.recompile()

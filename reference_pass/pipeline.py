@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypedDict, Unpack
 
@@ -67,6 +67,7 @@ from aliasproof.reference_pass.invariants import (
 )
 from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.noops import NoOpRule, all_noop_rules, erase_noops
+from aliasproof.reference_pass.planning.black_holes import with_black_holes
 from aliasproof.reference_pass.reinplace import put_in_place
 
 # All conditions of reinplacing, and all rules of removing no-ops.
@@ -89,17 +90,22 @@ class Options(TypedDict, total=False):
 class PipelineOptions:
     """What all passes together may be asked for: `plan_memory` comes in place of `reinplace`.
 
-    `views` and `strict` are those of `functionalize`.
+    `views` and `strict` are those of `functionalize`, `non_aliasing` is that of `reinplace`.
     """
 
     views: Views = "alias"
     strict: bool = False
     plan_memory: bool = False
+    non_aliasing: Collection[object] = ()
 
     def updated(self, options: Mapping[str, Any] | None) -> PipelineOptions:
-        """These, with those of the `options` of `torch.compile` that are of this kind."""
-        known = {name: value for name, value in (options or {}).items() if name in self.__slots__}
-        return dataclasses.replace(self, **known)
+        """These, with the `options` of `torch.compile`. Raises `Refused` for any other option."""
+        unknown = sorted({*(options or {})} - {*self.__slots__})
+        if unknown:
+            raise Refused(
+                f"no option {', '.join(unknown)}: this backend has {', '.join(self.__slots__)}"
+            )
+        return dataclasses.replace(self, **(options or {}))
 
 
 DEFAULT_OPTIONS = PipelineOptions()
@@ -148,16 +154,19 @@ def functionalize(
 
 
 def remove_noops(
-    graph_module: fx.GraphModule, *sample_args: object, rules: Sequence[NoOpRule] = NOOP_RULES
+    graph_module: fx.GraphModule,
+    *sample_args: object,
+    rules: Sequence[NoOpRule] = NOOP_RULES,
+    non_aliasing: Collection[object] = (),
 ) -> fx.GraphModule:
     """Erase clones, copies, scatters and views that do nothing, in a functional graph.
 
-    Changes the graph module and returns it (`erase_noops`). The sample arguments are as for
-    `reinplace`.
+    Changes the graph module and returns it (`erase_noops`). The sample arguments, and
+    `non_aliasing`, are as for `reinplace`.
     """
     require_aten(graph_module, sample_args)
     update_metadata(graph_module, *sample_args)
-    erase_noops(graph_module, EAGER, rules)
+    erase_noops(graph_module, with_black_holes(EAGER, non_aliasing), rules)
     return guard_sizes(graph_module)
 
 
@@ -165,20 +174,22 @@ def reinplace(
     graph_module: fx.GraphModule,
     *sample_args: object,
     conditions: Sequence[Condition] = CONDITIONS,
+    non_aliasing: Collection[object] = (),
 ) -> fx.GraphModule:
     """Turn functional ops of a functional ATen graph into in-place ones.
 
     Changes the graph module and returns it (`put_in_place`). The sample arguments say which inputs
     share storage; without them, the metadata of the placeholders does. An output gets no larger
-    storage than in eager (`larger_output_storage`). The decisions are in
-    `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
-    inputs at its end.
+    storage than in eager (`larger_output_storage`). Operators of other libraries may keep what they
+    are given, and return it later (`black_holes`), but for those in `non_aliasing`. The decisions
+    are in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except
+    its inputs at its end.
     """
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)  # a prim has no in-place form
     update_metadata(graph_module, *sample_args)
     asked = (*conditions, larger_output_storage)
-    put_in_place(graph_module, EAGER, asked)
+    put_in_place(graph_module, with_black_holes(EAGER, non_aliasing), asked)
     return guard_sizes(graph_module)
 
 
@@ -294,10 +305,14 @@ class Functionalize(_Pass):
 class RemoveNoOps(_Pass):
     """`remove_noops` as a pass."""
 
+    def __init__(self, *sample_args: object, non_aliasing: Collection[object] = ()) -> None:
+        super().__init__(*sample_args)
+        self.non_aliasing = non_aliasing
+
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Erase no-ops."""
         before = len(graph_module.graph.nodes)  # it only erases nodes
-        remove_noops(graph_module, *self.sample_args)
+        remove_noops(graph_module, *self.sample_args, non_aliasing=self.non_aliasing)
         return PassResult(graph_module, len(graph_module.graph.nodes) != before)
 
 
@@ -312,14 +327,24 @@ class Reinplace(_Pass):
     # The function that does it: a static method, since it is none of the object.
     rewrite: ClassVar[Callable[..., fx.GraphModule]] = staticmethod(reinplace)
 
-    def __init__(self, *sample_args: object, conditions: Sequence[Condition] = CONDITIONS) -> None:
+    def __init__(
+        self,
+        *sample_args: object,
+        conditions: Sequence[Condition] = CONDITIONS,
+        non_aliasing: Collection[object] = (),
+    ) -> None:
         super().__init__(*sample_args)
-        self.conditions = conditions
+        self.conditions, self.non_aliasing = conditions, non_aliasing
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Put mutation back."""
         before = [node.target for node in graph_module.graph.nodes]
-        self.rewrite(graph_module, *self.sample_args, conditions=self.conditions)
+        self.rewrite(
+            graph_module,
+            *self.sample_args,
+            conditions=self.conditions,
+            non_aliasing=self.non_aliasing,
+        )
         after = [node.target for node in graph_module.graph.nodes]
         return PassResult(graph_module, after != before)
 
@@ -353,9 +378,10 @@ def pipeline(
     return run_passes(graph_module, first, RemoveNoOps(), last_pass(planned=planned))
 
 
-def last_pass(*, planned: bool) -> Reinplace:
+def last_pass(*, planned: bool, non_aliasing: Collection[object] = ()) -> Reinplace:
     """The pass that decides which memory results are in."""
-    return PlanMemory() if planned else Reinplace()
+    make = PlanMemory if planned else Reinplace
+    return make(non_aliasing=non_aliasing)
 
 
 def run_passes(graph_module: fx.GraphModule, *passes: PassBase) -> fx.GraphModule:

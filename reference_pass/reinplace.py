@@ -30,6 +30,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from aliasproof.reference_pass.calls.emission import erase_dead, has_effect
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.metadata import note_value, set_value
 from aliasproof.reference_pass.calls.operator_forms import (
@@ -44,7 +45,6 @@ from aliasproof.reference_pass.calls.storages import same_view
 from aliasproof.reference_pass.candidates import Candidate, How, candidates
 from aliasproof.reference_pass.conditions import Condition, all_conditions
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import stores_through
@@ -89,7 +89,7 @@ def put_in_place(
             raise Refused(
                 f"{node.format_node()} writes to its operand: functionalize the graph first"
             )
-    graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
+    erase_dead(graph)  # a dead use must not count as a read
     with on_fakes(fake_mode(graph_module)):
         graph_module.meta["reinplace"] = tuple(_Reinplacing(graph, semantics, asked, offered).run())
     graph_module.recompile()
@@ -140,7 +140,7 @@ class _Reinplacing:
             if decision is not None:
                 yield decision
         self._drop_self_copies()
-        self.graph.eliminate_dead_code(has_effect)
+        erase_dead(self.graph)
 
     def _decide(self, node: fx.Node) -> Decision | None:
         """Apply the first candidate that meets all conditions; None if there is no candidate."""

@@ -71,7 +71,11 @@ from aliasproof.reference_pass.capture.footprint import has_higher_peak
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import writes_inputs
-from aliasproof.reference_pass.eager.history import LostHistory, lost_where_torch_raises
+from aliasproof.reference_pass.eager.history import (
+    LostHistory,
+    is_of_torch,
+    lost_where_torch_raises,
+)
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import (
     DEFAULT_OPTIONS,
@@ -224,12 +228,22 @@ class Compiled:
     def _built_for(
         self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
     ) -> Runnable | None:
-        """The compiled graph for inputs, or the given one where it cannot be differentiated."""
+        """The compiled graph for inputs, or the given one where torch cannot do what that takes.
+
+        If eager cannot, either, the given one raises its error. With symbols, raises `Refused` for
+        an error of torch: for numbers it may be none.
+        """
         try:
             return self._compiled_for(layouts, values, env)
         except LostHistory as reason:
             _log.info("not compiled: %s", reason)
-            return Trained(self.graph_module, None)
+        except Exception as error:
+            if self.noted or not is_of_torch(error):  # AOTAutograd is given up as a whole
+                raise
+            if env is not None:
+                raise Refused(f"not for all sizes: {error}") from error
+            _log.info("not compiled: %s: %s", type(error).__name__, error)
+        return Trained(self.graph_module, None)
 
     def _compiled_for(
         self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
@@ -273,12 +287,14 @@ class Compiled:
         """The captured graph after all passes."""
         views, strict = self.options.views, self.options.strict
         first = Functionalize(*new_fakes(), views=views, strict=strict, noted=self.noted)
-        functional = run_passes(captured, first, RemoveNoOps())
+        kept = self.options.non_aliasing
+        functional = run_passes(captured, first, RemoveNoOps(non_aliasing=kept))
         # Before reinplacing, it may show whole storages, whose sizes are those of fakes.
         is_located = not anywhere or not depends_on_location(functional)
         pure = detach_new_outputs(copied(functional), captured) if is_located else None
         expand_constants(functional)
-        compiled = run_passes(functional, last_pass(planned=self.options.plan_memory))
+        last = last_pass(planned=self.options.plan_memory, non_aliasing=kept)
+        compiled = run_passes(functional, last)
         if anywhere and self._depends_on_location(compiled):
             return None
         self._depends_on_sharing(compiled)
@@ -317,7 +333,8 @@ class Compiled:
         try:
             compiled = differentiated(parts.pure, new_fakes(), parts.overwritten)
         except SavesOverwrittenError:  # as eager does for `x.mul_(w)`, the graph keeps a copy of x
-            compiled = differentiated(parts.pure_on_copies(), new_fakes(), parts.overwritten)
+            copying = parts.pure_on_copies(new_fakes())
+            compiled = differentiated(copying, new_fakes(), parts.overwritten)
         return Trained(compiled, parts.epilogue, grad_at_end(self.graph_module))
 
     def _differentiated(

@@ -29,7 +29,7 @@ from torch._ops import OpOverload
 from torch.autograd.graph import get_gradient_edge
 
 from aliasproof.reference_pass.backend.calls_on_copies import opaque_call
-from aliasproof.reference_pass.calls.emission import checkpoint_tags, with_graph
+from aliasproof.reference_pass.calls.emission import checkpoint_tags, erase_dead, with_graph
 from aliasproof.reference_pass.calls.nested import nodes_in, on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import (
     EPILOGUE,
@@ -55,7 +55,7 @@ from aliasproof.reference_pass.eager.history import (
     with_history,
     with_written,
 )
-from aliasproof.reference_pass.functionalize import RULES, has_effect
+from aliasproof.reference_pass.functionalize import RULES
 from aliasproof.reference_pass.liveness import is_view
 from aliasproof.reference_pass.semantics import never
 from aliasproof.reference_pass.views import INVERSES
@@ -94,16 +94,28 @@ class GraphParts:
         """True if the pure graph computes something."""
         return any(node.op == "call_function" for node in self.pure.graph.nodes)
 
-    def pure_on_copies(self) -> fx.GraphModule:
-        """The pure graph, which copies the inputs that are overwritten before it uses them."""
+    def pure_on_copies(self, fakes: Sequence[Any]) -> fx.GraphModule:
+        """The pure graph, which copies the inputs that are overwritten before it uses them.
+
+        `fakes` are the inputs. If the graph takes views out of the whole storage of one, that is
+        copied.
+        """
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+        given = dict(zip(self.pure.graph.find_nodes(op="placeholder"), fakes, strict=True))
         names = _aot_names(self.pure.graph)
         for node in names:
             copies[node] = graph.node_copy(node)
         for node in names:
             if names[node] & self.overwritten:
-                # Not a clone, which has other strides if there are gaps.
-                copies[node] = graph.call_function(with_contents, (copies[node], copies[node]))
+                takes_storage = any(user.target is aten.as_strided.default for user in node.users)
+                copies[node] = (
+                    graph.call_function(
+                        _copy_of_storage, (copies[node], *_storage_size(given[node]))
+                    )
+                    if takes_storage
+                    # Not a clone, which has other strides if there are gaps.
+                    else graph.call_function(with_contents, (copies[node], copies[node]))
+                )
         for node in self.pure.graph.nodes:
             if node not in copies:
                 copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -124,8 +136,37 @@ def _aot_names(graph: fx.Graph) -> dict[fx.Node, frozenset[AOTInput]]:
 
 def split(functional: fx.GraphModule) -> GraphParts:
     """The graph without mutation, and the epilogue."""
+    _write_unrecorded(functional.graph)
     splitting = _Splitting(functional)
     return GraphParts(splitting.pure(), splitting.epilogue(), splitting.overwritten())
+
+
+def _write_unrecorded(graph: fx.Graph) -> None:
+    """Let the epilogue write without a record what the program has written without one.
+
+    Of such an input, the new contents have the history of the old ones (`with_history`). As an
+    output of the differentiable graph, they would give the input a gradient of zeros, because
+    autograd cannot see that nobody reads them; in eager it has none. And the `copy_` would be a new
+    part of its history.
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
+        destination, contents = node.args
+        old: Any = contents
+        while old.target is with_history:
+            old = old.args[0]
+        if old is not contents and _root(old) is _root(destination):
+            with graph.inserting_before(node):
+                detached = graph.call_function(aten.detach.default, (destination,))
+            detached.meta["val"] = destination.meta["val"]
+            node.args = (detached, contents.args[1])
+
+
+def _root(node: Any) -> fx.Node:
+    """The input, or the new tensor, that a node is a view of."""
+    while node.op == "call_function" and is_view(node):
+        node = node.args[0]
+    root: fx.Node = node
+    return root
 
 
 def refuse_flattened(captured: fx.GraphModule, functional: fx.GraphModule) -> None:
@@ -206,7 +247,7 @@ class _Splitting:
                 for value in self.values
             )
         )
-        graph.eliminate_dead_code(has_effect)
+        erase_dead(graph)
         return with_graph(self.functional, graph)
 
     def _has_gradient(self, node: fx.Node) -> bool:
@@ -229,36 +270,13 @@ class _Splitting:
                 copies[node] = graph.node_copy(node)
         for value in self.values:
             copies[value] = graph.placeholder(value.name)
-        written: dict[fx.Node, fx.Node] = {}  # inputs as they can be written
         for node in self.functional.graph.nodes:
             if node in self.later:
-                if node.target is aten.copy_.default:
-                    destination: Any = node.args[0]
-                    self._writable(destination, graph, copies, written)
-                    operands = {**copies, destination: written[destination]}
-                    graph.node_copy(node, operands.__getitem__).target = store
-                    copies[node] = copies.get(destination, written[destination])
-                    continue
                 copies[node] = graph.node_copy(node, copies.__getitem__)
+                if node.target is aten.copy_.default:
+                    copies[node].target = store
         graph.output(on_values(self.output.args[0], copies.__getitem__))
         return with_graph(self.functional, graph)
-
-    def _writable(
-        self,
-        node: fx.Node,
-        graph: fx.Graph,
-        copies: dict[fx.Node, fx.Node],
-        written: dict[fx.Node, fx.Node],
-    ) -> None:
-        """Take an input, or a view of it, once more, as it can be written."""
-        if node in written:
-            return
-        if node in self.roots:
-            written[node] = graph.call_function(writable, (copies[node],))
-            return
-        for operand in node.all_input_nodes:
-            self._writable(operand, graph, copies, written)
-        written[node] = graph.node_copy(node, {**copies, **written}.__getitem__)
 
     def overwritten(self) -> frozenset[AOTInput]:
         destinations = [node.args[0] for node in self.writes if node.target is aten.copy_.default]
@@ -309,6 +327,21 @@ def with_contents(
     return memory.copy_(contents)
 
 
+def _copy_of_storage(tensor: torch.Tensor, count: int, offset: int) -> torch.Tensor:
+    """The same place in a copy of its whole storage, out of which the graph takes other views."""
+    whole = tensor.as_strided((count,), (1,), 0).clone()
+    return whole.as_strided(tensor.shape, tensor.stride(), offset)
+
+
+def _storage_size(tensor: torch.Tensor) -> tuple[int, int]:
+    """The elements of a storage, and before a tensor. The fakes of AOTAutograd do not have them."""
+    count: Any = tensor.untyped_storage().nbytes() // tensor.itemsize
+    offset: Any = tensor.storage_offset()
+    if isinstance(count, torch.SymInt) or isinstance(offset, torch.SymInt):  # of our trace
+        raise LostHistory("a storage of symbolic size is written while autograd saves a part of it")
+    return count, offset
+
+
 def overwritten_with(
     old: torch.Tensor, contents: torch.Tensor, strides: Sequence[int] | None = None
 ) -> torch.Tensor:
@@ -330,14 +363,6 @@ def _differentiable(node: fx.Node, copy: fx.Node) -> None:
         copy.target = opaque_call
     elif in_place and op in COMPARISONS:
         copy.target, copy.args = compared, (op, *copy.args)
-
-
-def writable(tensor: torch.Tensor) -> torch.Tensor:
-    """An input as the epilogue may write it.
-
-    A leaf that requires a gradient keeps its history: all writes to it are hidden from autograd.
-    """
-    return tensor.detach() if tensor.requires_grad and tensor.is_leaf else tensor
 
 
 # --- the call -------------------------------------------------------------------------------------

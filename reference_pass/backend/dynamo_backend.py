@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -52,16 +52,18 @@ def aliasproof(
     views: Views = "alias",
     strict: bool = False,
     plan_memory: bool = False,
+    non_aliasing: Collection[object] = (),
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs.
 
-    `views` and `strict` are those of `functionalize`, and with `plan_memory` memory is planned;
-    they may be in the `options` of `torch.compile`. Other options, and `mode`, are for Inductor,
-    and do nothing here. Raises `Refused` for a graph that cannot be compiled correctly.
+    `views` and `strict` are those of `functionalize`, with `plan_memory` memory is planned, and
+    operators in `non_aliasing` keep nothing of what they are given; these may be in the `options`
+    of `torch.compile`. A `mode` is for Inductor, and does nothing here. Raises `Refused` for
+    another option, and for a graph that cannot be compiled correctly.
     """
-    asked = PipelineOptions(views, strict, plan_memory).updated(options)
+    asked = PipelineOptions(views, strict, plan_memory, non_aliasing).updated(options)
     if any(isinstance(each, list) for each in example_inputs):
         compiler = functools.partial(aliasproof, options=asdict(asked))
         return with_flat_inputs(graph_module, example_inputs, compiler)

@@ -22,7 +22,6 @@ from torch.autograd import forward_ad
 from aliasproof.reference_pass.calls.copied_operands import view_in
 from aliasproof.reference_pass.calls.fake_tensors import (
     refuse_without_regions,
-    without_record_of_views,
 )
 
 
@@ -46,7 +45,8 @@ class InputLayout(NamedTuple):
 
     `storage` numbers the storages of the inputs in order of first use: addresses differ from call
     to call. `distance` is that in bytes between all inputs on one storage. `lazy` are the lazy
-    conjugate and negative bits. Composites may ask for `requires_grad`.
+    conjugate and negative bits. Composites may ask for `requires_grad`. If an input is no
+    leaf, its gradient goes on into its history, unless the graph detaches it.
     """
 
     storage: int
@@ -58,6 +58,7 @@ class InputLayout(NamedTuple):
     device: torch.device
     lazy: tuple[bool, bool]
     requires_grad: bool
+    is_leaf: bool
 
     @property
     def is_placed(self) -> bool:
@@ -102,6 +103,7 @@ def input_layouts(
                 value.device,
                 (value.is_conj(), value.is_neg()),
                 graded and value.requires_grad,
+                not graded or value.is_leaf,
             )
         )
     return tuple(layouts)
@@ -197,10 +199,13 @@ _SOME_BYTES = 16 * 7919 * 10**8
 
 
 def fakes_of(layouts: Sequence[Any], values: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
-    """New fake tensors with these layouts, and the given values where no tensor is."""
+    """New fake tensors with these layouts, and the given values where no tensor is.
+
+    To autograd they are no views. Those on one storage count its versions together, so that
+    autograd refuses to use what one of them saved and another one has overwritten.
+    """
     memories = _memories(layouts)
-    # To autograd they are inputs, and no views.
-    with unset_fake_temporarily(), torch.no_grad(), without_record_of_views():
+    with unset_fake_temporarily(), torch.no_grad():
         return [
             _fake(layout, memories, mode) if isinstance(layout, InputLayout) else value
             for layout, value in zip(layouts, values, strict=True)
@@ -239,7 +244,23 @@ def _fake(layout: InputLayout, memories: dict[int, torch.Tensor], mode: FakeTens
     conj, neg = layout.lazy
     meta = meta.conj() if conj else meta
     meta = torch._neg_view(meta) if neg else meta
-    return FakeTensor(mode, meta, layout.device).requires_grad_(layout.requires_grad)
+    fake = FakeTensor(mode, meta, layout.device).requires_grad_(layout.requires_grad)
+    if layout.is_leaf:
+        return fake
+    with torch.enable_grad():
+        return _Computed.apply(fake)
+
+
+class _Computed(torch.autograd.Function):
+    """The same tensor as the result of a call, and no view."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
 
 
 def _elements(layout: InputLayout) -> int:

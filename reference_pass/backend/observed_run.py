@@ -28,6 +28,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 from aliasproof.reference_pass.backend.differentiation import Runnable, Trained
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import bind, writes
+from aliasproof.reference_pass.eager.history import is_of_torch
 from aliasproof.reference_pass.eager.observations import note
 from aliasproof.reference_pass.exceptions import Refused
 
@@ -100,6 +101,10 @@ class Observed:
                 result = observed_run(pure, inputs)
             except WrongMetadataError as error:
                 self._conclude(error)
+            except Unwritten as error:
+                result = Trained(self.given, None)(inputs)  # raises what eager raises
+                self._give_up(error.__cause__)
+                return result
             else:
                 self._conclude(None)
                 return result
@@ -120,8 +125,7 @@ class Observed:
         try:
             with compiling():
                 other = self.again()
-        # With the observed layouts, the trace fails where eager would, or the passes refuse.
-        except (Refused, RuntimeError, ValueError) as error:
+        except Refused as error:
             self._give_up(error)
             return
         if isinstance(other, Observed):
@@ -132,6 +136,10 @@ class Observed:
     def _give_up(self, reason: object) -> None:
         _log.info("not compiled: %s", reason)
         self.compiled, self.pure, self.again = Trained(self.given, None), None, None
+
+
+class Unwritten(Exception):
+    """A call has raised before the graph has written anything."""
 
 
 class WrongMetadataError(Exception):
@@ -149,20 +157,22 @@ def observed_run(graph_module: fx.GraphModule, inputs: list[Any]) -> Any:
     """Run a graph that writes its inputs at its end alone, and compare each result before that.
 
     Clears the list. Raises `WrongMetadataError` if a result differs, after it has noted what was
-    observed. The inputs, the list, and the default generators are then as they were.
+    observed, and `Unwritten` for an error of a call. The inputs, the list, and the default
+    generators are then as they were.
     """
     given, numbers, states = list(inputs), torch.get_rng_state(), get_device_states(*inputs)
     observer = _Observer(graph_module)
     try:
         return observer.boxed_run(inputs)
-    # A view of the right strides may not be one of others.
-    except (WrongMetadataError, RuntimeError) as error:
-        if (wrong := observer.wrong()) is None:
+    except Exception as error:
+        is_known = isinstance(error, WrongMetadataError) or is_of_torch(error)
+        if observer.has_written or not is_known:
             raise
         inputs[:] = given
         torch.set_rng_state(numbers)
         set_device_states(*states)
-        raise wrong from error
+        # A view of the right strides may not be one of others.
+        raise observer.wrong() or Unwritten from error
 
 
 def freeing_run(
@@ -184,7 +194,7 @@ class _Observer(fx.Interpreter):
         self.extra_traceback = False  # an error of a kernel stays as it is
         self.raises = raises
         self.reasons: list[str] = []
-        self.is_noted = False
+        self.is_noted = self.has_written = False
 
     def wrong(self) -> WrongMetadataError | None:
         """What differs up to now."""
@@ -195,6 +205,7 @@ class _Observer(fx.Interpreter):
         is_end = n.op == "output" or writes(n.target)
         if is_end and self.raises and (wrong := self.wrong()) is not None:
             raise wrong
+        self.has_written = self.has_written or (is_end and n.op != "output")
         result = super().run_node(n)
         if n.op == "call_function" and not is_end:
             self._compare(n, result)

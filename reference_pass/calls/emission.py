@@ -17,8 +17,8 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from aliasproof.reference_pass.calls.metadata import set_value
-from aliasproof.reference_pass.calls.nested import leaves_in
-from aliasproof.reference_pass.calls.operator_forms import aten, copy_form
+from aliasproof.reference_pass.calls.nested import graphs_called, leaves_in
+from aliasproof.reference_pass.calls.operator_forms import aten, copy_form, facts
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.regions import Size, contiguous_strides
 from aliasproof.reference_pass.semantics import Semantics
@@ -179,3 +179,28 @@ def copied(graph_module: fx.GraphModule) -> fx.GraphModule:
     output = graph.output(graph.graph_copy(graph_module.graph, {}))
     output.meta = dict(graph_module.graph.output_node().meta)
     return with_graph(graph_module, graph)
+
+
+def has_effect(node: fx.Node) -> bool:
+    """True if a node must stay although nothing uses it."""
+    op = node.target
+    if isinstance(op, OpOverload) and (facts(op).random or not op._schema.returns):
+        return True
+    if node.is_impure():  # FX knows what has effects, such as `print`
+        return True
+    bodies = [body.graph for body in graphs_called(node).values()]
+    return any(has_effect(call) for body in bodies for call in body.nodes if call.op in _CALLS)
+
+
+_CALLS = frozenset({"call_function", "call_method", "call_module"})
+
+
+def erase_dead(graph: fx.Graph) -> None:
+    """Erase the nodes that nothing uses and that have no effect.
+
+    `Graph.eliminate_dead_code` goes into the bodies of control flow calls, too, which the caller of
+    the pass still has, and erases `x.add_(1)` there: it takes methods for pure.
+    """
+    for node in reversed(graph.nodes):
+        if not node.users and not has_effect(node):
+            graph.erase_node(node)

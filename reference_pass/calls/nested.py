@@ -6,6 +6,7 @@ All functions visit the leaves in order and repeat a leaf that occurs twice.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -59,3 +60,11 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 def on_values(argument: Any, value: Callable[[fx.Node], Any]) -> Any:
     """The argument with each node replaced by its value."""
     return map_aggregate(argument, lambda leaf: value(leaf) if isinstance(leaf, fx.Node) else leaf)
+
+
+def graphs_called(node: fx.Node) -> dict[str, fx.GraphModule]:
+    """The graphs that a control flow call runs, by their names in the module of its graph."""
+    owner = node.graph.owning_module
+    names = [str(operand.target) for operand in node.all_input_nodes if operand.op == "get_attr"]
+    named = {name: operator.attrgetter(name)(owner) for name in names if owner is not None}
+    return {name: graph for name, graph in named.items() if isinstance(graph, fx.GraphModule)}

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.emission import with_graph
 from aliasproof.reference_pass.calls.fake_tensors import refuse_without_regions
-from aliasproof.reference_pass.calls.nested import leaves_in, nodes_in, tensors_in
+from aliasproof.reference_pass.calls.nested import graphs_called, leaves_in, nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, on_copies, unbind
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager.prims import called_in_eager
@@ -37,6 +37,7 @@ from aliasproof.reference_pass.planning.black_holes import black_hole
 def is_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) -> bool:
     """True if all calls are ATen calls, or pick their results, or are arithmetic on sizes.
 
+    So are those of the bodies of control flow, at any depth.
     The sample arguments say which inputs are tensors; without them, the metadata does.
     """
     return _other_call(graph_module, sample_args) is None
@@ -88,6 +89,9 @@ def _other_call(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> 
             tensors[node] = True
         elif node.op == "call_function" and _is_call(node, tensors):
             tensors[node] = _may_be_tensor(node)
+            for body in graphs_called(node).values():
+                if (other := _other_call(body, ())) is not None:
+                    return other
         elif node.op != "output":
             return node
     return None

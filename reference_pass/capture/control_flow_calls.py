@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from aliasproof.reference_pass.calls.emission import copied
+from aliasproof.reference_pass.calls.nested import graphs_called
 from aliasproof.reference_pass.calls.operator_forms import writes
 from aliasproof.reference_pass.exceptions import Refused
 
@@ -47,11 +48,11 @@ def functional_branches(
         if node.target in OF_AN_OPERATOR and any(map(writes, node.args)):
             raise Refused(f"{node.format_node()} calls an operator that writes to its operand")
     branches = {
-        str(operand.target): branch
+        name: branch
         for node in captured.graph.nodes
         if node.target in CONTROL_FLOW
-        for operand in node.all_input_nodes
-        if (branch := _branch(captured, operand)) is not None and _writes(branch)
+        for name, branch in graphs_called(node).items()
+        if _writes(branch)
     }
     if not branches:
         return captured
@@ -66,12 +67,6 @@ def functional_branches(
             )
         result.set_submodule(name, functional)
     return result
-
-
-def _branch(captured: fx.GraphModule, node: fx.Node) -> fx.GraphModule | None:
-    """The graph that a node names; None if it is no such node."""
-    module = dict(captured.named_modules()).get(str(node.target)) if node.op == "get_attr" else None
-    return module if isinstance(module, fx.GraphModule) else None
 
 
 def _writes(branch: fx.GraphModule) -> bool:

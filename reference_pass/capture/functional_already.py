@@ -11,12 +11,11 @@ import torch
 from torch import fx
 
 from aliasproof.reference_pass.alias_analysis import Analysis
-from aliasproof.reference_pass.calls.emission import with_graph
+from aliasproof.reference_pass.calls.emission import erase_dead, with_graph
 from aliasproof.reference_pass.calls.metadata import note_value
 from aliasproof.reference_pass.calls.operand_strides import note_strides
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import storage_of, value_of
-from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.invariants import is_functional
 from aliasproof.reference_pass.regions import Size
 
@@ -36,7 +35,7 @@ def unchanged(captured: fx.GraphModule, analysis: Analysis) -> fx.GraphModule | 
     made = with_graph(captured, graph)
     if is_functional(made) is not None or _reads_what_it_wrote(made.graph):
         return None
-    made.graph.eliminate_dead_code(has_effect)
+    erase_dead(made.graph)
     return made
 
 

@@ -94,6 +94,11 @@ class TraceGuard(TorchDispatchMode):
             raise Refused(
                 f"{func} is a higher-order operator; what its branches write is not analysed"
             )
+        if func is torch.ops.inductor.resize_storage_bytes_.default:
+            raise Refused(
+                "the function resizes a storage below tensors that show it; do that outside of"
+                " what is compiled"
+            )
         if not kwargs:
             func = aten_of_prim(func)
         func, args = _as_python_name(func, args)

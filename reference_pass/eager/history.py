@@ -15,7 +15,9 @@ Here `detach` is a view like any other, and `with_history` is its inverse.
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,9 +40,18 @@ class LostHistory(Refused):
     """Memory has a history that no new value has, or torch knows none for a new value."""
 
 
-# What operators raise, and their kernels for fakes, and autograd, and a trace by torch. A pass
-# raises `Refused`, or fails by an error of another class.
-_OF_TORCH = (RuntimeError, TypeError, ValueError, IndexError)
+# What operators raise, and their kernels for fakes, and autograd.
+_OF_OPERATORS = (RuntimeError, TypeError, ValueError, IndexError)
+_TORCH = str(Path(torch.__file__).parent)
+
+
+def is_of_torch(error: Exception) -> bool:
+    """True for an error that torch raises, in Python or out of one of its operators.
+
+    A pass raises `Refused`, or fails by an error of another class.
+    """
+    (*_, last) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, _OF_OPERATORS) or last[0].f_code.co_filename.startswith(_TORCH)
 
 
 @contextlib.contextmanager
@@ -53,7 +64,9 @@ def lost_where_torch_raises() -> Iterator[None]:
     try:
         with torch.set_grad_enabled(torch.is_grad_enabled()):  # the graph may switch them
             yield
-    except _OF_TORCH as error:
+    except Exception as error:
+        if not is_of_torch(error):
+            raise
         raise LostHistory(f"torch cannot trace it: {type(error).__name__}: {error}") from error
 
 

@@ -21,7 +21,8 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import has_side_effect
 
-from aliasproof.reference_pass.calls.operator_forms import is_opaque, on_copies
+from aliasproof.reference_pass.calls.nested import nodes_in
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque, on_copies
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.semantics import Semantics, Values
 
@@ -69,12 +70,22 @@ def with_black_holes(semantics: Semantics, non_aliasing: Collection[object]) -> 
 
     def held(node: fx.Node) -> Iterator[fx.Node]:
         yield from semantics.held(node)
-        called = node.args[0] if node.target in (on_copies, black_hole) else node.target
-        if (is_opaque(called) or is_python(called)) and called not in non_aliasing:
-            yield from node.all_input_nodes
+        called: Any = node.args[0] if node.target in (on_copies, black_hole) else node.target
+        # What a collective holds is known.
+        is_unknown = is_opaque(called) and not called.namespace.startswith("_c10d_functional")
+        if (is_unknown or is_python(called)) and called not in non_aliasing:
+            copies = _copied(node) if node.target is on_copies else []
+            yield from (operand for operand in node.all_input_nodes if operand not in copies)
             yield node
 
     def run(node: fx.Node, values: Values) -> Any:
         return node.meta["val"] if node.target is black_hole else semantics.run(node, values)
 
     return dataclasses.replace(semantics, held=held, run=run)
+
+
+def _copied(call: fx.Node) -> list[fx.Node]:
+    """The operands of which `on_copies` passes copies: these are kept, and they are its results."""
+    op: Any = call.args[0]
+    given = bind(op, call.args[1:], call.kwargs)
+    return nodes_in([given.get(name) for name in facts(op).writes])

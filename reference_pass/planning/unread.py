@@ -13,9 +13,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.emission import Emitter, erase_dead
 from aliasproof.reference_pass.calls.operator_forms import aten, facts, writes
-from aliasproof.reference_pass.functionalize import has_effect
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.regions import Region
 from aliasproof.reference_pass.semantics import Semantics
@@ -31,7 +30,7 @@ def forget_unread(graph: fx.Graph, semantics: Semantics) -> None:
     The graph is functional, and its metadata are true. The caller has entered `on_fakes`.
     """
     while _forget(graph, semantics):  # once more: its operands may be unread now
-        graph.eliminate_dead_code(has_effect)
+        erase_dead(graph)
 
 
 def _forget(graph: fx.Graph, semantics: Semantics) -> bool:
