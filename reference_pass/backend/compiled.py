@@ -270,7 +270,7 @@ class Compiled:
         if anywhere and self._depends_on_location(captured):
             return None
         if self.differentiate is not None:
-            require_saved_unwritten(self.graph_module, new_fakes())
+            require_saved_unwritten(self.graph_module, new_fakes(), mode)
             return self._trained(mode, captured, new_fakes, anywhere=anywhere)
         again = functools.partial(self._built_for, layouts, without_tensors(layouts, values), None)
         once = env is not None or self.by_value  # guards, and numbers of tensors, are read already

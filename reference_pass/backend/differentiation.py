@@ -26,6 +26,7 @@ from torch._functorch._aot_autograd.descriptors import (
     PlainAOTInput,
 )
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import get_gradient_edge
 
 from aliasproof.reference_pass.backend.calls_on_copies import opaque_call
@@ -183,7 +184,24 @@ def refuse_flattened(captured: fx.GraphModule, functional: fx.GraphModule) -> No
             raise LostHistory(f"memory around {destination} is written, which has a gradient")
 
 
-def require_saved_unwritten(graph_module: fx.GraphModule, fakes: Sequence[Any]) -> None:
+class _OnFakes(fx.Interpreter):
+    """Runs a graph on fakes, with fakes in the place of its attributes, which it may write."""
+
+    def __init__(self, graph_module: fx.GraphModule, mode: FakeTensorMode) -> None:
+        super().__init__(graph_module)
+        self.mode = mode
+
+    def fetch_attr(self, target: str) -> Any:
+        """The fake of an attribute; the same one each time."""
+        value = super().fetch_attr(target)
+        if not isinstance(value, torch.Tensor):
+            return value
+        return self.mode.from_tensor(value, static_shapes=True)
+
+
+def require_saved_unwritten(
+    graph_module: fx.GraphModule, fakes: Sequence[Any], mode: FakeTensorMode
+) -> None:
     """Raise `LostHistory` if autograd refuses a backward pass, since what it saved is written.
 
     A graph without mutation has no versions of tensors, so it would give gradients there.
@@ -192,7 +210,7 @@ def require_saved_unwritten(graph_module: fx.GraphModule, fakes: Sequence[Any]) 
     try:
         # The graph may switch gradients.
         with saves_for_trace_alone(), torch.set_grad_enabled(torch.is_grad_enabled()):
-            left = tensors_in([graph_module(*fakes), fakes])
+            left = tensors_in([_OnFakes(graph_module, mode).run(*fakes), fakes])
         ends = list({id(one): one for one in left if one.requires_grad and one.grad_fn}.values())
         torch.autograd.grad(ends, edges, list(map(torch.ones_like, ends)), allow_unused=True)
     except Exception as error:  # the trace tells what else torch cannot do

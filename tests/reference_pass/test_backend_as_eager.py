@@ -106,6 +106,18 @@ def clamps_others(compiled: Compile) -> Any:
     return [*seen, *parameters]
 
 
+def writes_attributes(compiled: Compile) -> Any:
+    """Dynamo makes parameters that a closure holds attributes of its graph, and not inputs."""
+    layer = nn.Linear(6, 6, bias=False)
+    optimizer = torch.optim.Muon(layer.parameters(), lr=0.1)
+    step = compiled(lambda: optimizer.step())  # noqa: PLW0108
+    for _ in range(CALLS):
+        optimizer.zero_grad()
+        layer(torch.ones(2, 6)).pow(2).sum().backward()
+        step()
+    return layer.weight
+
+
 def writes_a_result(compiled: Compile) -> Any:
     weight = torch.ones(3, 3, requires_grad=True)
 
@@ -205,7 +217,16 @@ def data_dependent(compiled: Compile) -> Any:
 @pytest.mark.parametrize(
     "steps",
     [
-        *(branches, mapped, scanned, looped, clamps_others, writes_a_result, truncated),
+        *(
+            branches,
+            mapped,
+            scanned,
+            looped,
+            clamps_others,
+            writes_attributes,
+            writes_a_result,
+            truncated,
+        ),
         *(overwrites_what_is_saved, statistics_in_one_tensor, writes_one_half, data_dependent),
     ],
     ids=lambda steps: steps.__name__,
