@@ -153,6 +153,9 @@ SECOND_CALL, SECOND_LAYOUT, SECOND_SIZE, SECOND_DTYPE, SECOND_GRAD, FEED_BACK, K
     SECOND_CALLS
 )
 CONTROL_FLOW = tuple(map(_control_flow_variant, control_flow.FORMS))
+LOOPS = tuple(
+    _control_flow_variant(name) for name, form in control_flow.FORMS.items() if form.carried
+)
 # `aot_function` makes no `ShapeEnv`, which the trace of a loop needs.
 WITHOUT_LOOP = tuple(
     _control_flow_variant(name) for name, form in control_flow.FORMS.items() if not form.twice
