@@ -300,15 +300,18 @@ def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
     ):
         return None
     (user,) = node.users
-    if (
-        user.target is not aten._to_copy.default
-        or user.args[0] is not node
-        or set(user.kwargs) != {"dtype"}
-    ):
+    if user.target is not aten._to_copy.default or user.args[0] is not node:
         return None
     value, dtype = node.meta["val"], own.meta["val"].dtype
+    # Functionalization in torch states what stays, too: `layout=torch.strided`.
+    stays = {"layout": value.layout, "device": value.device, "memory_format": torch.preserve_format}
     is_cast = (
-        user.kwargs["dtype"] == dtype
+        user.kwargs.get("dtype") == dtype
+        and all(
+            not given or given == stays.get(name)
+            for name, given in user.kwargs.items()
+            if name != "dtype"
+        )
         and torch.can_cast(value.dtype, dtype)
         and value.dtype != dtype
         # In place, ops such as abs refuse complex numbers.

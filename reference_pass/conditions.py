@@ -240,6 +240,27 @@ def larger_output_storage(candidate: Candidate) -> str | None:
     return None
 
 
+def larger_storage_longer(candidate: Candidate) -> str | None:
+    """No storage lives longer for a result that needs fewer bytes.
+
+        p, q = cat([x, y]).split(n)              4 MB, which nothing else reads
+        r = p.exp()                              2 MB, needed until the end
+
+    In place of `p`, the result saves 2 MB at its call, and costs 2 MB from then on. Whether that is
+    worth it depends on where the peak is, so this is for a graph whose peak would rise.
+    """
+    live = candidate.liveness
+    for slot in candidate.slots:
+        ours, own = (tensor.untyped_storage().nbytes() for tensor in (slot.written, slot.value))
+        memory = live.memory(slot.written)
+        if memory.is_input or slot.result is None or known(ours <= own):
+            continue
+        needed = max((read.at for reads in memory.values.values() for read in reads), default=-1)
+        if live.last_read(slot.result) > needed:
+            return f"{slot.result} would keep the storage of {slot.destination}: {ours} bytes"
+    return None
+
+
 def all_conditions(semantics: Semantics) -> tuple[Condition, ...]:
     """The conditions in the order in which they are asked.
 

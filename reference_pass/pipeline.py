@@ -25,6 +25,7 @@ from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
+from aliasproof.reference_pass.calls.emission import copied
 from aliasproof.reference_pass.calls.fake_tensors import refuse_another_number
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import (
@@ -44,6 +45,7 @@ from aliasproof.reference_pass.conditions import (
     Condition,
     all_conditions,
     larger_output_storage,
+    larger_storage_longer,
 )
 from aliasproof.reference_pass.eager.history import refuse_lost_history
 from aliasproof.reference_pass.eager.noted_values import NotedValues
@@ -68,7 +70,7 @@ from aliasproof.reference_pass.invariants import (
 from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.noops import NoOpRule, all_noop_rules, erase_noops
 from aliasproof.reference_pass.planning.black_holes import with_black_holes
-from aliasproof.reference_pass.reinplace import put_in_place
+from aliasproof.reference_pass.reinplace import decisions, put_in_place
 
 # All conditions of reinplacing, and all rules of removing no-ops.
 CONDITIONS = all_conditions(EAGER)
@@ -180,7 +182,8 @@ def reinplace(
 
     Changes the graph module and returns it (`put_in_place`). The sample arguments say which inputs
     share storage; without them, the metadata of the placeholders does. An output gets no larger
-    storage than in eager (`larger_output_storage`). Operators of other libraries may keep what they
+    storage than in eager (`larger_output_storage`), and the peak of live bytes does not rise
+    (`larger_storage_longer`). Operators of other libraries may keep what they
     are given, and return it later (`black_holes`), but for those in `non_aliasing`. The decisions
     are in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except
     its inputs at its end.
@@ -188,8 +191,13 @@ def reinplace(
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)  # a prim has no in-place form
     update_metadata(graph_module, *sample_args)
-    asked = (*conditions, larger_output_storage)
-    put_in_place(graph_module, with_black_holes(EAGER, non_aliasing), asked)
+    asked, semantics = (*conditions, larger_output_storage), with_black_holes(EAGER, non_aliasing)
+    functional, peak = copied(graph_module), footprint(graph_module.graph).peak
+    put_in_place(graph_module, semantics, asked)
+    if footprint(graph_module.graph).peak > peak:
+        put_in_place(functional, semantics, (*asked, larger_storage_longer))
+        graph_module.graph = functional.graph
+        graph_module.meta["reinplace"] = decisions(functional)
     return guard_sizes(graph_module)
 
 

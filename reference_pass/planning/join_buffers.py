@@ -53,6 +53,10 @@ def join_in_buffers(
     stored: dict[str, str] = {}
     unmarked = [node for node in graph.nodes if node.name not in marked]
     for join in filter(None, map(join_of, unmarked)):
+        if (own := _storage_of_parts(join, roots, liveness)) is not None:
+            joined = _stored_early(own.node, join, Emitter(graph, semantics), liveness)
+            roots[joined] = own
+            continue
         movable = [
             part
             for part in _parts(join, roots, liveness)
@@ -96,6 +100,24 @@ def _roots(graph: fx.Graph, timeline: Timeline) -> Roots:
         for name, life in timeline.lives.items()
         if name in nodes and life.node.name in made
     }
+
+
+def _storage_of_parts(join: Join, roots: Roots, liveness: Liveness) -> Root | None:
+    """The storage that all parts are in, if it has the layout of the whole: then that is stored.
+
+    Where each part is in its place there already, as in `cat([p.exp(), q.sin()])` of the halves p
+    and q of one tensor, the stores are of a tensor into itself, and nothing is left of them.
+    """
+    found = {id(roots.get(part)): roots.get(part) for part, _ in join.parts}
+    (root, *others) = found.values()
+    if root is None or others or join.base is not None or join.fill is not None:
+        return None
+    value, result = root.node.meta["val"], join.node.meta["val"]
+    is_alike = (value.dtype, value.device, value.shape, value.stride()) == (
+        *(result.dtype, result.device, result.shape, result.stride()),
+    )
+    is_whole = value.untyped_storage().nbytes() == result.untyped_storage().nbytes()
+    return root if is_alike and is_whole and not liveness.escapes(value) else None
 
 
 def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[BufferPart]:
@@ -171,14 +193,36 @@ def _store(join: Join, parts: Sequence[BufferPart], emit: Emitter) -> tuple[fx.N
     """Replace a join by stores into a new buffer; returns the buffer before and after them."""
     graph, node = emit.graph, join.node
     with graph.inserting_before(parts[0].root):
-        joined = buffer = _buffer(join, emit)
+        buffer = _buffer(join, emit)
     buffer._rename(buffer_name(node))
-    with graph.inserting_before(node):
+    return buffer, _stored_into(buffer, join, emit)
+
+
+def _stored_early(own: fx.Node, join: Join, emit: Emitter, liveness: Liveness) -> fx.Node:
+    """Replace a join by stores into the storage of its parts, each as soon as its part is made.
+
+    A later store would read what the next part is computed from, to keep it.
+    """
+    joined = own
+    for part, store in sorted(join.parts, key=lambda each: each[0]):
+        last = max(joined, part)
+        with emit.graph.inserting_after(last):
+            joined = store(emit, joined, part)
+        liveness.position[joined] = liveness.position[last]
+    join.node.replace_all_uses_with(joined)
+    emit.graph.erase_node(join.node)
+    return joined
+
+
+def _stored_into(buffer: fx.Node, join: Join, emit: Emitter) -> fx.Node:
+    """Replace a join by stores into a buffer; returns the buffer after them."""
+    joined = buffer
+    with emit.graph.inserting_before(join.node):
         for part, store in join.parts:
             joined = store(emit, joined, part)
-    node.replace_all_uses_with(joined)
-    graph.erase_node(node)
-    return buffer, joined
+    join.node.replace_all_uses_with(joined)
+    emit.graph.erase_node(join.node)
+    return joined
 
 
 def _buffer(join: Join, emit: Emitter) -> fx.Node:

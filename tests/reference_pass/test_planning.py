@@ -227,6 +227,46 @@ def library():
     KEPT.clear()
 
 
+def halves_in_their_place(x):
+    p, q = (x * 2).chunk(2)
+    return torch.cat([p.exp(), q.sin()])
+
+
+def halves_that_are_exchanged(x):
+    p, q = (x * 2).chunk(2)
+    return torch.cat([q.exp(), p.sin()])
+
+
+def one_half_twice(x):
+    p, _ = (x * 2).chunk(2)
+    p = p.exp()
+    return torch.cat([p, p])
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (halves_in_their_place, Cost(SQUARE, 1)),
+        (halves_that_are_exchanged, Cost(2 * SQUARE, 2)),
+        (one_half_twice, Cost(SQUARE, 1)),
+    ],
+)
+def test_a_concatenation_of_what_is_in_its_place_is_nothing(one, program, expected):
+    assert costs(program, one)[1] == expected
+
+
+def test_reinplacing_alone_raises_no_peak(one):
+    """In place of a part, the exponential would keep all of the concatenation."""
+
+    def program(x):
+        p, q = torch.cat([x * 2, x * 3]).chunk(2)
+        p = p.exp()
+        return (torch.cat([q, q]).sin() * torch.cat([p, p])).sum()
+
+    functional = functionalize(program, one)
+    assert costs(program, one)[0].peak <= Cost.of(functional).peak
+
+
 def test_an_opaque_call(one, library):
     def program(x):
         a = x * 2
