@@ -115,4 +115,4 @@ def test_minimize_finds_the_difference_of_a_stored_graph(tmp_path: Path) -> None
     StoredGraph(graph, inputs).write(folder := tmp_path / "graph")
     request = MinimizeRequest(folder, ("f", "inputs"), "aot-eager:grad", None, None)
     subject = minimize_session.begin(request)
-    assert minimize_session.find(subject.program, request).kept.oracle == "values"
+    assert minimize_session.find(subject.program, request).kept.symptom.oracle == "values"
