@@ -14,8 +14,8 @@ from aliasproof.corpus.mends import mends
 aten = torch.ops.aten
 
 
-@mends("torch._inductor.compile_fx:min_cut_rematerialization_partition")
-def mended(original: Callable[..., Any], joint: fx.GraphModule, *args: Any, **how: Any) -> Any:
+@mends("torch._functorch.partitioners:force_save_bw_mutation_src")
+def mended(original: Callable[..., Any], joint: fx.GraphModule) -> Any:
     """What is computed from an input that the graph writes is saved for the backward graph.
 
     That is the correction of pytorch/pytorch#197039. Torch recomputes what is cheap, and takes
@@ -26,7 +26,7 @@ def mended(original: Callable[..., Any], joint: fx.GraphModule, *args: Any, **ho
     for write in joint.graph.find_nodes(op="call_function", target=aten.copy_.default):
         for reader in _readers(write.args[0]):
             reader.meta["recompute"] = CheckpointPolicy.MUST_SAVE
-    return original(joint, *args, **how)
+    return original(joint)
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:
@@ -54,7 +54,7 @@ BUG = KnownBug(
         view(dtype=torch.int64),
         view(),
     ),
-    ("inductor-fx:grad",),
+    ("inductor-fx:grad", "aot-eager:grad"),
     ("2.13", "2.15"),
     mended,
     rank=640,
