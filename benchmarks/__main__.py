@@ -19,18 +19,13 @@ import z3
 
 from aliasproof.programs.errors import UserError
 from benchmarks import (
-    ablation,
     minimization,
     model_checks,
     models,
     pass_cost,
     people,
     planning,
-    python_reductions,
     rediscovery,
-    reproducers,
-    rule_pairs,
-    scenario_yield,
     sharing,
     site_coverage,
     sweep,
@@ -46,11 +41,8 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "pass_cost": pass_cost.measure,
 }
 # These run only if they are named: a search takes its seconds, the sweep hours, the shared memory
-# of many programs, checked models, the functions of people and reductions minutes, a look at
-# reproducers needs runs, and the models need an extra.
+# of many programs, checked models and the functions of people minutes; the models need an extra.
 NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
-    "scenario_yield": lambda options: scenario_yield.measure(options.seconds or SECONDS),
-    "ablation": lambda options: ablation.measure(options.seconds or SECONDS),
     "sweep": lambda options: sweep.measure(
         seconds=options.seconds, resume=options.resume, names=options.only
     ),
@@ -61,10 +53,7 @@ NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "sharing": lambda options: sharing.measure(options.only),
     "people": lambda options: people.measure(options.only),
     "planning": lambda options: planning.measure(options.only),
-    "python_reductions": lambda options: python_reductions.measure(options.only),
     "rediscovery": lambda options: rediscovery.measure(options.seconds or SECONDS, options.only),
-    "rule_pairs": lambda options: rule_pairs.measure(options.only),
-    "reproducers": lambda options: reproducers.measure(options.only),
     "site_coverage": lambda options: site_coverage.measure(
         options.programs, options.seed, options.target, options.rules
     ),
@@ -111,9 +100,8 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds",
         metavar="SECONDS",
         type=int,
-        help="how long each search takes: for scenario_yield, per target; for ablation, per target"
-        f" and configuration; default: {SECONDS}. For sweep and minimization, begin no other"
-        " operator or program after that; default: no limit",
+        help=f"how long each search takes; default: {SECONDS}. For sweep and minimization, begin no"
+        " other operator or program after that; default: no limit",
     )
     parser.add_argument(
         "--resume",
@@ -127,9 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=(),
         help="for sweep: these operators and modules; for models: these models and optimizers;"
-        " for sharing: these programs; for people: these functions; by their names in the output."
-        " For python_reductions: these numbers of programs. For reproducers: folders of runs."
-        " For rule_pairs: parts of names of rules",
+        " for sharing: these programs; for people: these functions; by their names in the output",
     )
     _add_programs(parser)
     parser.add_argument(

@@ -1,7 +1,6 @@
 """What the programs of some features show on a target: the causes of their violations.
 
-Used by the benchmarks `scenario_yield` and `ablation`. Programs run in a worker process, since some
-of them end it.
+Used by the benchmark `rediscovery`. Programs run in a worker process, since some of them end it.
 """
 
 from __future__ import annotations
@@ -36,33 +35,24 @@ from aliasproof.trials.trial import Case
 from aliasproof.trials.worker import processor_seconds
 
 UNKNOWN = "unknown: "  # how the name of a cause begins that is no known bug
-MOST_TRIES = 20  # programs to draw for one that plays the scenario
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """`count` programs of these features through one target.
 
-    With a `scenario`, only programs that play it to its end count. The known bugs `mended` are
-    mended while the programs run.
+    The known bugs `mended` are mended while the programs run.
     """
 
     target: str
     features: Features
     seed: int
     count: int
-    scenario: str = ""
     mended: tuple[str, ...] = ()
 
     def programs(self) -> list[Program]:
-        """The programs; fewer than `count` if the scenario rarely fits."""
-        counts, kept = Counts(), []
-        for program in sample(self.features, self.seed, self.count * MOST_TRIES, counts):
-            if not self.scenario or counts.scenarios.pop(self.scenario, 0):
-                kept.append(program)
-            if len(kept) == self.count:
-                break
-        return kept
+        """The programs."""
+        return list(sample(self.features, self.seed, self.count, Counts()))
 
 
 @dataclass(slots=True)
@@ -93,16 +83,6 @@ class Yield:
         for cause, count in other.causes.items():
             self.causes[cause] = self.causes.get(cause, 0) + count
         self.unknown = other.unknown | self.unknown
-
-    @property
-    def per_thousand(self) -> float:
-        """Distinct causes per 1,000 programs."""
-        return 1000 * len(self.causes) / self.programs if self.programs else 0.0
-
-    @property
-    def per_minute(self) -> float:
-        """Distinct causes per minute of processor time."""
-        return 60 * len(self.causes) / self.seconds if self.seconds else 0.0
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The aliasing scenarios: a table of what is drawn on purpose, and for which layer.
 
-There is one table per layer, with the functions that play its scenarios. `python -m benchmarks
-scenario_yield` measures what each finds.
+There is one table per layer, with the functions that play its scenarios.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def test_the_commands_of_the_text_exist() -> None:
                 asked.add(name)
     for name in asked:
         run(["aliasproof", name, "--help"], ROOT)
-    assert ["python", "-m", "benchmarks", "scenario_yield"] in commands_of_text(TEXT)
+    assert ["python", "-m", "benchmarks", "rediscovery"] in commands_of_text(TEXT)
 
 
 @pytest.mark.parametrize("name", NAMES)
