@@ -326,7 +326,7 @@ class Compiled:
             return None
         refuse_flattened(captured, functional)
         self._depends_on_sharing(functional)
-        parts = split(functional)
+        parts = split(functional, new_fakes())
         if not parts.has_values:
             return Trained(None, parts.epilogue, grad_at_end(self.graph_module))
         differentiated = functools.partial(self._differentiated, mode)

@@ -31,6 +31,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from aliasproof.reference_pass.backend.calls_on_copies import opaque_call
 from aliasproof.reference_pass.calls.emission import checkpoint_tags, erase_dead, with_graph
+from aliasproof.reference_pass.calls.fake_tensors import attribute
 from aliasproof.reference_pass.calls.nested import nodes_in, on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import (
     EPILOGUE,
@@ -135,31 +136,36 @@ def _aot_names(graph: fx.Graph) -> dict[fx.Node, frozenset[AOTInput]]:
     return names
 
 
-def split(functional: fx.GraphModule) -> GraphParts:
-    """The graph without mutation, and the epilogue."""
-    _write_unrecorded(functional.graph)
+def split(functional: fx.GraphModule, fakes: Sequence[Any]) -> GraphParts:
+    """The graph without mutation, and the epilogue. `fakes` are its inputs."""
+    _write_unrecorded(functional.graph, fakes)
     splitting = _Splitting(functional)
     return GraphParts(splitting.pure(), splitting.epilogue(), splitting.overwritten())
 
 
-def _write_unrecorded(graph: fx.Graph) -> None:
+def _write_unrecorded(graph: fx.Graph, fakes: Sequence[Any]) -> None:
     """Let the epilogue write without a record what the program has written without one.
 
-    Of such an input, the new contents have the history of the old ones (`with_history`). As an
-    output of the differentiable graph, they would give the input a gradient of zeros, because
-    autograd cannot see that nobody reads them; in eager it has none. And the `copy_` would be a new
-    part of its history.
+    A leaf is written only so, because autograd forbids other writes. Of other such inputs, the new
+    contents have the history of the old ones (`with_history`). As an output of the differentiable
+    graph, they would give the input a gradient of zeros, because autograd cannot see that nobody
+    reads them; in eager it has none. And the `copy_` would be a new part of its history.
     """
+    given = dict(zip(graph.find_nodes(op="placeholder"), fakes, strict=True))
+    given |= {node: attribute(node) for node in graph.find_nodes(op="get_attr")}
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
         destination, contents = node.args
         old: Any = contents
         while old.target is with_history:
             old = old.args[0]
-        if old is not contents and _root(old) is _root(destination):
-            with graph.inserting_before(node):
-                detached = graph.call_function(aten.detach.default, (destination,))
-            detached.meta["val"] = destination.meta["val"]
-            node.args = (detached, contents.args[1])
+        root = _root(destination)
+        is_leaf = given[root].requires_grad and given[root].is_leaf
+        if is_leaf or (old is not contents and _root(old) is root):
+            for operand in (destination, contents):
+                with graph.inserting_before(node):
+                    detached = graph.call_function(aten.detach.default, (operand,))
+                detached.meta["val"] = operand.meta["val"]
+                node.replace_input_with(operand, detached)
 
 
 def _root(node: Any) -> fx.Node:

@@ -199,7 +199,8 @@ class _WithPart(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        part = ctx.view(gradient, *ctx.args)
+        # As autograd does (`CopySlices`): as a view, it would keep the gradient of the whole alive.
+        part = ctx.view(gradient, *ctx.args).clone(memory_format=torch.contiguous_format)
         around = PARTS[ctx.view](gradient, _minus_zero(part, part.shape), *ctx.args)
         return None, around, part, *(None for _ in ctx.args)
 

@@ -106,6 +106,36 @@ def clamps_others(compiled: Compile) -> Any:
     return [*seen, *parameters]
 
 
+def writes_a_view_of_a_leaf(compiled: Compile) -> Any:
+    weight = torch.ones(4, 4, requires_grad=True)
+
+    @compiled
+    def call(x: Tensor) -> Tensor:
+        view = weight.t()
+        with torch.no_grad():
+            view[0].mul_(0.5)
+        return x @ weight
+
+    for _ in range(CALLS):
+        call(torch.ones(2, 4)).sum().backward()
+    return [weight, weight.grad]
+
+
+def writes_to_a_part(compiled: Compile) -> Any:
+    """The gradient of what is written is no view of that of the whole."""
+    weight = torch.ones(2, 3, requires_grad=True)
+
+    @compiled
+    def call(x: Tensor) -> Tensor:
+        x[1:3] = weight
+        return x * 2
+
+    for _ in range(CALLS):
+        call(torch.ones(10, 3)).sum().backward()
+    assert weight.grad is not None
+    return [weight.grad, weight.grad.untyped_storage().nbytes()]
+
+
 def writes_attributes(compiled: Compile) -> Any:
     """Dynamo makes parameters that a closure holds attributes of its graph, and not inputs."""
     layer = nn.Linear(6, 6, bias=False)
@@ -217,17 +247,10 @@ def data_dependent(compiled: Compile) -> Any:
 @pytest.mark.parametrize(
     "steps",
     [
-        *(
-            branches,
-            mapped,
-            scanned,
-            looped,
-            clamps_others,
-            writes_attributes,
-            writes_a_result,
-            truncated,
-        ),
-        *(overwrites_what_is_saved, statistics_in_one_tensor, writes_one_half, data_dependent),
+        *(branches, mapped, scanned, looped),
+        *(clamps_others, writes_a_view_of_a_leaf, writes_attributes, writes_a_result),
+        *(writes_to_a_part, truncated, overwrites_what_is_saved),
+        *(statistics_in_one_tensor, writes_one_half, data_dependent),
     ],
     ids=lambda steps: steps.__name__,
 )
