@@ -1,6 +1,7 @@
 """The reference pass: functionalize and reinplace `torch.fx` graphs.
 
-It is written to be read. The algorithm is the files of this folder, in this order:
+It is written to be read. The first chapter is `docs/first_chapter.py`: the algorithm for simple
+tensors. Then read the files of this folder, in this order. Each says what the chapter gets wrong:
 
 1. `exceptions`, `regions`: what is refused; which bytes of its storage a tensor covers
 2. `semantics`: what the algorithm asks about calls, each with a naive answer

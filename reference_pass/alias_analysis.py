@@ -1,8 +1,9 @@
 """Alias analysis: which tensors of a graph see which bytes of which storage.
 
-Nothing is guessed from schemas. The graph is run once on fake tensors (`fake_tensors`), and what
-shares a storage with what is observed. Each node is run once, and what is kept of it has constant
-size, so the cost is linear in the number of nodes.
+The first chapter says by table (`VIEWS`) who shares memory. That is wrong for inputs that share a
+storage, and for operators that copy or not, because only a run shows it. So the graph is run once
+on fake tensors (`fake_tensors`), and what shares a storage with what is observed. Each node is run
+once, and what is kept of it has constant size, so the cost is linear in the number of nodes.
 
 A tensor *object* may change its metadata while the program runs (`t_`, `set_`, `resize_`). So each
 node keeps the *geometry* that the objects had when it ran.

@@ -2,17 +2,17 @@
 
 The value of the *base* is the contents of the storage, and each other view is regenerated from it.
 A storage that is never written needs no base. For the others there are two kinds (`BaseKind`). The
-choice needs to know the whole program, so it is made before the rewriting starts, and everything in
-this file is a pure function of the alias analysis.
+choice needs to know the whole program, so everything in this file is a pure function of the alias
+analysis.
 
-Mostly the base is the input, or the tensor that was made with the storage. That fails in two cases.
-The tensor may not show all bytes that the program sees:
+The first chapter takes the tensor that was made with the `Storage` as its `base`. That is wrong in
+two cases, because a base must show each byte that the program sees, and once. It may show fewer:
 
     def program(x):                              # x = arange(4.)[2:]
         x.as_strided((4,), (1,), 0).add_(1)      # also writes the two elements before x
 
-Or it may show some bytes twice, as an `expand` does. One write to such a tensor changes several of
-its elements, but in a functional value each element is changed alone. In both cases the storage is
+Or it may show some bytes twice, as an `expand` does. One write then changes several of its
+elements, but in a functional value each element is changed alone. In both cases the storage is
 *flattened*: the base is the storage from its first to its last byte, as a tensor of one dimension.
 """
 

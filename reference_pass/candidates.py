@@ -1,8 +1,10 @@
 """Candidates of reinplacing: which node could be in place, in which way, and by which call.
 
 A *candidate* says what would be done. Node `b = foo(a, args)` becomes `foo_(a, args)`, and all
-users of `b` use `a`. Whether that is safe is for the `conditions` to say. The step numbers are
-those of the docstring of `torch.fx.passes.reinplace.reinplace`.
+users of `b` use `a`. Whether that is safe is for the `conditions` to say. The first chapter has one
+`Candidate` per node, for its first operand. That misses `mul(a, b)` where `b` alone is free, ops
+with several results, and casts back, because these need another call (`How`). The step numbers are
+those of `torch.fx.passes.reinplace.reinplace`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """When a functional op may be in place: one function per condition, and the list of them.
 
 A condition takes one candidate (`candidates.Candidate`). It gives the reason why this must not be
-done, or None. The step numbers are those of the docstring of
-`torch.fx.passes.reinplace.reinplace`.
+done, or None. The step numbers are those of `torch.fx.passes.reinplace.reinplace`. Each condition
+is needed: leave it out (`reinplace(gm, conditions=[...])`), and the pass makes wrong programs.
 
-Leave one condition out (`reinplace(gm, conditions=[...])`), and the pass makes wrong programs. So
-each of them is needed.
+The first chapter has four `CONDITIONS`. They are too few, because writes to inputs and to two
+results at once can be safe here: then the epilogue may overwrite a result, and outputs may alias.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The environment of the walk: what each value of the program is in the new graph.
 
-An interpreter keeps a value for each variable. The walk over the captured graph keeps a
-`FunctionalView` for each tensor object of the program, since the value of a tensor changes whenever
-its storage is written. The alias analysis ran the program on fake tensors, so a tensor object is
-one of these fakes, and the environment finds its view by the identity of the object. All other
-values (sizes, scalars, tuples) never change: for these it keeps the node of the new graph.
+The first chapter keeps a `View` for each node. That is wrong for a call that returns several
+tensors, and for one that changes what a tensor object shows (`t_`), because then all nodes that are
+this object show it. So the walk keeps a `FunctionalView` for each tensor object, which is one of
+the fakes of the alias analysis. All other values (sizes, scalars) never change: for these it keeps
+the node of the new graph.
 
 This file says how an argument is looked up, how a result is defined, and how a storage starts.
 """

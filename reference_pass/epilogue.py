@@ -1,7 +1,8 @@
 """The epilogue: what the caller can see of mutation, put back at the end of the graph.
 
-The new graph has computed the new contents of each storage, and has written nothing. The caller of
-the program sees three things, and the epilogue emits them in this order:
+The first chapter copies new contents to inputs and reads outputs (`finish`). That is wrong if
+inputs share a storage, because one copy would undo another, and if `t_` has changed an input. The
+caller of the program sees three things, and the epilogue emits them in this order:
 
     copy_(x, new)         1. inputs that the program wrote have their new contents
     v = view(x, ...)      2. outputs share memory with inputs, and with each other, as in eager

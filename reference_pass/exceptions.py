@@ -1,4 +1,8 @@
-"""What the passes raise: `Refused` for a program, `Broken` for a graph."""
+"""What the passes raise: `Refused` for a program, `Broken` for a graph.
+
+The first chapter has `Refused` alone. A pass of several needs `Broken`, too, because its graph may
+come from a pass that was wrong, and to refuse the program would hide that.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Views by geometry, and storages in one dimension.
 
-Mostly a tensor is reached from the base by the view ops of the program (`views.VIEW_STEPS`). Where
-that fails, it is reached by its *geometry*: `as_strided` of the base, with the sizes, strides and
-offset that the alias analysis observed.
+The first chapter reaches each `View` by a chain of view ops. That is wrong for `as_strided`,
+because it starts from the storage, whatever its operand shows. Such a tensor is reached by its
+*geometry*: `as_strided` of the base, with the sizes, strides and offset that the alias analysis
+observed.
 
     y = as_strided(x, (2,), (1,), 0)           y shows the storage of x, whatever x shows
 

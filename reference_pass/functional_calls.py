@@ -6,7 +6,9 @@ to the view of the tensor that the program writes:
 
     x.add_(y)                  new = add(x, y), which is written to the view of x
 
-A call that needs more than current values is for `Semantics.call_in_eager`, which is asked first.
+The first chapter takes `functional_form` of one tensor, or refuses. That is too little, because ops
+write to lists, to several tensors and to `out=`, and those of users have no such form: these are
+called on copies. A call that needs more is for `Semantics.call_in_eager`, which is asked first.
 """
 
 from __future__ import annotations

@@ -14,8 +14,10 @@ op, to a new value of the base, which is a new *version* of the storage.
     b1 = select_scatter(b, c1, 0, 0)         the inverse of select
     a1 = view(b1, [8])                       the inverse of view
 
-Updates are applied late, when another view of the storage is read. Until then they are queued, so
-that two writes in a row to one view go up its chain once.
+Updates are queued until another view of the storage is read, so that two writes in a row to one
+view go up its chain once. The first chapter has room for one update (`queued`), and `apply` makes
+the base contiguous. That is wrong for calls that write two views (a foreach op), or that do not
+read what they overwrite, and for a base with strides, because views of it need these strides.
 
 Modelled on `FunctionalStorageImpl` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences: a view
 knows its parent and not only its base, so it is regenerated from the nearest view whose value is

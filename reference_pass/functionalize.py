@@ -1,38 +1,18 @@
 """Functionalization: the same program without mutation.
 
-A tensor is a *view* of a storage. The contents of a storage are the value of its *base*; each other
-view is reached from the base by a chain of view ops. It works by three rules:
+The first chapter has this walk (`without_mutation`) for calls that do one thing. That is wrong
+here, because a call can change metadata, write, and return views at once. The rules are the same:
 
 - **Reading** a view regenerates it from the base, by its chain of view ops, unless its value is
   known.
-- **Writing** through a view is functional: the new contents are computed as a new value and
-  *queued* with the view.
-- When another view of that storage is read, the queue is *applied*: each update goes up its chain
-  by the inverses of the view ops (`views.INVERSES`) and makes a new value of the base.
-
-So the program below on the left becomes the one on the right.
-
-    a = x * 2                       a  = mul(x, 2)
-    b = a.view(4, 2)                b  = view(a, [4, 2])
-    b.add_(1)                       b1 = add(b, 1)
-    return a                        a1 = view(b1, [8])
-                                    return a1
-
-What the caller can see of mutation is put back at the very end, in the *epilogue*: `copy_` into
-each input that was written; then views of inputs and of results that are returned are taken, so
-that what shares memory in eager does so here; and where the program changed the metadata of an
-input itself (`t_`, `set_`, `resize_`), that is done to it last.
+- **Writing** through a view computes the new contents as a new value, *queued* with the view.
+- When another view of that storage is read, the queue is *applied* (`functional_storage`). What the
+  caller can see of mutation is put back at the very end, in the *epilogue*.
 
 Two choices need to know the whole program, so the alias analysis (`alias_analysis.analyse`) runs
-first: whether a storage is written at all, and what its base is. Mostly the base is the input, or
-the tensor that was made with the storage. Where that one does not show all bytes that are seen (two
-inputs that share a storage, an `as_strided` beyond the tensor), or shows some twice, the storage is
-*flattened*: its base is the storage from its first to its last byte as a tensor of one dimension. A
-base contains what memory contains: the lazy conjugate and negative bits of an input are cleared,
-and are part of the chain to the views.
-
-Each of these parts has a file of its own. This file is the walk over the graph that uses them. The
-decisions of all parts are one table, `Rules`.
+first: whether a storage is written at all, and what its base is (`bases`). A base contains what
+memory contains: the lazy conjugate and negative bits of an input are cleared, and are part of the
+chain to the views. The decisions of all parts are one table, `Rules`.
 
 Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences:
 inputs may share storage in any way; identity, strides and offsets of outputs are as in eager; an

@@ -6,8 +6,10 @@ is not a read, and to overwrite is not one. A scatter reads its base except what
 output is read at the end. The caller reads each input after that, unless the graph has overwritten
 it.
 
-All questions are asked by storage: the values on one storage are kept together, and only those with
-reads to come. So a question costs as much as there are live values on one storage.
+The first chapter looks at all later nodes for each candidate (`no_later_use`), and never writes to
+an input (`not_an_input`). That is quadratic, and wasteful, because the epilogue may overwrite an
+input without a reader in between. So all questions are asked by storage, and its live values are
+kept together.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Erasing no-ops: views that show all of their operand, and copies that nobody can tell apart.
 
-A copy is a no-op if every use of it could use its original. That is not so if
+The first chapter keeps each copy that `require_simple_call` lets pass. That is correct, but wastes
+memory, because programs copy what they then only read. A copy is a no-op if every use of it could
+use its original. That is not so if
 
 - the copy is returned: it would share memory with an input or another output (`return x.clone()`);
 - the epilogue overwrites the original before the last read of the copy
@@ -10,9 +12,8 @@ A copy is a no-op if every use of it could use its original. That is not so if
 - the program stores into the copy while its original is still read: one copy is made anyway, and
   this one is the cheapest (`is_worth_its_memory`).
 
-To erase one copy merges two storages. So each decision is made on the graph as the earlier ones
-left it. Compare `remove_noop_ops` (`torch/_inductor/fx_passes/post_grad.py`), which asks the same
-questions of fake storages.
+To erase a copy merges two storages, so each decision is made on the graph as earlier ones left it.
+Compare `remove_noop_ops` (`torch/_inductor/fx_passes/post_grad.py`).
 """
 
 from __future__ import annotations

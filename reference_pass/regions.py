@@ -1,10 +1,12 @@
 """Regions: which bytes of its storage a tensor covers.
 
-Two views of one storage may differ in item size, so every question about overlap is asked in bytes.
-A region is small enough to be written down as an integer: bit i is set if byte i belongs to it.
-Then overlap is `&` and containment is `& ~`. A region overlaps itself if it has fewer bits than its
-elements have bytes. To shift such an integer by a stride and OR it in moves all elements at once,
-and doubling the shift needs log(size) steps per dimension.
+The first chapter takes each two values with one root of their `location` to overlap. That is safe,
+but it keeps `a[:2]` from being written while `a[2:]` is needed, because names do not say where a
+tensor is. Two views may differ in item size, so overlap is asked in bytes. A region is small enough
+to be written down as an integer: bit i is set if byte i belongs to it. Then overlap is `&` and
+containment is `& ~`. A region overlaps itself if it has fewer bits than its elements have bytes. To
+shift such an integer by a stride and OR it in moves all elements at once, and doubling the shift
+needs log(size) steps per dimension.
 
 Large regions are first divided by the greatest common divisor of their strides. If an integer of
 `MOST_BITS` is still too short, or a size is a symbol, the answer is the safe one: they overlap,

@@ -1,9 +1,9 @@
 """Reinplacing: mutation put back where it is safe, to save memory.
 
-One walk over the graph, in order. For each functional op there are `candidates`: to write its
-result into its first operand, or into another one if the op has an `out=` form; for a
-scatter, to store its source straight into its base. The first candidate that meets all `conditions`
-is applied at once, so later decisions see the graph as it is then.
+One walk over the graph, in order, as in `reinplace` of the first chapter. The first candidate that
+meets all `conditions` is applied at once, so later decisions see the graph as it is then. The first
+chapter reads a `location` off the graph as it is; here the metadata of all views is made true after
+each rewrite, because bytes are asked for, and a rewrite moves them.
 
 The specification is the docstring of `torch.fx.passes.reinplace.reinplace`. Differences:
 

@@ -1,9 +1,10 @@
 """What the algorithm asks about calls, as one value.
 
-The algorithm knows schemas, the view ops and their inverses. What else a call does is a question of
-`Semantics`. Each question has a naive answer, from the schema alone, so the algorithm runs without
-any knowledge of kernels: `NAIVE`. The folder `eager` answers them as torch does, and `pipeline.py`
-hands these answers over:
+The first chapter believes schemas, in `writes` and `overload`. That is wrong for kernels that read
+around their operand, or give other strides in place, because no schema says so. What else a call
+does is a question of `Semantics`. Each question has a naive answer, from the schema alone, so the
+algorithm runs without any knowledge of kernels: `NAIVE`. The folder `eager` answers them as torch
+does, and `pipeline.py` hands these answers over:
 
     functional_module(captured, analyse(captured, inputs), inputs)                    # naive
     functional_module(captured, analyse(captured, inputs, EAGER), inputs, EAGER)      # as torch

@@ -7,12 +7,12 @@ value of the view. For most views the inverse is a scatter:
     view     v = select(p, dim, index)          new p = select_scatter(p, new v, dim, index)
 
 For views that show all of the parent it is a view again, back to the shape of the parent.
-`INVERSES` is the whole list, one entry per view op. `VIEW_STEPS` reduces other view ops to steps
-that have an inverse. A view through any other op is described by its geometry and regenerated with
-`as_strided`.
+`INVERSES` is the whole list. `VIEW_STEPS` reduces other view ops to steps that have an inverse. A
+view through any other op is described by its geometry and regenerated with `as_strided`.
 
-A view may show one element several times (`expand`, `unfold`, `as_strided`). A program that is
-defined in eager stores the same value to all of these, so these inverses store it once.
+The first chapter has no inverse for `expand` in `VIEWS`, because one element would have two values.
+But a program that is defined in eager writes one value to all copies of an element (of `expand`,
+`unfold`, `as_strided`), so there is an inverse: it stores that value once.
 """
 
 from __future__ import annotations

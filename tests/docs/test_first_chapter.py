@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import sys
@@ -15,16 +16,20 @@ import pytest
 import torch
 from torch import Tensor, fx
 
+from aliasproof import reference_pass
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.programs.execution import as_graph
 from aliasproof.trials.trial import Case
 from docs import first_chapter
-from docs.first_chapter import CONDITIONS, Refused, functionalize, reinplace
+from docs.first_chapter import CONDITIONS, Emitter, Refused, Storage, functionalize, reinplace
 from tests.reference_pass.scene import Example, adds_to, afresh, counted, names, seen_at_end
+from tests.reference_pass.test_reading_order import algorithm
 
 aten = torch.ops.aten
 CHAPTER = Path(first_chapter.__file__)
+CORE = Path(reference_pass.__file__).parent
+NAMES = {*vars(first_chapter), *vars(Emitter), *Storage.__dataclass_fields__}
 
 PROGRAMS: list[Example] = []
 on = adds_to(PROGRAMS)
@@ -285,3 +290,12 @@ def test_as_a_script_it_prints_the_graphs_of_its_example(capsys):
     assert "select_scatter" in functional
     assert "select_scatter" not in in_place
     assert "add_.Tensor" in in_place
+
+
+@pytest.mark.parametrize("module", algorithm())
+def test_each_file_of_the_core_says_what_the_first_chapter_gets_wrong(module):
+    text = ast.get_docstring(ast.parse((CORE / f"{module}.py").read_text(encoding="utf-8"))) or ""
+    parts = [" ".join(part.split()) for part in text.split("\n\n")]
+    (said,) = [part for part in parts if "The first chapter" in part]
+    assert set(re.findall(r"`(\w+)`", said)) & NAMES, "it names no part of docs/first_chapter.py"
+    assert "because" in said
