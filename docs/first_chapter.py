@@ -334,9 +334,9 @@ def in_place_form(op: Any) -> Any:
 
 
 def overload(name: str, like: Any) -> Any:
-    """The operator of another name with the same arguments; None if there is none."""
+    """The operator of another name with the same arguments, and as many results; or None."""
     form = getattr(getattr(aten, name.removeprefix("aten::"), None), like._overloadname, None)
-    if form is None:
+    if form is None or len(form._schema.returns) != len(like._schema.returns):
         return None
     one, other = ([(a.name, str(a.type)) for a in op._schema.arguments] for op in (form, like))
     return form if one == other else None

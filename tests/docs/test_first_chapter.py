@@ -200,6 +200,10 @@ def test_a_drawn_program_does_what_it_does_in_eager_or_is_refused():
     assert judged[True] >= 60
 
 
+def writes_two(x, count):
+    return aten._amp_update_scale_(x, count, torch.zeros(1), 2.0, 0.5, 1)
+
+
 @pytest.mark.parametrize(
     ("function", "inputs"),
     [
@@ -215,6 +219,7 @@ def test_a_drawn_program_does_what_it_does_in_eager_or_is_refused():
         (lambda x: x.t_(), [counted(2, 3)]),
         (lambda x: torch.add(x, 1, out=x), [counted(4)]),
         (lambda x: torch._foreach_add_([x], 1), [counted(4)]),
+        (writes_two, [counted(1), torch.ones(1, dtype=torch.int32)]),
         (lambda x: x.uniform_(), [counted(4)]),
         (lambda x: x + torch.rand(4), [counted(4)]),
         (lambda x: x.nonzero(), [counted(4)]),
