@@ -155,17 +155,29 @@ def _write_unrecorded(graph: fx.Graph, fakes: Sequence[Any]) -> None:
     given |= {node: attribute(node) for node in graph.find_nodes(op="get_attr")}
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
         destination, contents = node.args
-        old: Any = contents
-        while old.target is with_history:
-            old = old.args[0]
         root = _root(destination)
         is_leaf = given[root].requires_grad and given[root].is_leaf
-        if is_leaf or (old is not contents and _root(old) is root):
+        if is_leaf or _keeps_history(contents, root):
             for operand in (destination, contents):
                 with graph.inserting_before(node):
                     detached = graph.call_function(aten.detach.default, (operand,))
                 detached.meta["val"] = operand.meta["val"]
                 node.replace_input_with(operand, detached)
+
+
+def _keeps_history(contents: Any, root: fx.Node) -> bool:
+    """True if new contents have the history of an input, whatever their layout."""
+    node, is_kept = contents, False
+    while node.op == "call_function":
+        if node.target is with_history:
+            node, is_kept = node.args[0], True
+        elif node.target is aten.copy.default and not node.meta.get(WRITTEN_IN_PLACE):
+            node = node.args[1]
+        elif is_view(node):
+            node = node.args[0]
+        else:
+            return False
+    return is_kept and node is root
 
 
 def _root(node: Any) -> fx.Node:
