@@ -306,7 +306,7 @@ def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..
         for index, (argument, storage) in enumerate(zip(args, before, strict=True)):
             if storage is not None and argument.untyped_storage()._cdata != storage._cdata:
                 swapped.append(index)
-            if storage is not None and argument.grad is not None:
+            if storage is not None and argument.is_leaf and argument.grad is not None:
                 raise Refused(f"backward() sets the gradient of input {index}; return it instead")
         return result
 
