@@ -79,8 +79,11 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         if storage._cdata not in buffers:
             whole = storage.nbytes() // tensor.itemsize * tensor.itemsize
             with _disable_current_modes():  # a watch would take the bytes for unwritten memory
-                numbers = bytes_of(storage)[:whole].view(tensor.dtype)
-                buffers[storage._cdata] = numbers.to(wide_dtype(tensor.dtype), copy=True)
+                # As bytes: integers of few bits have no kernel that copies them.
+                numbers = bytes_of(storage)[:whole].clone().view(tensor.dtype)
+                if (wide := wide_dtype(tensor.dtype)) != tensor.dtype:
+                    numbers = numbers.to(wide)
+                buffers[storage._cdata] = numbers
         buffer = buffers[storage._cdata]
         made.append(moved_to(buffer.untyped_storage(), tensor, buffer.dtype))
     return made
