@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -282,7 +283,7 @@ def test_a_stale_captured_tensor_is_a_violation() -> None:
     program = of_vectors("v0 = aten.add.Tensor(x0, x1)\nreturn (v0,)", 0, 1)
     wrong = replace(target("identity:captured"), build=functools.partial(captured.build, stale))
     case = Case.of(program)
-    drawn = iter(range(10))
+    drawn = itertools.count()
     # The build gets other values than the run.
     moving = replace(case, fresh_inputs=lambda: [x + next(drawn) // 2 for x in case.fresh_inputs()])
     assert not examine(case, wrong).violations
