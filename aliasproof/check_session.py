@@ -147,7 +147,7 @@ def run_target(name: str, missed: bool, graphs: str, eager_instead: bool = False
 
 
 def known_bug(name: str) -> ShownBug | None:
-    """The known bug that a row shows; None if that cannot be told.
+    """The known bug that a row shows; None if none can be named.
 
     It is the cause for the program of the ATen calls, without gradients or with them, and the row,
     as it was judged, is right while this bug is patched.

@@ -366,10 +366,10 @@ def _by_target(
         subject = _subject(process, request)
         outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
         program, target, kept = _found(outcome, subject.program, request)
-        told = outcome
+        answer = outcome
         if isinstance(outcome, Returned):  # else the process has ended
-            told = outcome_of(process, f"{SESSION}:with_cause", program, kept)
-    kept = told.value if isinstance(told, Returned) else kept
+            answer = outcome_of(process, f"{SESSION}:with_cause", program, kept)
+    kept = answer.value if isinstance(answer, Returned) else kept
     symptom = kept.symptom
     if target != request.target:
         print_notes([f"its calls differ with gradients alone: reduced through {target}"])

@@ -103,21 +103,18 @@ class GraphParts:
         copied.
         """
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-        given = dict(zip(self.pure.graph.find_nodes(op="placeholder"), fakes, strict=True))
+        given = _given(self.pure.graph, fakes)
         names = _aot_names(self.pure.graph)
         for node in names:
             copies[node] = graph.node_copy(node)
         for node in names:
             if names[node] & self.overwritten:
-                takes_storage = any(user.target is aten.as_strided.default for user in node.users)
-                copies[node] = (
-                    graph.call_function(
-                        _copy_of_storage, (copies[node], *_storage_size(given[node]))
-                    )
-                    if takes_storage
-                    # Not a clone, which has other strides if there are gaps.
-                    else graph.call_function(with_contents, (copies[node], copies[node]))
-                )
+                # Not a clone, which has other strides if there are gaps.
+                copy: Callable[..., Any] = with_contents
+                operands: tuple[Any, ...] = copies[node], copies[node]
+                if any(user.target is aten.as_strided.default for user in node.users):
+                    copy, operands = _copy_of_storage, (copies[node], *_storage_size(given[node]))
+                copies[node] = graph.call_function(copy, operands)
         for node in self.pure.graph.nodes:
             if node not in copies:
                 copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -151,8 +148,7 @@ def _write_unrecorded(graph: fx.Graph, fakes: Sequence[Any]) -> None:
     graph, they would give the input a gradient of zeros, because autograd cannot see that nobody
     reads them; in eager it has none. And the `copy_` would be a new part of its history.
     """
-    given = dict(zip(graph.find_nodes(op="placeholder"), fakes, strict=True))
-    given |= {node: attribute(node) for node in graph.find_nodes(op="get_attr")}
+    given = _given(graph, fakes)
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
         destination, contents = node.args
         root = _root(destination)
@@ -163,6 +159,12 @@ def _write_unrecorded(graph: fx.Graph, fakes: Sequence[Any]) -> None:
                     detached = graph.call_function(aten.detach.default, (operand,))
                 detached.meta["val"] = operand.meta["val"]
                 node.replace_input_with(operand, detached)
+
+
+def _given(graph: fx.Graph, fakes: Sequence[Any]) -> dict[fx.Node, Any]:
+    """The tensor of each input and attribute of a graph; `fakes` are those of its inputs."""
+    given = dict(zip(graph.find_nodes(op="placeholder"), fakes, strict=True))
+    return given | {node: attribute(node) for node in graph.find_nodes(op="get_attr")}
 
 
 def _keeps_history(contents: Any, root: fx.Node) -> bool:
