@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from aliasproof.checking import check
     from aliasproof.generators.features import Features
     from aliasproof.generators.strategies import sample
+    from aliasproof.ir.errors import InternalError, Rejected, UserError
+    from aliasproof.ir.parsing import parse_source
+    from aliasproof.ir.printing import inputs_source, source
+    from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+    from aliasproof.ir.serialization import dumps, loads
     from aliasproof.oracles.check_result import Check
     from aliasproof.oracles.verdict import Report, Verdict, Violation
-    from aliasproof.programs.errors import InternalError, Rejected, UserError
-    from aliasproof.programs.parsing import parse_source
-    from aliasproof.programs.printing import inputs_source, source
-    from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
-    from aliasproof.programs.serialization import dumps, loads
     from aliasproof.running_model.checking_backend import checking_compiled
     from aliasproof.targets.registry import TARGETS, target
     from aliasproof.targets.target import Target
@@ -40,11 +40,11 @@ _HOMES = {
     "aliasproof.campaigns.run.fuzz": ("fuzz",),
     "aliasproof.campaigns.store.plan": ("Plan",),
     "aliasproof.campaigns.store.run_folder": ("read_finding", "read_findings"),
-    "aliasproof.programs.errors": ("InternalError", "Rejected", "UserError"),
-    "aliasproof.programs.parsing": ("parse_source",),
-    "aliasproof.programs.printing": ("inputs_source", "source"),
-    "aliasproof.programs.program": ("Input", "Instruction", "Program", "Ref", "Storage"),
-    "aliasproof.programs.serialization": ("dumps", "loads"),
+    "aliasproof.ir.errors": ("InternalError", "Rejected", "UserError"),
+    "aliasproof.ir.parsing": ("parse_source",),
+    "aliasproof.ir.printing": ("inputs_source", "source"),
+    "aliasproof.ir.program": ("Input", "Instruction", "Program", "Ref", "Storage"),
+    "aliasproof.ir.serialization": ("dumps", "loads"),
     "aliasproof.generators.features": ("Features",),
     "aliasproof.generators.strategies": ("sample",),
     "aliasproof.oracles.check_result": ("Check",),

@@ -17,13 +17,13 @@ from rich.console import Console
 from aliasproof.candidate_checks import file_source
 from aliasproof.checking import GivenTarget, check
 from aliasproof.checking_as_called import AS_CALLED
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.lifting import lift_program
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
 from aliasproof.oracles.given_tolerance import GivenTolerance, compared_within
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.execution import seed_generators
-from aliasproof.programs.lifting import lift_program
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import clone_inputs
 from aliasproof.reports.console import FILE_WIDTH
 from aliasproof.reports.verdict_table import CheckPrinter, Shown
 from aliasproof.targets.target import Function

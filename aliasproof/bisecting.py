@@ -12,11 +12,11 @@ from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.campaigns.publish.python_reproducer import script
 from aliasproof.campaigns.publish.reproducer import renderings
 from aliasproof.campaigns.store.python_finding import PythonFinding, is_of_python
+from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
 from aliasproof.minimize_request import MinimizeRequest
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import Rejected, UserError
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Program
 from aliasproof.targets.registry import is_own
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target

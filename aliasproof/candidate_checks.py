@@ -19,13 +19,13 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.ir.errors import InternalError, UserError
+from aliasproof.ir.printing import inputs_source, source
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps
 from aliasproof.minimize_request import MinimizeRequest, Subject
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
-from aliasproof.programs.errors import InternalError, UserError
-from aliasproof.programs.printing import inputs_source, source
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import dumps
 
 # By name: the functions run in the other processes.
 ATTEND = "aliasproof.minimize_session:attend"

@@ -24,17 +24,17 @@ from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.checking import Prepared, check_row, default_targets, prepare_rows
 from aliasproof.checking_as_called import AS_CALLED, ORACLES
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.formats.stored_graph import about_graph, is_stored_graph
+from aliasproof.ir.devices import on_device
+from aliasproof.ir.errors import Rejected, UserError, out_of_memory
+from aliasproof.ir.execution import SEED
+from aliasproof.ir.program import Program
 from aliasproof.isolated_check import Begun, CheckEvent, CheckRequest, ShownBug, shown_bugs
 from aliasproof.minimize_session import lift
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.processes.isolation import step
-from aliasproof.programs.devices import on_device
-from aliasproof.programs.errors import Rejected, UserError, out_of_memory
-from aliasproof.programs.execution import SEED
-from aliasproof.programs.program import Program
-from aliasproof.programs.stored_graph import about_graph, is_stored_graph
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets.inductor_fx import CONFIG
 from aliasproof.targets.names import CHECKED

@@ -17,6 +17,11 @@ from aliasproof.checking_as_called import (
     prepare_as_called,
 )
 from aliasproof.eager_check import run_eager_twice
+from aliasproof.ir.devices import CPU, on_device, require_device
+from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.ir.execution import ProgramFunction, seed_generators
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
 from aliasproof.oracles.judge import EVERY_ORACLE, all_not_applicable
 from aliasproof.oracles.missed import Opportunity, missed_opportunities
@@ -24,11 +29,6 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.place_names import PlaceNames, renamed_report
 from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both
 from aliasproof.processes.isolation import step
-from aliasproof.programs.devices import CPU, on_device, require_device
-from aliasproof.programs.errors import Rejected, UserError
-from aliasproof.programs.execution import ProgramFunction, seed_generators
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.reports.side_by_side import named_rows
 from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import target as target_named

@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
+from aliasproof.eager.definedness import Undefined
+from aliasproof.eager.trace import InputLocation, Trace
 from aliasproof.eager_check import eager_result
+from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.check_result import EagerResult, Row, TargetResult
 from aliasproof.oracles.judge import EVERY_ORACLE, ON_RESULTS, Judgement, all_not_applicable, judge
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.trace import InputLocation, Trace
 from aliasproof.reports.side_by_side import beside, named_rows
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named

@@ -41,7 +41,7 @@ from aliasproof.commands import (
 from aliasproof.commands import (
     run as run_script,
 )
-from aliasproof.programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
+from aliasproof.ir.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
 from aliasproof.startup import INTERRUPTED, print_in_any_encoding, use_own_compiler_cache
 
 FOUND, BAD_INPUT, INTERNAL_ERROR = 1, 2, 3

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from aliasproof.eager.definedness import Undefined
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.observation import observe_eager
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.values import clone_inputs
 
 
 def definedness_note(function: Callable[..., object], inputs: Sequence[torch.Tensor]) -> str | None:

@@ -14,12 +14,12 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.definedness_note import definedness_note
+from aliasproof.ir.devices import CPU, on_device
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.execution import as_graph, returns_one_tensor
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import input_tensors
 from aliasproof.planned_memory import ObservedGraph, memory_plan
-from aliasproof.programs.devices import CPU, on_device
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.execution import as_graph, returns_one_tensor
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import input_tensors
 from aliasproof.reference_pass.alias_analysis import Analysis, analyse
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import on_copies

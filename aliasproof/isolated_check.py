@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from aliasproof.ir.errors import UserError
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
 from aliasproof.oracles.given_tolerance import NONE_GIVEN, GivenTolerance
 from aliasproof.oracles.verdict import Report, Verdict, Violation, not_applicable, report_of
 from aliasproof.processes.isolation import CPU, TARGET_STEP, Limits
 from aliasproof.processes.outcome import OUT_OF_MEMORY, Death, Outcome, Raised, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
-from aliasproof.programs.errors import UserError
 
 # What processes have imported when they start. The first dispatch mode imports Dynamo.
 PRELOADED = ("aliasproof.check_session", "torch._dynamo")

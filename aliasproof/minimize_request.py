@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aliasproof.oracles.given_tolerance import NONE_GIVEN, GivenTolerance
 
 if TYPE_CHECKING:  # it imports torch, and this module must not
-    from aliasproof.programs.program import Program
+    from aliasproof.ir.program import Program
 
 
 @dataclass(frozen=True, slots=True)

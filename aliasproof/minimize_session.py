@@ -18,17 +18,17 @@ from aliasproof.campaigns.failure.recognition import cause_of
 from aliasproof.campaigns.failure.reduction import shown_by_reduced
 from aliasproof.campaigns.failure.signature import signature
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.formats.stored_graph import is_stored_graph
+from aliasproof.ir.devices import on_device, require_device
+from aliasproof.ir.errors import Rejected, UserError, did_you_mean
+from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.lifting import LiftedProgram, lift_program
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs
 from aliasproof.minimize_request import MinimizeRequest, Subject
 from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.processes.isolation import step
-from aliasproof.programs.devices import on_device, require_device
-from aliasproof.programs.errors import Rejected, UserError, did_you_mean
-from aliasproof.programs.execution import seed_generators
-from aliasproof.programs.lifting import LiftedProgram, lift_program
-from aliasproof.programs.program import Program
-from aliasproof.programs.stored_graph import is_stored_graph
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 from aliasproof.targets.variants import GRAD

@@ -17,13 +17,13 @@ from aliasproof.campaigns.publish.publishing import published
 from aliasproof.campaigns.store.run_folder import write_text
 from aliasproof.candidate_checks import file_source
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.formats.stored_graph import about_graph, is_stored_graph
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps, to_json
 from aliasproof.minimize_request import MinimizeRequest
 from aliasproof.minimize_session import NamedResult
 from aliasproof.minimizing import Minimized
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import dumps, to_json
-from aliasproof.programs.stored_graph import about_graph, is_stored_graph
 from aliasproof.reports.console import (
     notes,
     print_code,

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
+from aliasproof.ir.program import Program
 from aliasproof.processes.interrupts import raise_interrupt, signal_handler
-from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Predicate, Reducer, ahead
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.execution import seed_generators
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.execution import seed_generators
 
 MOST_ELEMENTS = 1 << 14  # of a value; larger ones are not compared
 RTOL, ATOL = 1e-3, 1e-5

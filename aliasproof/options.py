@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from aliasproof.targets.names import ALL_COMPILERS, expanded, refuse_unknown
 from aliasproof.user_code.given_path import FUNCTION, GivenFile, file_to_read
 

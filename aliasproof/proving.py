@@ -17,6 +17,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.definedness_note import definedness_note
+from aliasproof.ir.devices import CPU, on_device
+from aliasproof.ir.errors import InternalError, Rejected, UserError
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
+from aliasproof.ir.regions import overlap
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles import smt
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.oracles.proofs.all_sizes import Proof, pairs, prove
@@ -26,12 +32,6 @@ from aliasproof.oracles.proofs.size_expressions import SizeValues, evaluate
 from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs
 from aliasproof.oracles.proofs.symbolic_regions import SymbolicLayout, disagreements
 from aliasproof.oracles.proofs.target_proofs import Counterexample, Covered, PairProof, TargetProofs
-from aliasproof.programs.devices import CPU, on_device
-from aliasproof.programs.errors import InternalError, Rejected, UserError
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Program
-from aliasproof.programs.regions import overlap
-from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.targets.names import PROVED
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.symbolic_sizes import SymbolicBuild, symbolic_build

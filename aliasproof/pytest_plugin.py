@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _refuse_unknown(targets: Sequence[str]) -> None:
-    from aliasproof.programs.errors import UserError
+    from aliasproof.ir.errors import UserError
     from aliasproof.targets.names import refuse_unknown
 
     try:

@@ -15,10 +15,10 @@ from aliasproof.campaigns.run.python_calls import MOST, named, reduced
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.candidate_checks import outcome_of
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.ir.errors import InternalError, Rejected, UserError
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
-from aliasproof.programs.errors import InternalError, Rejected, UserError
-from aliasproof.programs.python_program import PythonProgram
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
 from aliasproof.reports.console import (
     notes,

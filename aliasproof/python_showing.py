@@ -12,8 +12,8 @@ from aliasproof.campaigns.publish.python_reproducer import SCRIPT, confirm, titl
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.corpus.python_bugs import python_bugs
+from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import Rejected
 from aliasproof.reports.console import (
     output_for_results,
     print_code,

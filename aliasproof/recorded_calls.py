@@ -11,9 +11,9 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.explaining import letter
-from aliasproof.programs.eager_call import EagerCall, tensors_in
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.ir.eager_call import EagerCall, tensors_in
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.reports.node_lines import NodeLine, ShownLayout
 from aliasproof.trials.python_run import run_python
 

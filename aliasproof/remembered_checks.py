@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from aliasproof.ir.errors import UserError, shown
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps, read_text
 from aliasproof.minimizing import CandidateCheck
-from aliasproof.programs.errors import UserError, shown
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import dumps
-from aliasproof.programs.stored_text import read_text
 
 
 @dataclass(slots=True)

@@ -14,14 +14,14 @@ from torch._ops import OpOverload
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.explaining import graph_lines, named_graph
+from aliasproof.ir.errors import InternalError, Rejected, UserError
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.new_values import first_new_value
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Report, Verdict
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
-from aliasproof.programs.errors import InternalError, Rejected, UserError
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.python_showing import python_status
 from aliasproof.recorded_calls import recorded_lines
 from aliasproof.reference_pass.exceptions import Refused

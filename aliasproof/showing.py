@@ -13,11 +13,11 @@ from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.python_finding import is_of_python
 from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
+from aliasproof.ir.devices import require_device
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.printing import source
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
-from aliasproof.programs.devices import require_device
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.printing import source
 from aliasproof.python_showing import show_python
 from aliasproof.reports.console import output_for_results, print_lines, results, write_json
 from aliasproof.reports.differences import print_violation

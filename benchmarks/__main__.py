@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 import z3
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from benchmarks import (
     minimization,
     model_checks,

@@ -20,12 +20,12 @@ from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.generators.features import Features
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import Death, Raised
 from aliasproof.processes.pool import Pool, RemoteCall
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import dumps
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import Examination, examine

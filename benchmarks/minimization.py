@@ -31,10 +31,10 @@ import torch
 from torch import fx
 from torch._functorch.fx_minifier import minifier
 
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.execution import as_graph
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.execution import as_graph
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import input_tensors
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.trials import trial
 from aliasproof.trials.attribution import grades_of

@@ -26,18 +26,17 @@ from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.campaigns.failure.recognition import cause_of
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.eager.definedness import Undefined
 from aliasproof.faults.catalogue import FAULTS
 from aliasproof.faults.fault import Fault
 from aliasproof.generators.features import Features
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import execute
-from aliasproof.programs.gluing import glue
-from aliasproof.programs.lifting import lift_program
-from aliasproof.programs.program import Instruction, Program, Ref, rename_instruction
-from aliasproof.programs.schemas import Kind, facts, resolve
-from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import execute, glue
+from aliasproof.ir.lifting import lift_program
+from aliasproof.ir.program import Instruction, Program, Ref, rename_instruction
+from aliasproof.ir.schemas import Kind, facts, resolve
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.targets.reference import REFERENCE
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target

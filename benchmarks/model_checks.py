@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.running_model.checking_backend import checking_compiled
 from aliasproof.running_model.model_check import ModelCheck
 from benchmarks.running_models import MODELS, Steps

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from benchmarks.models_side import FIRST, PEAK, RESULTS, STEP, Array, SideError, serve
 from benchmarks.models_subjects import needs_transformers, subjects
 from benchmarks.tables import Table

@@ -25,14 +25,14 @@ from torch.fx.passes import reinplace as torch_reinplace
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.execution import as_graph
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.proofs.memory_problem import needed
 from aliasproof.oracles.proofs.sharing_rules import problem_of
 from aliasproof.oracles.proofs.smallest_peak import smallest_peak
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.execution import as_graph
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import dumps
-from aliasproof.programs.values import input_tensors
 from aliasproof.reference_pass.calls.operator_forms import is_opaque
 from aliasproof.reference_pass.capture.footprint import Footprint, footprint
 from aliasproof.reference_pass.exceptions import Refused

@@ -30,9 +30,9 @@ from typing import Any
 
 import torch
 
+from aliasproof.ir.errors import UserError
 from aliasproof.processes.isolation import Isolated, Limits, start_server
 from aliasproof.processes.outcome import Death, Raised, Returned
-from aliasproof.programs.errors import UserError
 from benchmarks import sweep_modes
 from benchmarks.sweep_modes import MODES, Outcome, SweepAnswer
 from benchmarks.sweep_subjects import LAYOUTS, SampleCall, calls_of, dtypes_of, subjects

@@ -19,16 +19,16 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.eager.definedness import Undefined
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import SEED
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.isolation import step
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import SEED
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.values import clone_inputs
 from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import pipeline

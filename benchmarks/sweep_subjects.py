@@ -19,7 +19,7 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.bfloat16)
 LAYOUTS = ("contiguous", "transposed")

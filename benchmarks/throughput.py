@@ -29,11 +29,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
+from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.features import swarm
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Target
 from aliasproof.trials.examination import examine

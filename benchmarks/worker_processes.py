@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from aliasproof.ir.errors import UserError
 from aliasproof.processes.isolation import Limits, start_server
 from aliasproof.processes.outcome import Outcome
 from aliasproof.processes.pool import Pool, RemoteCall
-from aliasproof.programs.errors import UserError
 
 _PROCESSES = 2
 Key: TypeAlias = tuple[str, ...]

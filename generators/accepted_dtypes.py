@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from aliasproof.generators.scene import EAGER_ERRORS
-from aliasproof.programs.schemas import Kind, facts, resolve
+from aliasproof.ir.schemas import Kind, facts, resolve
 
 # If eager refuses all of these, it refuses the small arguments and not the dtype.
 _COMMON = (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64)

@@ -15,8 +15,8 @@ from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import tensor_arguments as tensors
 from aliasproof.generators.buffer_arguments import buffer_for
 from aliasproof.generators.draft import Drawer
-from aliasproof.programs.errors import UserError, did_you_mean
-from aliasproof.programs.schemas import resolve
+from aliasproof.ir.errors import UserError, did_you_mean
+from aliasproof.ir.schemas import resolve
 
 BY_NAME: dict[str, Drawer] = {
     "dim": numbers.dimension,

@@ -12,10 +12,10 @@ import torch
 from aliasproof.generators.draft import Draft, Drawer
 from aliasproof.generators.scene import EAGER_ERRORS, NoChoice
 from aliasproof.generators.tensor_arguments import tensor_like
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.program import Argument, Ref
-from aliasproof.programs.regions import Region, overlap, overlaps_itself
-from aliasproof.programs.schemas import facts, resolve
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.program import Argument, Ref
+from aliasproof.ir.regions import Region, overlap, overlaps_itself
+from aliasproof.ir.schemas import facts, resolve
 
 
 def buffer_for(op: str, name: str) -> Drawer:

@@ -14,8 +14,8 @@ import torch
 from torch._ops import OpOverload
 
 from aliasproof.generators.operators import OPERATORS
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.schemas import Facts, Kind, facts, resolve
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.schemas import Facts, Kind, facts, resolve
 
 
 class OpStatus(Enum):

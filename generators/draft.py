@@ -10,8 +10,8 @@ import torch
 
 from aliasproof.generators.features import Features
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.program import Argument, Ref, names_in
-from aliasproof.programs.regions import Region, overlap
+from aliasproof.ir.program import Argument, Ref, names_in
+from aliasproof.ir.regions import Region, overlap
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ import functools
 
 import torch
 
-from aliasproof.programs.rounding_tables import rounding_name
-from aliasproof.programs.schemas import Kind, facts, resolve
+from aliasproof.eager.rounding import rounding_name
+from aliasproof.ir.schemas import Kind, facts, resolve
 
 FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 

@@ -34,8 +34,8 @@ from aliasproof.generators.scenario_steps import (
     viewed_as,
 )
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
-from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.program import Input, Ref, Storage
+from aliasproof.ir.program import Input, Ref, Storage
+from aliasproof.ir.regions import dense_strides
 
 # Around the numbers of elements that fit into a register of 16, 32 or 64 bytes, by item size.
 SIZES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from aliasproof.generators.scene import Pick, Scene
-from aliasproof.programs.program import GRADIENTS, Program
+from aliasproof.ir.program import GRADIENTS, Program
 
 
 def _differentiable(dtype: torch.dtype) -> bool:

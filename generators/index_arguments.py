@@ -15,9 +15,9 @@ from aliasproof.generators.draft import Draft
 from aliasproof.generators.number_arguments import extent
 from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.tensor_arguments import broadcasts, separate_tensor
-from aliasproof.programs.program import Argument, Ref
-from aliasproof.programs.schemas import resolve
-from aliasproof.programs.special_values import INDEX_DTYPES
+from aliasproof.ir.program import Argument, Ref
+from aliasproof.ir.schemas import resolve
+from aliasproof.ir.values import INDEX_DTYPES
 
 MOST_INDICES = 64
 

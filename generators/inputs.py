@@ -10,8 +10,8 @@ import torch
 
 from aliasproof.generators.features import Features
 from aliasproof.generators.scene import Pick
-from aliasproof.programs.layouts import dense_strides, reach
-from aliasproof.programs.program import Input, Storage
+from aliasproof.ir.program import Input, Storage
+from aliasproof.ir.regions import dense_strides, reach
 
 Shape = tuple[int, ...]
 

@@ -13,8 +13,8 @@ import torch
 from aliasproof.generators.draft import Draft
 from aliasproof.generators.number_arguments import number
 from aliasproof.generators.tensor_arguments import broadcasts
-from aliasproof.programs.program import Argument, Ref
-from aliasproof.programs.regions import Region, overlap
+from aliasproof.ir.program import Argument, Ref
+from aliasproof.ir.regions import Region, overlap
 
 # Torch runs such an op on one tensor after the other, or on all at once. So a program with
 # operands that overlap the tensors of other items has no specified meaning.

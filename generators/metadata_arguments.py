@@ -9,8 +9,8 @@ import torch
 
 from aliasproof.generators.draft import Draft
 from aliasproof.generators.tensor_arguments import tensor_like
-from aliasproof.programs.layouts import capacity, dense_strides, reach
-from aliasproof.programs.program import Argument
+from aliasproof.ir.program import Argument
+from aliasproof.ir.regions import capacity, dense_strides, reach
 
 
 def any_tensor(draft: Draft) -> Argument:

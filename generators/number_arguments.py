@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import torch
 
+from aliasproof.eager.definedness_rules import is_integer
 from aliasproof.generators.draft import Draft, Drawer
 from aliasproof.generators.scene import NoChoice
-from aliasproof.programs.layouts import capacity, dense_strides, reach
-from aliasproof.programs.program import Argument
-from aliasproof.programs.regions import Region, overlaps_itself
-from aliasproof.programs.undefined_arithmetic import is_integer
+from aliasproof.ir.program import Argument
+from aliasproof.ir.regions import Region, capacity, dense_strides, overlaps_itself, reach
 
 # --- numbers and dimensions -----------------------------------------------------------------------
 

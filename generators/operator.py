@@ -22,8 +22,8 @@ from aliasproof.generators.accepted_dtypes import accepts
 from aliasproof.generators.arguments import FIRST_LISTS, DrawnArgument, drawn_arguments
 from aliasproof.generators.draft import Drawer
 from aliasproof.generators.float8 import FLOAT8, has_float8_kernel
-from aliasproof.programs.program import Argument
-from aliasproof.programs.schemas import facts, resolve
+from aliasproof.ir.program import Argument
+from aliasproof.ir.schemas import facts, resolve
 
 OFTEN, USUAL, SELDOM = 6, 2, 1  # frequencies
 ANY_RANK = range(64)  # torch has no tensors of a higher rank

@@ -26,8 +26,8 @@ from aliasproof.generators.python_forms.form_table import FORMS
 from aliasproof.generators.scene import NoChoice, Pick
 from aliasproof.generators.sketch import Block, Sketch, StatementForm
 from aliasproof.generators.strategies import integers
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.python_program import PythonProgram
 
 # Each file adds its forms to the table.
 FILES = (

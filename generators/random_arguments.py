@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import torch
 
+from aliasproof.eager.rounding import readable
 from aliasproof.generators.draft import Draft
 from aliasproof.generators.tensor_arguments import broadcasts, tensor_like
-from aliasproof.programs.narrow_dtypes import readable
-from aliasproof.programs.program import Argument
+from aliasproof.ir.program import Argument
 
 
 def training(draft: Draft) -> Argument:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import torch
 
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.program import Argument, Ref
+from aliasproof.ir.program import Argument, Ref
 
 # An op, and its arguments after the first tensor.
 OpOn: TypeAlias = tuple[str, tuple[Argument, ...]]

@@ -19,7 +19,7 @@ from aliasproof.generators.scenario_steps import (
     some_input,
 )
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.program import Ref
+from aliasproof.ir.program import Ref
 
 
 def two_writes_by_one_operator(pick: Pick, scene: Scene) -> None:

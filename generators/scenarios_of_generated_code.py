@@ -36,7 +36,7 @@ from aliasproof.generators.scenario_steps import (
     write_somewhere,
 )
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.program import Ref
+from aliasproof.ir.program import Ref
 
 
 def product(pick: Pick, scene: Scene) -> str:

@@ -27,7 +27,7 @@ from aliasproof.generators.scenario_steps import (
     write_somewhere,
 )
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.program import Ref
+from aliasproof.ir.program import Ref
 
 
 def copy_that_changes_nothing(pick: Pick, scene: Scene, name: str) -> str:

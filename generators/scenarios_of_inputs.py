@@ -20,7 +20,7 @@ from aliasproof.generators.scenario_steps import (
     write_somewhere,
 )
 from aliasproof.generators.scene import Pick, Scene
-from aliasproof.programs.program import Ref
+from aliasproof.ir.program import Ref
 
 
 def copy_into_input(pick: Pick, scene: Scene) -> None:

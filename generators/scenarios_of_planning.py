@@ -27,7 +27,7 @@ from aliasproof.generators.scenario_steps import (
     total,
 )
 from aliasproof.generators.scene import Pick, Scene
-from aliasproof.programs.program import Ref
+from aliasproof.ir.program import Ref
 
 # Dtypes by item size: a dead storage of one can hold the other.
 _DTYPES = {4: (torch.float32, torch.int32), 8: (torch.float64, torch.int64, torch.complex64)}

@@ -25,8 +25,8 @@ from aliasproof.generators.scenario_steps import (
     write_somewhere,
 )
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.program import Argument, Ref
-from aliasproof.programs.regions import Region, overlap
+from aliasproof.ir.program import Argument, Ref
+from aliasproof.ir.regions import Region, overlap
 
 
 def nested_scatters(pick: Pick, scene: Scene) -> None:

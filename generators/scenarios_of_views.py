@@ -33,8 +33,8 @@ from aliasproof.generators.scenario_steps import (
     write_somewhere,
 )
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.layouts import capacity
-from aliasproof.programs.program import Ref
+from aliasproof.ir.program import Ref
+from aliasproof.ir.regions import capacity
 
 
 def no_op_view(pick: Pick, scene: Scene) -> None:

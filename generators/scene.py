@@ -14,15 +14,15 @@ from typing import TypeVar
 
 import torch
 
+from aliasproof.eager.definedness import Undefined, Watch
+from aliasproof.eager.uninitialised import ALLOCATES
 from aliasproof.generators.float8 import FLOAT8, has_float8_kernel
-from aliasproof.programs.definedness import Undefined, Watch
-from aliasproof.programs.execution import call, seed_generators
-from aliasproof.programs.program import Argument, Input, Instruction, Program, Storage
-from aliasproof.programs.regions import Region, overlap
-from aliasproof.programs.schemas import Kind, facts, resolve
-from aliasproof.programs.storage_bytes import bytes_of
-from aliasproof.programs.uninitialised import ALLOCATES
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import call, seed_generators
+from aliasproof.ir.program import Argument, Input, Instruction, Program, Storage
+from aliasproof.ir.regions import Region, overlap
+from aliasproof.ir.schemas import Kind, facts, resolve
+from aliasproof.ir.storages import bytes_of
+from aliasproof.ir.values import input_tensors
 
 T = TypeVar("T")
 

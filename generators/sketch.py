@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 import torch
 
 from aliasproof.generators.scene import NoChoice, Pick
-from aliasproof.programs.execution import seed_generators
-from aliasproof.programs.object_graph import leaves
-from aliasproof.programs.python_program import CALLS, COMPILED, PythonProgram, limited, running
+from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.object_graph import leaves
+from aliasproof.ir.python_program import CALLS, COMPILED, PythonProgram, limited, running
 
 INDENT = "    "
 IMPORTS = ("import dataclasses", "import torch")

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from hypothesis import strategies as st
 
+from aliasproof.eager.definedness import Undefined, Watch
 from aliasproof.generators.draft import Draft
 from aliasproof.generators.features import DTYPES, Features
 from aliasproof.generators.fused_loops import loop_scene
@@ -21,10 +22,9 @@ from aliasproof.generators.operators import OPERATORS
 from aliasproof.generators.scenario import Scenario
 from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
-from aliasproof.programs.definedness import Undefined, Watch
-from aliasproof.programs.execution import run, seed_generators
-from aliasproof.programs.program import Program, Ref
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import run, seed_generators
+from aliasproof.ir.program import Program, Ref
+from aliasproof.ir.values import input_tensors
 
 EVERYTHING = Features()
 TRIES = 4  # for one instruction, before the program goes on without it

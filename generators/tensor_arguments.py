@@ -15,8 +15,8 @@ from aliasproof.generators.draft import Draft, Drawer
 from aliasproof.generators.float8 import FLOAT8
 from aliasproof.generators.number_arguments import number
 from aliasproof.generators.scene import NoChoice
-from aliasproof.programs.program import Argument, Ref
-from aliasproof.programs.schemas import resolve
+from aliasproof.ir.program import Argument, Ref
+from aliasproof.ir.schemas import resolve
 
 # --- operands -------------------------------------------------------------------------------------
 

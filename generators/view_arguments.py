@@ -11,7 +11,7 @@ from aliasproof.generators.draft import Draft, Drawer
 from aliasproof.generators.number_arguments import extent
 from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.tensor_arguments import broadcasts, tensor_like
-from aliasproof.programs.program import Argument, Ref
+from aliasproof.ir.program import Argument, Ref
 
 # --- dimensions -----------------------------------------------------------------------------------
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.regions import Region, overlap, overlaps_itself
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.smt import Unknown, Witness, decide
 from aliasproof.oracles.standalone_check import StandaloneCheck, shows_change
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.regions import Region, overlap, overlaps_itself
-from aliasproof.programs.trace import Trace
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:

@@ -24,12 +24,12 @@ import numpy.typing as npt
 import torch
 from torch import fx
 
+from aliasproof.ir.regions import overlaps_itself
+from aliasproof.ir.storages import entries_of
 from aliasproof.oracles.forms import SCATTERS
 from aliasproof.oracles.location import Location, location_of
 from aliasproof.oracles.node_call import NodeCall
 from aliasproof.oracles.stage_run import NodeRun, StageRun
-from aliasproof.programs.regions import overlaps_itself
-from aliasproof.programs.storage_bytes import entries_of
 
 Versions: TypeAlias = npt.NDArray[np.int64]
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
+from aliasproof.eager.definedness import eager_steps
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.schemas import facts, is_composite
 from aliasproof.oracles.forms import COMMUTATIVE, SCATTERS
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.higher_order import eager_steps
-from aliasproof.programs.schemas import facts, is_composite
 
 aten = torch.ops.aten
 

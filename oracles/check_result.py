@@ -11,9 +11,9 @@ from aliasproof.oracles.verdict import FROM_WORST, Documented, Report, Verdict, 
 
 # The process that prints a check imports no torch, which takes more than a second.
 if TYPE_CHECKING:
+    from aliasproof.eager.trace import Trace
     from aliasproof.oracles.missed import Opportunity
     from aliasproof.oracles.observation import Observation
-    from aliasproof.programs.trace import Trace
 
 # That both raise says nothing about values, and nothing does that is seen on graphs alone.
 _NOT_RESULTS = ("errors", "equivalence", "clobbers", "invariants")

@@ -24,6 +24,12 @@ from itertools import pairwise
 import torch
 from torch._ops import OpOverload
 
+from aliasproof.eager.definedness_rules import read_as_number_first
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.custom_operators import NAMESPACE
+from aliasproof.ir.eager_call import is_foreach
+from aliasproof.ir.regions import overlaps_itself
+from aliasproof.ir.schemas import Kind, facts, is_composite
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.forms import functional_form
 from aliasproof.oracles.location import Location
@@ -39,12 +45,6 @@ from aliasproof.oracles.verdict import (
     of_all_stages,
     report_of,
 )
-from aliasproof.programs.custom_operators import NAMESPACE
-from aliasproof.programs.definedness_rules import read_as_number_first
-from aliasproof.programs.foreach_calls import is_foreach
-from aliasproof.programs.regions import overlaps_itself
-from aliasproof.programs.schemas import Kind, facts, is_composite
-from aliasproof.programs.trace import Trace
 
 
 def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Report:
@@ -94,7 +94,7 @@ def _by_itself(
     """What an instruction does wrong whatever the others do."""
     # Without an operator, the order of its reads and writes is unknown.
     written = call.written if call.op is not None else []
-    # Such an operator computes in memory of its own (`aliasproof.programs.custom_operators`).
+    # Such an operator computes in memory of its own (`aliasproof.ir.custom_operators`).
     ours = call.op is not None and call.op.namespace == NAMESPACE
     overlaps = ours and (overlaps or is_composite(call.op))
     place = run.name(node.node)

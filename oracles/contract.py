@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import TracebackType
 
+from aliasproof.eager.trace import InputLocation, Trace
+from aliasproof.ir.regions import Region, overlap, overlaps_itself
 from aliasproof.oracles.verdict import (
     HOLDS,
     Documented,
@@ -22,8 +24,6 @@ from aliasproof.oracles.verdict import (
     Violation,
     with_differences,
 )
-from aliasproof.programs.regions import Region, overlap, overlaps_itself
-from aliasproof.programs.trace import InputLocation, Trace
 
 
 class Promise(Enum):

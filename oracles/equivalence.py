@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from aliasproof.eager.trace import Trace
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.stored_differences import InputView, input_views, stored_difference
@@ -31,7 +32,6 @@ from aliasproof.oracles.symbolic_values import SymbolicValues
 from aliasproof.oracles.uninterpreted import UninterpretedMode
 from aliasproof.oracles.value_hashes import Array, element_hashes, grown
 from aliasproof.oracles.verdict import Report, Verdict, Violation
-from aliasproof.programs.trace import Trace
 
 KIND = "wrong symbolic value"
 

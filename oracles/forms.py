@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from aliasproof.programs.schemas import Kind, facts
+from aliasproof.ir.schemas import Kind, facts
 
 aten = torch.ops.aten
 

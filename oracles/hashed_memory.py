@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from aliasproof.ir.storages import entries_of
 from aliasproof.oracles.symbolic_values import SymbolicValues, element
 from aliasproof.oracles.value_hashes import (
     Array,
@@ -24,7 +25,6 @@ from aliasproof.oracles.value_hashes import (
     unwritten,
     with_lazy_bits,
 )
-from aliasproof.programs.storage_bytes import entries_of
 
 
 @dataclass(slots=True)

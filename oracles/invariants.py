@@ -22,6 +22,9 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.schemas import facts
 from aliasproof.oracles import noted_metadata
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.node_call import NodeCall, Operand
@@ -29,9 +32,6 @@ from aliasproof.oracles.noted_metadata import Differs, Noted, noted_tensors
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.stage_run import NodeRun, StageRun
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation, of_all_stages, report_of
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.schemas import facts
-from aliasproof.programs.trace import Trace
 
 aten = torch.ops.aten
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from aliasproof.eager.trace import Trace
 from aliasproof.oracles import (
     aliasing,
     clobbers,
@@ -22,7 +23,6 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.stage_run import StageRun
 from aliasproof.oracles.verdict import Documented, Report, Violation, not_applicable
-from aliasproof.programs.trace import Trace
 
 # In the order in which a violation counts as the main one: the most visible symptom first. *errors*
 # must be the first: `judge` asks the others only if neither run raised.

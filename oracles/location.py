@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from aliasproof.programs.regions import Region, overlap
+from aliasproof.ir.regions import Region, overlap
 
 
 class Location(NamedTuple):

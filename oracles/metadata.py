@@ -10,13 +10,13 @@ from typing import TypeAlias
 
 import torch
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.regions import Region, overlap, overlaps_itself
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.standalone_check import StandaloneCheck
 from aliasproof.oracles.verdict import Report, Violation
-from aliasproof.programs.regions import Region, overlap, overlaps_itself
-from aliasproof.programs.trace import Trace
 
 Reader: TypeAlias = tuple[Promise, str, Callable[[torch.Tensor], object]]
 

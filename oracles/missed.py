@@ -21,6 +21,11 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.eager.definedness import Undefined
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.schemas import Kind, facts
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.forms import SCATTERS, in_place_form, out_form, view_of_copy
@@ -28,11 +33,6 @@ from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation, observe_eager
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.schemas import Kind, facts
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.values import clone_inputs
 
 aten = torch.ops.aten
 

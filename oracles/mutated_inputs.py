@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import torch
 
+from aliasproof.eager.trace import Tolerance, Trace
+from aliasproof.ir.regions import Region
+from aliasproof.ir.storages import bytes_of
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
@@ -23,9 +26,6 @@ from aliasproof.oracles.standalone_check import (
     shows_elements,
 )
 from aliasproof.oracles.verdict import HOLDS, Report, Violation
-from aliasproof.programs.regions import Region
-from aliasproof.programs.storage_bytes import bytes_of
-from aliasproof.programs.trace import Tolerance, Trace
 
 # Of an input to which a run gives another layout: which of its two views is wrong.
 AS_PASSED = "the tensor as it was passed"

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload
 
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.schemas import Facts, facts
 from aliasproof.oracles.location import Location
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.schemas import Facts, facts
 
 
 class Operand(NamedTuple):

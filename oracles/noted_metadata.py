@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import fx
 
+from aliasproof.ir.eager_call import tensors_in
 from aliasproof.oracles.location import Location
 from aliasproof.oracles.stage_run import StageRun
-from aliasproof.programs.eager_call import tensors_in
 
 Difference: TypeAlias = tuple[object, object]
 Differs: TypeAlias = Callable[[torch.Tensor, Location], Difference | None]

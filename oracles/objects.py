@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from aliasproof.eager.trace import Trace
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.standalone_check import StandaloneCheck, shows_change
 from aliasproof.oracles.verdict import Report, Verdict, Violation
-from aliasproof.programs.trace import Trace
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils import _pytree as pytree
 
-from aliasproof.programs.custom_operators import NAMESPACE
-from aliasproof.programs.definedness import Watch
-from aliasproof.programs.devices import finish
-from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
-from aliasproof.programs.execution import ProgramFunction, leaving_forward_levels
-from aliasproof.programs.regions import Region
-from aliasproof.programs.schemas import is_composite, resolve
-from aliasproof.programs.storage_bytes import bytes_of
-from aliasproof.programs.trace import Trace
+from aliasproof.eager.definedness import Watch
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.custom_operators import NAMESPACE
+from aliasproof.ir.devices import finish
+from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
+from aliasproof.ir.execution import ProgramFunction, leaving_forward_levels
+from aliasproof.ir.regions import Region
+from aliasproof.ir.schemas import is_composite, resolve
+from aliasproof.ir.storages import bytes_of
 
 
 @dataclass(slots=True)

@@ -21,6 +21,10 @@ import numpy as np
 import torch
 from torch._ops import OpOverload
 
+from aliasproof.eager.rounding import ANY_ZERO, readable, rounding_name, rounds_alike
+from aliasproof.eager.uninitialised import ALLOCATES
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.schemas import facts
 from aliasproof.oracles.calls import (
     arguments_by_name,
     as_index,
@@ -52,11 +56,6 @@ from aliasproof.oracles.value_hashes import (
     sequence,
     spread,
 )
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.narrow_dtypes import readable
-from aliasproof.programs.rounding_tables import ANY_ZERO, rounding_name, rounds_alike
-from aliasproof.programs.schemas import facts
-from aliasproof.programs.uninitialised import ALLOCATES
 
 aten = torch.ops.aten
 

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import torch
 from torch._ops import OpOverload
 
+from aliasproof.ir.custom_operators import NAMESPACE, READS_AGAIN
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.regions import Region, overlap
+from aliasproof.ir.schemas import facts
+from aliasproof.ir.storages import entries_of
 from aliasproof.oracles.calls import TORCH
 from aliasproof.oracles.value_hashes import digest
-from aliasproof.programs.custom_operators import NAMESPACE, READS_AGAIN
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.regions import Region, overlap
-from aliasproof.programs.schemas import facts
-from aliasproof.programs.storage_bytes import entries_of
 
 
 def shared_with_written(op: OpOverload, given: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from aliasproof.eager.rounding import readable
+from aliasproof.eager.trace import EXACT, Tolerance, Trace
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.given_tolerance import given_limits
 from aliasproof.oracles.observation import Observation
@@ -18,8 +20,6 @@ from aliasproof.oracles.standalone_check import (
     shows_elements,
 )
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation
-from aliasproof.programs.narrow_dtypes import readable
-from aliasproof.programs.trace import EXACT, Tolerance, Trace
 
 PART = 1 << 20  # elements that are compared at once
 # The difference may come from bits that differ from kernel to kernel. What was computed from them

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.custom_operators import NAMESPACE
+from aliasproof.ir.eager_call import refuses_overlap
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.standalone_check import StandaloneCheck
 from aliasproof.oracles.verdict import Report, Violation
-from aliasproof.programs.custom_operators import NAMESPACE
-from aliasproof.programs.eager_call import refuses_overlap
-from aliasproof.programs.trace import Trace
 
 _MOST_CHARACTERS = 2000  # of a message, in the evidence: some of torch's hold a whole graph
 

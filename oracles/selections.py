@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch._ops import OpOverload
 
+from aliasproof.ir.eager_call import tensors_in
 from aliasproof.oracles.calls import BoundCall, torch_name
 from aliasproof.oracles.hashed_memory import HashedMemory
 from aliasproof.oracles.value_hashes import (
@@ -27,7 +28,6 @@ from aliasproof.oracles.value_hashes import (
     of_constant,
     spread,
 )
-from aliasproof.programs.eager_call import tensors_in
 
 # These move all elements of their operands, and nothing else.
 REORDERED = ("cat", "stack", "flip", "roll", "repeat")

@@ -1,6 +1,6 @@
 """Overlap of two concrete regions, decided by z3 with a witness that a person can check by hand.
 
-`aliasproof.programs.regions.overlap` decides the same about a hundred times faster. z3 is the
+`aliasproof.ir.regions.overlap` decides the same about a hundred times faster. z3 is the
 second opinion: it shares no code with that function, and its answer names the two elements and the
 byte.
 """
@@ -14,8 +14,8 @@ from typing import Any
 
 import z3
 
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.regions import Region
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.regions import Region
 
 # torch allows 64 dims per tensor. All names are declared at once, in this order: see `Session`.
 _MOST_DIMS = 64

@@ -19,6 +19,10 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
+from aliasproof.eager.indexed_stores import same_values, value_stored
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.location import Location, location_of
 from aliasproof.oracles.node_call import (
     NodeCall,
@@ -28,10 +32,6 @@ from aliasproof.oracles.node_call import (
     version_counters,
 )
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
-from aliasproof.programs.stored_values import same_values, value_stored
-from aliasproof.programs.values import clone_inputs
 
 
 @dataclass(slots=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from aliasproof.ir.regions import reach
+from aliasproof.ir.storages import entries_of
 from aliasproof.oracles.value_hashes import Array
-from aliasproof.programs.layouts import reach
-from aliasproof.programs.storage_bytes import entries_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,14 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from aliasproof.eager.uninitialised import ALLOCATES
+from aliasproof.ir.eager_call import (
+    BATCH_NORMS,
+    batch_norm_with_true_schema,
+    is_foreach,
+    tensors_in,
+)
+from aliasproof.ir.schemas import Kind, facts
 from aliasproof.oracles.calls import (
     TORCH,
     BoundCall,
@@ -43,11 +51,6 @@ from aliasproof.oracles.hashed_memory import HashedMemory
 from aliasproof.oracles.op_hashes import OpHashes, call_name
 from aliasproof.oracles.symbolic_values import SymbolicValues
 from aliasproof.oracles.value_hashes import Array, are_constants
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.foreach_calls import is_foreach
-from aliasproof.programs.hidden_writes import BATCH_NORMS, batch_norm_with_true_schema
-from aliasproof.programs.schemas import Kind, facts
-from aliasproof.programs.uninitialised import ALLOCATES
 
 aten = torch.ops.aten
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aliasproof.programs import storage_bytes
+from aliasproof.ir import storages
 
 Array: TypeAlias = npt.NDArray[np.uint64]
 
@@ -114,7 +114,7 @@ def digests(elements: Array) -> Array:
 def of_storage(storage: torch.UntypedStorage) -> Array:
     """The hashes of a storage whose data come from no input."""
     # A copy, since torch does not resize a storage that numpy shares.
-    return of_bytes(storage_bytes.bytes_of(storage).cpu().clone().numpy())
+    return of_bytes(storages.bytes_of(storage).cpu().clone().numpy())
 
 
 def of_constant(tensor: torch.Tensor) -> Array:
@@ -124,7 +124,7 @@ def of_constant(tensor: torch.Tensor) -> Array:
     # Lazy bits are resolved: the hash is that of the value, not of its storage.
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     # A copy, since torch does not resize a storage that numpy shares.
-    data = storage_bytes.bytes_of(plain.untyped_storage()).clone().numpy()
+    data = storages.bytes_of(plain.untyped_storage()).clone().numpy()
     item = plain.element_size()
     start = plain.storage_offset() * item
     return of_bytes(data[start : start + plain.numel() * item].reshape(*plain.shape, item))

@@ -14,7 +14,7 @@ from aliasproof.campaigns.run.campaign import (
 from aliasproof.campaigns.run.python_hunt import PythonHunt
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.stored import show_command
-from aliasproof.programs.printing import source
+from aliasproof.ir.printing import source
 from aliasproof.reports.console import (
     new_table,
     print_exactly,

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 import torch
 from rich.console import Console
 
-from aliasproof.programs.printing import source
-from aliasproof.programs.program import Program
+from aliasproof.ir.printing import source
+from aliasproof.ir.program import Program
 from aliasproof.reports.console import (
     FILE_WIDTH,
     print_code,

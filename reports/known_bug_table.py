@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.programs.ordinary_inputs import ordinary_inputs
-from aliasproof.programs.ordinary_syntax import ordinary_source, with_short_names
+from aliasproof.ir.ordinary_syntax import ordinary_inputs, ordinary_source, with_short_names
 from aliasproof.reports.console import new_table, print_lines, print_table
 from aliasproof.reports.wording import counted
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from aliasproof.programs.printing import inputs_source, source
-from aliasproof.programs.program import Program
+from aliasproof.ir.printing import inputs_source, source
+from aliasproof.ir.program import Program
 from aliasproof.reports.console import print_code
 
 

@@ -13,9 +13,9 @@ from aliasproof.campaigns.store.run_contents import KeptCase, RunContents
 from aliasproof.campaigns.store.run_view import UNCONFIRMED, Moment
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.python_bugs import python_bugs
+from aliasproof.ir.printing import inputs_source, source
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.printing import inputs_source, source
 from aliasproof.reports.graph_change import GraphChange
 from aliasproof.reports.status import Status
 from aliasproof.reports.storage_strips import StripSet

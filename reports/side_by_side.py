@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from aliasproof.eager.rounding import readable
+from aliasproof.ir.regions import Region, overlap
+from aliasproof.ir.storages import bytes_of
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.place_names import PlaceNames, renamed
 from aliasproof.oracles.raised_errors import message_of
-from aliasproof.programs.narrow_dtypes import readable
-from aliasproof.programs.regions import Region, overlap
-from aliasproof.programs.storage_bytes import bytes_of
 
 SHARED_STORAGE = "in one storage"
 SHARED = "share bytes"  # the row with the pairs that do

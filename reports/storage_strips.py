@@ -15,9 +15,9 @@ from string import ascii_uppercase
 
 import torch
 
+from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles.smt import Witness, decide
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.regions import Region, overlap
 from aliasproof.reports.node_lines import NodeLine, ShownLayout
 
 MOST_BYTES = 1 << 16  # of a view: of a larger one, all bytes from its first to its last are drawn

@@ -21,12 +21,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from aliasproof.ir.devices import without_cuda
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.parsing import parse_source
+from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.regions import dense_strides
 from aliasproof.oracles.contract import Contract
-from aliasproof.programs.devices import without_cuda
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.parsing import parse_source
-from aliasproof.programs.program import Input, Program, Storage
 from aliasproof.targets.target import Build, Function, Target
 
 # A program is drawn on live tensors, which takes as long as a busy machine makes it take.

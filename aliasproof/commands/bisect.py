@@ -19,10 +19,10 @@ from aliasproof.commands.minimize import (
     value_of,
 )
 from aliasproof.commands.replay import Interpreters
+from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.minimize_request import MinimizeRequest
 from aliasproof.options import FunctionName, InputsName, Json, MovedTo, target_option
 from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available, start_server
-from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.reports.console import (
     new_table,
     notes,

@@ -114,7 +114,7 @@ def check(
 
 def _isolated_results(request: CheckRequest, limits: Limits) -> Iterator[CheckEvent]:
     if request.device is not None:  # before a process is started for it
-        from aliasproof.programs.devices import require_device
+        from aliasproof.ir.devices import require_device
 
         require_device(request.device)
     # It imports torch, which this process then need not.

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.ir.errors import UserError
 from aliasproof.options import File, FunctionName, InputsName, Json
-from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import print_notes, results, write_json
 from aliasproof.user_code.given_path import GivenFile
 

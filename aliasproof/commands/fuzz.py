@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.options import Json, above_zero, targets_option, whole_number
 from aliasproof.processes.interrupts import Interrupts
-from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.reports.console import notes, print_notes, relative, results, write_json
 from aliasproof.reports.wording import counted
 from aliasproof.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
@@ -239,7 +239,7 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
     """
     from aliasproof.campaigns.store.opened_run import stored_plan
     from aliasproof.campaigns.store.plan import FUZZ, Plan
-    from aliasproof.programs.devices import require_device
+    from aliasproof.ir.devices import require_device
     from aliasproof.targets.registry import target as target_named
     from aliasproof.targets.user_names import grant
 

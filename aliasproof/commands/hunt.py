@@ -23,8 +23,8 @@ from aliasproof.commands.fuzz import (
     share_of,
     worker_count,
 )
+from aliasproof.ir.errors import UserError
 from aliasproof.options import Json, above_zero, whole_number
-from aliasproof.programs.errors import UserError
 from aliasproof.startup import quit_now, quitting_at_ctrl_c
 
 if TYPE_CHECKING:  # it imports torch

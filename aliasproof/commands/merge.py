@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.ir.errors import UserError
 from aliasproof.options import Json
-from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import results, write_json
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the joined run.")]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aliasproof.commands.check import MEMORY_SHARE
+from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.minimize_request import MinimizeRequest, Subject
 from aliasproof.options import (
     Atol,
@@ -35,17 +36,16 @@ from aliasproof.processes.isolation import (
     start_server,
 )
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
-from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.reports.console import notes, print_lines, print_notes
 from aliasproof.reports.reduction_table import print_progress
 from aliasproof.reports.wording import counted
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
+    from aliasproof.ir.program import Program
     from aliasproof.minimize_session import Found
     from aliasproof.minimized_output import MinimizeResult, SmallestFile
     from aliasproof.minimizing import CandidateCheck, Minimized
-    from aliasproof.programs.program import Program
     from aliasproof.reduction.reducer import Reducer
 
 NOT_JUDGED, INTERRUPTED = 4, 130
@@ -194,8 +194,8 @@ def minimize(
 def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
     """Reduce what is in a file, and print the result. Returns the exit status."""
     from aliasproof.campaigns.store.python_finding import is_of_python
+    from aliasproof.ir.devices import require_device
     from aliasproof.minimized_output import SmallestFile, print_minimized, write_folder
-    from aliasproof.programs.devices import require_device
     from aliasproof.python_minimizing import print_minimized as print_python
     from aliasproof.targets.user_names import grant
 
@@ -265,7 +265,7 @@ def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
 def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """The request with what a campaign or a check of a model stored as what must stay."""
     from aliasproof.campaigns.store.stored import StoredSuspicion, read_stored
-    from aliasproof.programs.stored_graph import about_graph, is_stored_graph
+    from aliasproof.formats.stored_graph import about_graph, is_stored_graph
 
     path = request.path
     if by_target and request.target is None and is_stored_graph(path):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.options import Json
-from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.reports.console import results, write_json
 from aliasproof.reports.op_table import print_ops
 
@@ -72,7 +72,7 @@ def listed_ops() -> list[dict[str, object]]:
     """Each ATen overload that gives a view or writes, with its status, and each other op drawn."""
     from aliasproof.generators.coverage import OpStatus, coverage
     from aliasproof.generators.operators import OPERATORS
-    from aliasproof.programs.schemas import resolve
+    from aliasproof.ir.schemas import resolve
 
     covered = coverage()
     names = {str(entry.op) for entry in covered}
@@ -85,7 +85,7 @@ def listed_ops() -> list[dict[str, object]]:
 
 def _op(op: OpOverload, status: OpStatus, detail: str) -> dict[str, object]:
     """An op as JSON values."""
-    from aliasproof.programs.schemas import facts
+    from aliasproof.ir.schemas import facts
 
     known = facts(op)
     return {

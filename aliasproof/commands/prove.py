@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.ir.errors import UserError
 from aliasproof.options import File, FunctionName, InputsName, Json, above_zero, targets_option
-from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import print_notes, results, write_json
 from aliasproof.targets.names import PROVED
 from aliasproof.targets.user_names import grant

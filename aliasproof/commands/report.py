@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import Progress
 
+from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.options import OwnTarget, at_least_zero
 from aliasproof.processes.isolation import start_server
-from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.reports.console import notes, print_lines, relative, results
 
 if TYPE_CHECKING:  # they import torch

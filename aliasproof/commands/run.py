@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aliasproof.ir.errors import UserError
 from aliasproof.options import target_option, whole_number
-from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import notes, print_lines
 from aliasproof.running_model.running_graph import Watcher
 from aliasproof.startup import INTERRUPTED

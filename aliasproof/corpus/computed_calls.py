@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import torch
 
-from aliasproof.programs.execution import call, seed_generators
-from aliasproof.programs.program import Instruction, Program, Ref
-from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.ir.execution import call, seed_generators
+from aliasproof.ir.program import Instruction, Program, Ref
+from aliasproof.ir.values import clone_inputs, input_tensors
 
 COMPARISONS = (
     *("eq", "ne", "lt", "le", "gt", "ge", "greater", "greater_equal", "less", "less_equal"),

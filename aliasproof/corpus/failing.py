@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import from_json
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import from_json
 
 _FILE = Path(__file__).with_name("failing.json")
 

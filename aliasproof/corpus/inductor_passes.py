@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.programs.foreach_calls import is_foreach
+from aliasproof.ir.eager_call import is_foreach
 
 aten = torch.ops.aten
 

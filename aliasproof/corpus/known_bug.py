@@ -10,10 +10,10 @@ from textwrap import dedent, indent
 import torch
 
 from aliasproof.corpus.mends import Mend
-from aliasproof.programs.devices import vector_bits
-from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.parsing import parse_source
-from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.ir.devices import vector_bits
+from aliasproof.ir.parsing import parse_source
+from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.regions import dense_strides
 
 # How the kind of a violation begins that ends a process (aliasproof/processes/outcome.py).
 DEATHS = "dies of"

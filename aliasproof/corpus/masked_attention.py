@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliasproof.corpus.known_bug import program_of, view
-from aliasproof.programs.program import Input, Program
+from aliasproof.ir.program import Input, Program
 
 
 def masked_attention(mask: Input, fill: str) -> Program:

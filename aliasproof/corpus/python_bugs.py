@@ -26,8 +26,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliasproof.programs.python_program import PythonProgram
-from aliasproof.programs.python_words import mechanisms, traits
+from aliasproof.ir.python_program import PythonProgram, mechanisms, traits
 
 # An assertion names its cause, whatever led to it.
 _ASSERTION = r"^raises .*\bAssertionError: .|INTERNAL ASSERT"

@@ -18,7 +18,7 @@ from aliasproof.faults import (
     write_faults,
 )
 from aliasproof.faults.fault import Fault
-from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.ir.errors import UserError, did_you_mean
 
 FAULTS: dict[str, Fault] = {
     fault.name: fault

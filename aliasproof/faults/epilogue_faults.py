@@ -7,7 +7,7 @@ from itertools import pairwise
 from torch import fx
 
 from aliasproof.faults.fault import Fault, Inputs, Passes, after_functionalize, after_noops, fault
-from aliasproof.programs.values import clone_inputs
+from aliasproof.ir.values import clone_inputs
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.storages import operand_storages, storage_of
 from aliasproof.reference_pass.regions import Region, is_dense

@@ -22,7 +22,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.programs.errors import InternalError
+from aliasproof.ir.errors import InternalError
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.functionalize import RULES, Rules
 from aliasproof.reference_pass.noops import NoOpRule

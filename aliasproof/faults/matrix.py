@@ -27,9 +27,9 @@ from aliasproof.faults.catalogue import FAULTS, fault_named
 from aliasproof.faults.mistakes import own_mistake
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.oracles.verdict import Report, Verdict
-from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.targets.target import Target
 from aliasproof.trials.examination import Examination, examine
 from aliasproof.trials.trial import Case, EagerRun, run_eager

@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 
 from aliasproof.faults.python_fault import on_outputs, python_fault, within
-from aliasproof.programs.object_graph import leaves
+from aliasproof.ir.object_graph import leaves
 
 # --- later calls ----------------------------------------------------------------------------------
 

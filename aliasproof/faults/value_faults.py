@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from aliasproof.faults.fault import Fault, Inputs, Passes, after_noops, fault
-from aliasproof.programs.values import clone_inputs
+from aliasproof.ir.values import clone_inputs
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import pipeline

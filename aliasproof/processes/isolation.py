@@ -39,7 +39,7 @@ from typing import IO, Any
 from aliasproof.processes.interrupts import sigint_deferred, sigint_ignored_by_children
 from aliasproof.processes.outcome import Death, Frame, Outcome, death_of, frames, outcome_here
 
-CPU = "cpu"  # as in `aliasproof.programs.devices`, which imports torch
+CPU = "cpu"  # as in `aliasproof.ir.devices`, which imports torch
 PREPARATION = "aliasproof"  # the step of a call before it names another
 # The steps of a trial: a death in the first is the target's, one in the second is ours.
 TARGET_STEP, ORACLES_STEP = "the target", "the oracles"

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from aliasproof.processes.time_limit import HANGS
-from aliasproof.programs.errors import (
+from aliasproof.ir.errors import (
     DeviceLost,
     InternalError,
     OutOfMemory,
@@ -18,6 +17,7 @@ from aliasproof.programs.errors import (
     UserError,
     require_sound_process,
 )
+from aliasproof.processes.time_limit import HANGS
 
 DEVICE_LOST, OUT_OF_MEMORY = "loses its device", "runs out of memory"  # kinds of deaths
 # The kinds of violations start so whose target ends its process.

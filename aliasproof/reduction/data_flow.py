@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aliasproof.programs.execution import execute
-from aliasproof.programs.program import Instruction, Program, names_in
-from aliasproof.programs.schemas import Facts, Kind, facts, resolve
-from aliasproof.programs.storage_bytes import entries_of
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import execute
+from aliasproof.ir.program import Instruction, Program, names_in
+from aliasproof.ir.schemas import Facts, Kind, facts, resolve
+from aliasproof.ir.storages import entries_of
+from aliasproof.ir.values import input_tensors
 
 NOBODY = -1  # what wrote the bytes of an input
 

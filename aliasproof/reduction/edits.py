@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from aliasproof.programs.program import Input, Instruction, Program, Ref, rename_instruction
+from aliasproof.ir.program import Input, Instruction, Program, Ref, rename_instruction
 
 T = TypeVar("T")
 

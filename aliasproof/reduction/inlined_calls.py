@@ -8,8 +8,7 @@ import functools
 import re
 from typing import TypeAlias
 
-from aliasproof.programs.python_names import BUILTINS
-from aliasproof.programs.python_program import CALLS, COMPILED
+from aliasproof.ir.python_program import BUILTINS, CALLS, COMPILED
 from aliasproof.reduction.syntax_places import (
     Edit,
     Path,

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from aliasproof.programs.layouts import dense_strides, reach
-from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.regions import dense_strides, reach
 from aliasproof.reduction.edits import (
     put,
     tidy_versions,

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import torch
 
-from aliasproof.programs.layouts import reach
-from aliasproof.programs.program import Argument, Input, Instruction, Program, Ref, Storage, rename
-from aliasproof.programs.schemas import Kind, facts, resolve
+from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, Storage, rename
+from aliasproof.ir.regions import reach
+from aliasproof.ir.schemas import Kind, facts, resolve
 from aliasproof.reduction.data_flow import DataFlow
 from aliasproof.reduction.edits import fractions, put, with_uses_renamed, without, without_undefined
 

@@ -11,8 +11,8 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from aliasproof.programs.program import Program
-from aliasproof.programs.validation import first_defect
+from aliasproof.ir.program import Program
+from aliasproof.ir.validation import first_defect
 from aliasproof.reduction.edits import tidy_versions
 from aliasproof.reduction.simplicity import is_simpler, simplicity
 from aliasproof.reduction.steps import BETTER, GROUPS, ReductionStep, StepGroups

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import torch
 
-from aliasproof.programs.execution import call
-from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.program import Argument, Instruction, Program
-from aliasproof.programs.schemas import resolve
+from aliasproof.ir.execution import call
+from aliasproof.ir.program import Argument, Instruction, Program
+from aliasproof.ir.regions import dense_strides
+from aliasproof.ir.schemas import resolve
 from aliasproof.reduction.edits import unused_inputs
 
 # From plain to less plain. Any other dtype counts as less plain than these.

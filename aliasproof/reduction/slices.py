@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from aliasproof.programs.lifting import as_inputs
-from aliasproof.programs.program import Program, rename_instruction
-from aliasproof.programs.schemas import Kind, facts, resolve
+from aliasproof.ir.lifting import as_inputs
+from aliasproof.ir.program import Program, rename_instruction
+from aliasproof.ir.schemas import Kind, facts, resolve
 from aliasproof.reduction.data_flow import DataFlow
 from aliasproof.reduction.edits import fractions, without_undefined
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from aliasproof.programs.python_program import CALLS, COMPILED
+from aliasproof.ir.python_program import CALLS, COMPILED
 from aliasproof.reduction.syntax_places import (
     Edit,
     calls_of,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from aliasproof.programs.defect import definitions
-from aliasproof.programs.program import Instruction, Program, Ref
+from aliasproof.ir.program import Instruction, Program, Ref
+from aliasproof.ir.validation import definitions
 from aliasproof.reduction.input_steps import (
     drop_dimensions,
     drop_inputs,

@@ -6,7 +6,7 @@ import ast
 import functools
 from collections.abc import Callable, Iterator
 
-from aliasproof.programs.python_program import CALLS, COMPILED
+from aliasproof.ir.python_program import CALLS, COMPILED
 from aliasproof.reduction.inlined_calls import inline_calls, unroll_loops
 from aliasproof.reduction.spread_objects import pass_globals, spread_arguments
 from aliasproof.reduction.syntax_places import (

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.python_program import CALLS, COMPILED, PythonProgram
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.python_program import CALLS, COMPILED, PythonProgram
 from aliasproof.reduction.syntax_passes import PASSES, shorten_results, unwrap_blocks
 from aliasproof.reduction.syntax_places import Edit, Path, at, blocks_of, delete_at
 from aliasproof.reduction.syntax_scopes import is_complete

@@ -9,7 +9,7 @@ import ast
 import builtins
 from collections.abc import Iterable, Iterator
 
-from aliasproof.programs.python_program import CALLS, COMPILED
+from aliasproof.ir.python_program import CALLS, COMPILED
 from aliasproof.reduction.syntax_places import at, blocks_of, calls_of, function
 
 _SCOPES = (ast.FunctionDef, ast.Lambda, ast.ClassDef)

@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator
 
-from aliasproof.programs.python_program import CALLS, COMPILED
+from aliasproof.ir.python_program import CALLS, COMPILED
 from aliasproof.reduction.syntax_places import Edit, calls_of, function, reads, remove
 
 _HOOKS = ("__init__", "forward", "backward")

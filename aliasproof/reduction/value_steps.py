@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from aliasproof.programs.program import Program, Storage
-from aliasproof.programs.storage_values import texts_of
-from aliasproof.programs.values import storage_data
+from aliasproof.ir.program import Program, Storage
+from aliasproof.ir.storages import texts_of
+from aliasproof.ir.values import storage_data
 from aliasproof.reduction.edits import put, without
 
 # As values of their own these are the simplest that are not plain, and a plain one beside them.

@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import torch
 
-from aliasproof.programs.execution import execute
-from aliasproof.programs.lifting import MOST_VALUES, as_inputs
-from aliasproof.programs.program import Input, Program, Storage, rename_instruction
-from aliasproof.programs.storage_values import texts_of
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import execute
+from aliasproof.ir.lifting import MOST_VALUES, as_inputs
+from aliasproof.ir.program import Input, Program, Storage, rename_instruction
+from aliasproof.ir.storages import texts_of
+from aliasproof.ir.values import input_tensors
 
 SHORTEST = 16  # instructions: the other steps take few questions then
 

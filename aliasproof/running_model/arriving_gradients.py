@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.programs.values import clone_inputs
+from aliasproof.ir.values import clone_inputs
 from aliasproof.running_model.graph_call import Overwritten, Tangents
 
 

@@ -18,13 +18,13 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from aliasproof.ir.devices import finish
+from aliasproof.ir.errors import OutOfMemory, Rejected
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.place_names import PlaceNames
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.devices import finish
-from aliasproof.programs.errors import OutOfMemory, Rejected
-from aliasproof.programs.values import clone_inputs
 from aliasproof.reports.wording import counted
 from aliasproof.running_model.arriving_gradients import ArrivingGradients
 from aliasproof.running_model.autograd_history import (

@@ -11,8 +11,8 @@ import torch
 from torch import fx
 from torch._dynamo.backends.registry import lookup_backend
 
+from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.oracles.contract import Contract
-from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.running_model.graph_call import GraphFunction
 from aliasproof.running_model.lifted_graph import snapshot, without_narrow_conversions
 from aliasproof.targets import aot_eager

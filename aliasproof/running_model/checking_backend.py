@@ -14,7 +14,7 @@ from unittest import mock
 from torch import fx
 from torch._dynamo import eval_frame
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from aliasproof.running_model.check_summary import print_summary
 from aliasproof.running_model.checked_target import CheckedTarget
 from aliasproof.running_model.model_check import OUT, CheckOptions, ModelCheck, OnDifference

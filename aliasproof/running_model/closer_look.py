@@ -13,13 +13,13 @@ from functools import partial
 
 import torch
 
+from aliasproof.eager.definedness import Watch
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import Judgement, judge
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Verdict, Violation
-from aliasproof.programs.definedness import Watch
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.trace import Trace
 from aliasproof.running_model.graph_call import GraphCall, GraphFunction, GraphRun, Tangents
 from aliasproof.running_model.known_rounding import MayDiffer, places_of
 from aliasproof.trials.rounding_control import widened, without_rounding

@@ -16,10 +16,10 @@ from typing import TypeAlias
 import torch
 from torch.utils import _pytree as pytree
 
+from aliasproof.ir.devices import finish
+from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.observation import Observation
-from aliasproof.programs.devices import finish
-from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
-from aliasproof.programs.values import clone_inputs
 from aliasproof.running_model.autograd_history import LEAF, end_of, histories
 from aliasproof.user_code.user_call import Copies
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from aliasproof.programs.stored_graph import StoredGraph
-from aliasproof.programs.values import STATIC
+from aliasproof.formats.stored_graph import StoredGraph
+from aliasproof.ir.values import STATIC
 from aliasproof.running_model.checked_graph import FoundDifference
 from aliasproof.running_model.graph_call import Modes
 from aliasproof.running_model.lifted_graph import snapshot

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from aliasproof.eager.trace import EXACT, InputLocation, Tolerance, Trace
 from aliasproof.oracles.observation import Observation
-from aliasproof.programs.trace import EXACT, InputLocation, Tolerance, Trace
 
 
 @dataclass(frozen=True, slots=True)

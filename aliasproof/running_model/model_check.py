@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeAlias
 from torch import fx
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
 
+from aliasproof.formats.stored_graph import StoredGraph
+from aliasproof.ir.errors import UserError, printable
 from aliasproof.oracles.place_names import renamed
-from aliasproof.programs.errors import UserError, printable
-from aliasproof.programs.stored_graph import StoredGraph
 from aliasproof.reports.console import notes, print_lines
 from aliasproof.running_model.checked_graph import (
     CheckedGraph,

@@ -16,6 +16,8 @@ from torch._guards import active_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import (
     Contract,
     Promise,
@@ -25,8 +27,6 @@ from aliasproof.oracles.contract import (
     writes_inputs_of_two_dtypes,
 )
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import clauses, torch_functionalize
 from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.target import Build, Function, Target

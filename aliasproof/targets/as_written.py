@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.ordinary_syntax import ordinary_source
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.ordinary_syntax import ordinary_source
 from aliasproof.targets.target import Build, Function, PlainBuild
 
 NAME = "as-written"

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.regions import Region, overlaps_itself
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.regions import Region, overlaps_itself
 from aliasproof.targets.captured import half
 from aliasproof.targets.target import Build, CallsUser, Function, MakeInputs, PlainBuild, source_of
 from aliasproof.targets.tracing import untraced

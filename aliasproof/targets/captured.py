@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.contract import Precondition, Refusal
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.trace import Trace
 from aliasproof.targets.target import Build, CallsUser, Function, PlainBuild
 from aliasproof.targets.tracing import untraced
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import ProgramFunction, run
-from aliasproof.programs.printing import statement
-from aliasproof.programs.program import Program
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import ProgramFunction, run
+from aliasproof.ir.printing import statement
+from aliasproof.ir.program import Program
 from aliasproof.targets.program_parts import (
     Demand,
     Part,

@@ -1,7 +1,7 @@
 """Target *eager-cuda*: a function of tensors on the CPU, run in eager on CUDA.
 
 It compares the kernels of the two devices. What correct kernels may do differently is the same as
-between eager and generated code (`aliasproof/programs/op_properties.py`): moves must be exact,
+between eager and generated code (`aliasproof/eager/op_properties.py`): moves must be exact,
 the rest is compared with the tolerance of the dtype.
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from aliasproof.ir.devices import CPU, without_cuda
+from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.contract import Contract, Precondition, draws_nothing
-from aliasproof.programs.devices import CPU, without_cuda
-from aliasproof.programs.errors import Rejected
 from aliasproof.targets.target import Build, Function, Target
 
 DEVICE = "cuda"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from aliasproof.eager.trace import Trace
 from aliasproof.oracles.contract import (
     NATIVE,
     Precondition,
@@ -12,7 +13,6 @@ from aliasproof.oracles.contract import (
     Waiver,
     calls_a_custom_write,
 )
-from aliasproof.programs.trace import Trace
 from aliasproof.targets import export
 
 COPIES = (

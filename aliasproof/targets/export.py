@@ -13,6 +13,8 @@ from typing import Any, cast
 
 import torch
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import (
     Contract,
     Precondition,
@@ -25,8 +27,6 @@ from aliasproof.oracles.contract import (
     writes_no_input,
 )
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import aot, clauses
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import BUFFERS, KEPT_BUFFERS

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.execution import ProgramFunction, as_graph
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Precondition
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.execution import ProgramFunction, as_graph
-from aliasproof.programs.program import Program
-from aliasproof.programs.trace import Trace
 from aliasproof.targets.buffers import WithBuffers
 from aliasproof.targets.captured import half
 from aliasproof.targets.target import Build, CallsUser, Function, PlainBuild, UserRun

@@ -16,9 +16,9 @@ from unittest import mock
 import torch
 from torch.utils import _pytree as pytree
 
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import Promise, Waiver
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.target import Function
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import fx
 from torch.fx.passes.reinplace import reinplace
 
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import torch_functionalize
 from aliasproof.targets.clauses import DATA_DEPENDENT_CUSTOM_SHAPE, DATA_DEPENDENT_SHAPE
 from aliasproof.targets.target import Build, Function, Target

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.program import Input, Instruction, Program, Storage
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Input, Instruction, Program, Storage
+from aliasproof.ir.regions import dense_strides
 from aliasproof.targets.target import (
     Build,
     Function,

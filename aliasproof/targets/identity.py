@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
+from aliasproof.ir.execution import ProgramFunction, as_graph
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.targets import control_flow
 from aliasproof.targets.target import Build, Function, Target, Variant
 from aliasproof.targets.variants import (

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from torch.utils._triton import has_triton_package
 
+from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.contract import Promise, Waiver
-from aliasproof.programs.errors import Rejected
 from aliasproof.targets import inductor_fx
 from aliasproof.targets.one_library import one_library
 from aliasproof.targets.target import Build, Function, Target

@@ -18,10 +18,10 @@ from unittest import mock
 import torch
 from torch import fx
 
+from aliasproof.ir.execution import ProgramFunction, as_graph
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Dispute, Promise, Waiver, writes_overlapping_input
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.execution import ProgramFunction, as_graph
-from aliasproof.programs.program import Program
 from aliasproof.targets import aot, aot_eager, dynamo, inductor_reinplace, variants
 from aliasproof.targets.captured_graph import CapturedGraph
 from aliasproof.targets.freezing import ProgramWithBuffers

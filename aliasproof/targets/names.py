@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.targets.user_names import EXPECTED, code_name, installed, require_file
 
 # In the order of `registry.TARGETS`.

@@ -22,7 +22,7 @@ from unittest import mock
 
 import torch
 
-from aliasproof.programs.errors import InternalError
+from aliasproof.ir.errors import InternalError
 
 PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 

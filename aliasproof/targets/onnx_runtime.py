@@ -23,8 +23,8 @@ from unittest import mock
 
 import torch
 
+from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
-from aliasproof.programs.errors import Rejected
 from aliasproof.targets import clauses, export
 from aliasproof.targets.functional_module import (
     SOURCE,

@@ -25,8 +25,8 @@ from unittest import mock
 import torch
 from torch.utils import _pytree as pytree
 
+from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
-from aliasproof.programs.errors import Rejected
 from aliasproof.targets import aot_eager, clauses, dynamo, export
 from aliasproof.targets.functional_module import (
     SOURCE,

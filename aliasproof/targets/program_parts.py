@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import execute
-from aliasproof.programs.program import Instruction, Program, rename_instruction
-from aliasproof.programs.regions import Region, overlaps_itself
-from aliasproof.programs.schemas import Kind, facts, resolve
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import execute
+from aliasproof.ir.program import Instruction, Program, rename_instruction
+from aliasproof.ir.regions import Region, overlaps_itself
+from aliasproof.ir.schemas import Kind, facts, resolve
+from aliasproof.ir.values import input_tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from dataclasses import asdict, replace
 import torch
 from torch import fx
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import ProgramFunction, as_graph
 from aliasproof.oracles.contract import Contract, Refusal, depends_on_data, is_python_function
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import ProgramFunction, as_graph
-from aliasproof.programs.trace import Trace
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
 from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.targets import (
     aot,
     aot_eager,

@@ -14,6 +14,8 @@ from dataclasses import replace
 
 import torch
 
+from aliasproof.ir.program import Program
+from aliasproof.ir.relax_spelling import spelling
 from aliasproof.oracles.contract import (
     Contract,
     Precondition,
@@ -22,8 +24,6 @@ from aliasproof.oracles.contract import (
     mutates_no_input_metadata,
 )
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.program import Program
-from aliasproof.programs.relax_spelling import spelling
 from aliasproof.targets import clauses
 from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target

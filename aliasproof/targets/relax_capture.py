@@ -18,10 +18,10 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.regions import Region, overlaps_itself
-from aliasproof.programs.relax_spelling import Spelling
-from aliasproof.programs.schemas import facts
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.regions import Region, overlaps_itself
+from aliasproof.ir.relax_spelling import Spelling
+from aliasproof.ir.schemas import facts
 from aliasproof.targets.relax_forms import FORMS, VIEWS, CapturedCall, opaque_line
 from aliasproof.targets.relax_lines import DTYPES, Lines, RelaxParameter, Value
 

@@ -16,8 +16,8 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 from tvm.relax import op as R
 
-from aliasproof.programs.execution import returns_one_tensor
-from aliasproof.programs.schemas import facts
+from aliasproof.ir.execution import returns_one_tensor
+from aliasproof.ir.schemas import facts
 from aliasproof.targets.relax_lines import (
     IN_PLACE,
     OPAQUE,

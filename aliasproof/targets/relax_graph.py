@@ -19,7 +19,7 @@ from torch import fx
 from torch.utils._pytree import tree_map
 from tvm import relax
 
-from aliasproof.programs.errors import InternalError
+from aliasproof.ir.errors import InternalError
 from aliasproof.targets.relax_capture import Captured
 from aliasproof.targets.relax_lines import DTYPES, IN_PLACE, Lines, OpaqueCall, OperandPlace
 from aliasproof.targets.relax_moves import MOVES, integers, keeps_order, shape_of

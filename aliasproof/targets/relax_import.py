@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.contract import NATIVE, Contract, Refusal
-from aliasproof.programs.errors import Rejected
 from aliasproof.targets import export, relax
 from aliasproof.targets.export import FunctionModule
 from aliasproof.targets.target import Build, Function, Target

@@ -16,8 +16,8 @@ from torch._ops import OpOverload
 from tvm import relax
 from tvm.relax import op as R
 
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.relax_spelling import Spelling
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.relax_spelling import Spelling
 from aliasproof.targets.relax_moves import MOVES, copies_operand, keeps_order, shape_of
 
 Expression: TypeAlias = Any  # of Relax, whose types are made at run time

@@ -10,10 +10,10 @@ import re
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Program
-from aliasproof.programs.relax_spelling import Spelling
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
+from aliasproof.ir.relax_spelling import Spelling
+from aliasproof.ir.values import input_tensors
 from aliasproof.targets.relax_capture import Captured, captured
 from aliasproof.targets.relax_lines import IN_PLACE, OpaqueCall, OperandPlace
 

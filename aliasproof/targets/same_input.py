@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from aliasproof.programs.errors import Rejected
+from aliasproof.ir.errors import Rejected
 from aliasproof.targets.target import (
     Build,
     Function,

@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 
-from aliasproof.programs.definedness import Watch
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.values import clone_inputs
+from aliasproof.eager.definedness import Watch
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.values import clone_inputs
 from aliasproof.targets.first_inputs import (
     Maker,
     apart,

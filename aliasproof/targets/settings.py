@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.oracles.contract import Contract, Promise, Waiver, draws_nothing
-from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.targets.target import Variant
 from aliasproof.targets.tracing import Tracing
 

@@ -10,8 +10,8 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import ProgramFunction, as_graph
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import ProgramFunction, as_graph
 
 _Function: TypeAlias = Callable[..., object]
 

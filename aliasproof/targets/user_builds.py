@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.execution import ProgramFunction
 from aliasproof.oracles.contract import Promise, Waiver
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.execution import ProgramFunction
 from aliasproof.targets import aot, aot_eager, captured, dynamo, variants
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing

@@ -22,7 +22,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.targets.user_modules import module_of
 
 GROUP = "aliasproof.targets"  # of entry points

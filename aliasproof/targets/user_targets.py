@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from aliasproof.targets.target import Target
 from aliasproof.targets.user_names import CodeName, frame_of_user
 

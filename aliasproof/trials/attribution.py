@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.program import Program
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.program import Program
 from aliasproof.targets.target import Target
 from aliasproof.trials.graphs import examine_graphs
 from aliasproof.trials.promises import same_promise

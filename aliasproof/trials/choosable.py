@@ -22,8 +22,8 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.values import clone_inputs
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.values import clone_inputs
 from aliasproof.targets import inductor_reinplace
 from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.target import Build, Function, Target

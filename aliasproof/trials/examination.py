@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS, all_not_applicable
 from aliasproof.oracles.verdict import Documented, Report, Verdict, Violation
-from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.targets.target import Target
 from aliasproof.trials.attribution import Symptom, at_fault, inherited, latent_at_fault
 from aliasproof.trials.graphs import MOST_BYTES, examine_graphs

@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 import torch
 
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.execution import Glued, ProgramFunction, glue, part
+from aliasproof.ir.program import Program
+from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.gluing import Glued, glue, part
-from aliasproof.programs.program import Program
-from aliasproof.programs.regions import Region, overlap
 from aliasproof.targets.target import Build, Target
 from aliasproof.trials.trial import Case, EagerRun, Spent, run_target
 

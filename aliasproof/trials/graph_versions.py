@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from torch import fx
 
-from aliasproof.programs.errors import InternalError
+from aliasproof.ir.errors import InternalError
 from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.user_builds import YOUR_PASS
 from aliasproof.targets.user_targets import UserPass

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.execution import seed_generators
 from aliasproof.oracles.equivalence import ValueHashes, differences, run_uninterpreted
 from aliasproof.oracles.judge import (
     ON_GRAPHS,
@@ -15,8 +17,6 @@ from aliasproof.oracles.judge import (
 )
 from aliasproof.oracles.stage_run import StageRun, run_stage
 from aliasproof.oracles.verdict import Report, Verdict
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.execution import seed_generators
 from aliasproof.targets.target import Target
 from aliasproof.trials.trial import Case, Trial
 

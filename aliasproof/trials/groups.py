@@ -1,7 +1,7 @@
 """`examine_group`: several programs compiled as one, and each of them judged by itself.
 
 A compile by Inductor costs nearly the same for one program and for twenty. So a campaign glues
-programs (`aliasproof.programs.gluing`), and the oracles on results judge each member on its part of
+programs (`aliasproof.ir.execution`), and the oracles on results judge each member on its part of
 the run, by its own run in eager and its own trace. What counts is what a member shows alone:
 
 - A member whose part differs from eager runs alone, and what it shows there counts. So a campaign
@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.program import Program
 from aliasproof.oracles.judge import ON_GRAPHS, Judgement, all_not_applicable, judge
 from aliasproof.oracles.verdict import Report, Verdict, Violation
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.program import Program
 from aliasproof.targets.target import Target
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import Examination, examine, rejection, returning

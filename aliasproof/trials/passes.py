@@ -23,6 +23,9 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles import clobbers, equivalence, invariants
 from aliasproof.oracles.equivalence import ValueHashes, run_uninterpreted
 from aliasproof.oracles.judge import judge
@@ -30,9 +33,6 @@ from aliasproof.oracles.observation import observe
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.execution import seed_generators
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import second_calls
 from aliasproof.targets.names import is_outside
 from aliasproof.targets.target import Target

@@ -26,7 +26,7 @@ from torch._dynamo.exc import SkipFrame
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.code_generation import EXPERIMENTS, Experiment

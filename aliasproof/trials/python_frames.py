@@ -7,8 +7,8 @@ from collections import Counter
 import torch
 from torch._dynamo.utils import counters
 
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.trials.python_run import run_in_eager, run_python
 from aliasproof.trials.python_trial import compiler
 

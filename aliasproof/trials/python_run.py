@@ -15,14 +15,14 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from aliasproof.eager.definedness import Watch
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.devices import finish
+from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
+from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.object_graph import PLAIN, leaves
+from aliasproof.ir.python_program import SECONDS, limited
 from aliasproof.oracles.observation import Observation
-from aliasproof.programs.definedness import Watch
-from aliasproof.programs.devices import finish
-from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
-from aliasproof.programs.execution import seed_generators
-from aliasproof.programs.object_graph import PLAIN, leaves
-from aliasproof.programs.python_program import SECONDS, limited
-from aliasproof.programs.trace import Trace
 
 Left: TypeAlias = Mapping[str, object]  # what a caller reaches after a call, by name
 

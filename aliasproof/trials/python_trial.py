@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import Judgement, all_not_applicable, judge
 from aliasproof.oracles.place_names import renamed_report
 from aliasproof.oracles.raised_errors import skeleton
 from aliasproof.oracles.verdict import Violation, not_applicable, report_of
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.python_program import PythonProgram
-from aliasproof.programs.trace import Trace
 from aliasproof.targets.dynamo import unmeasured
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named

@@ -19,16 +19,15 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aliasproof.corpus.known import write_to_float64_number
+from aliasproof.eager.rounding import FusedRounding
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.program import Argument, Instruction, Program
+from aliasproof.ir.storages import StorageSet, bytes_of
+from aliasproof.ir.values import moved_to
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Report, Verdict, Violation, with_differences
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.fused_rounding import FusedRounding
-from aliasproof.programs.program import Argument, Instruction, Program
-from aliasproof.programs.storage_bytes import bytes_of
-from aliasproof.programs.storage_set import StorageSet
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.values import moved_to
 from aliasproof.trials.promises import ON_VALUES
 
 _PLACE = re.compile(r"(?:input|output) \d+")

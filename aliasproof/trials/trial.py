@@ -12,15 +12,15 @@ from typing import NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.devices import on_device
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import ProgramFunction, seed_generators
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles.judge import Judgement, judge
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
-from aliasproof.programs.devices import on_device
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import ProgramFunction, seed_generators
-from aliasproof.programs.program import Program
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, Target
 from aliasproof.trials.rounding_control import (
     wide_factories,

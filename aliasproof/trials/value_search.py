@@ -3,7 +3,7 @@
 Two graphs with different value hashes differ for some inputs, unless the ops obey a law that the
 hashes do not know (`x + x` is `2 * x`). Here such inputs are searched: one value in a whole
 storage, so that a reader sees at once what matters; then mixtures. The values are those at which
-rewrites go wrong (`aliasproof.programs.special_values`), small numbers of both signs, and the
+rewrites go wrong (`aliasproof.ir.values`), small numbers of both signs, and the
 constants of the program and their neighbours, since a comparison with 12345 is decided by 12345.
 
 The search draws from a fixed seed, so it repeats. Its budget is a number of runs, and a limit of
@@ -22,20 +22,19 @@ from functools import partial
 
 import torch
 
+from aliasproof.eager.rounding import readable
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import SEED, ProgramFunction, seed_generators
+from aliasproof.ir.program import Program
+from aliasproof.ir.storages import Number, bytes_of, element_text, texts_of
+from aliasproof.ir.validation import ELEMENT_DTYPES
+from aliasproof.ir.values import special_parts
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.oracles.output_values import OTHER_ZERO
 from aliasproof.oracles.verdict import Report, Verdict, Violation, with_differences
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import SEED, ProgramFunction, seed_generators
-from aliasproof.programs.input_rules import ELEMENT_DTYPES
-from aliasproof.programs.narrow_dtypes import readable
-from aliasproof.programs.program import Program
-from aliasproof.programs.special_values import special_parts
-from aliasproof.programs.storage_bytes import bytes_of
-from aliasproof.programs.storage_values import Number, element_text, texts_of
-from aliasproof.programs.trace import Trace
 from aliasproof.targets.target import Build, Target
 from aliasproof.trials.promises import ON_VALUES
 from aliasproof.trials.trial import Case, Trial, run_eager, run_trial

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import torch
 
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.object_graph import PLAIN, leaves
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.object_graph import PLAIN, leaves
 
 ONLY = "only {} tensors can be compared byte by byte"
 

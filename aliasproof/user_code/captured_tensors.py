@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from aliasproof.programs.object_graph import leaves
-from aliasproof.programs.values import clone_inputs
+from aliasproof.ir.object_graph import leaves
+from aliasproof.ir.values import clone_inputs
 from aliasproof.user_code.call_arguments import not_comparable
 from aliasproof.user_code.surroundings import Surroundings
 

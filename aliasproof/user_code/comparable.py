@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.object_graph import PLAIN, leaves
-from aliasproof.programs.undefined_arithmetic import Fill
-from aliasproof.programs.values import clone_inputs
+from aliasproof.eager.definedness_rules import Fill
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.object_graph import PLAIN, leaves
+from aliasproof.ir.values import clone_inputs
 from aliasproof.targets.target import Function, UserRun
 from aliasproof.user_code.call_arguments import CallArguments
 from aliasproof.user_code.captured_tensors import (

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 
 GIVE = (
     "give FILE.py, FILE.py:FUNCTION, PROGRAM.json, a graph that torch printed into FILE.txt, a"
@@ -14,7 +14,7 @@ GIVE = (
 )
 PRINTED = (".txt", ".log")  # what torch prints
 EXPORTED = ".pt2"  # what torch.export.save writes
-STORED_GRAPH = "graph.json"  # in the folder of one (`aliasproof/programs/stored_graph.py`)
+STORED_GRAPH = "graph.json"  # in the folder of one (`aliasproof/formats/stored_graph.py`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from aliasproof.programs.object_graph import PLAIN, is_installed, is_library, objects
+from aliasproof.ir.object_graph import PLAIN, is_installed, is_library, objects
 from aliasproof.targets.target import Function
 from aliasproof.user_code.call_arguments import CallArguments
 

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from aliasproof.programs.object_graph import PLAIN, leaves, objects
+from aliasproof.ir.object_graph import PLAIN, leaves, objects
 from aliasproof.targets.target import Function
 from aliasproof.user_code.call_arguments import CallArguments, not_comparable
 from aliasproof.user_code.surrounding_variables import COPIED, MOST_LEAVES, Variable, variables_of

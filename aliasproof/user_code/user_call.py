@@ -14,8 +14,8 @@ from unittest import mock
 
 import torch
 
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.values import clone_inputs
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.values import clone_inputs
 from aliasproof.targets.target import Function
 from aliasproof.trials.python_run import Left
 from aliasproof.trials.rounding_control import widened

@@ -14,14 +14,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
+from aliasproof.formats.exported_program import read_exported
+from aliasproof.formats.printed_graph import is_printed, read_printed
+from aliasproof.formats.stored_graph import StoredGraph
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import loads, read_text
 from aliasproof.processes.isolation import step
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.exported_program import read_exported
-from aliasproof.programs.printed_graph import is_printed, read_printed
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import loads
-from aliasproof.programs.stored_graph import StoredGraph
-from aliasproof.programs.stored_text import read_text
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets.user_modules import module_of
 from aliasproof.user_code.call_arguments import CallArguments, check_arguments

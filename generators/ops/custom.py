@@ -1,4 +1,4 @@
-"""Custom operators (`programs.custom_operators`), often on arguments that alias each other.
+"""Custom operators (`ir.custom_operators`), often on arguments that alias each other.
 
 A compiler that functionalizes a call must restore its aliases where it copies its arguments.
 """
@@ -10,9 +10,9 @@ from aliasproof.generators.arguments import drawn_arguments
 from aliasproof.generators.draft import Draft, Drawer
 from aliasproof.generators.operator import Operator, any_dtype
 from aliasproof.generators.scene import NoChoice
-from aliasproof.programs.custom_operators import NAMESPACE
-from aliasproof.programs.program import Argument, Ref
-from aliasproof.programs.regions import Region, overlaps_itself
+from aliasproof.ir.custom_operators import NAMESPACE
+from aliasproof.ir.program import Argument, Ref
+from aliasproof.ir.regions import Region, overlaps_itself
 
 # --- drawers --------------------------------------------------------------------------------------
 

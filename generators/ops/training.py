@@ -9,8 +9,8 @@ from aliasproof.generators import tensor_arguments as tensors
 from aliasproof.generators.draft import Draft, Drawer
 from aliasproof.generators.operator import Operator, at_least, floating, line, lines, of_rank, often
 from aliasproof.generators.scene import NoChoice
-from aliasproof.programs.program import Argument, Ref
-from aliasproof.programs.regions import Region, overlap
+from aliasproof.ir.program import Argument, Ref
+from aliasproof.ir.regions import Region, overlap
 
 
 def parameters(draft: Draft) -> Argument:

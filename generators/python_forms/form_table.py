@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aliasproof.generators.sketch import Sketch, StatementForm
-from aliasproof.programs.python_program import COMPILED
+from aliasproof.ir.python_program import COMPILED
 
 FORMS: list[StatementForm] = []
 

@@ -10,8 +10,7 @@ from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, operand, view_of
 from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.sketch import Sketch
-from aliasproof.programs.python_names import OWN_ATTRIBUTES
-from aliasproof.programs.python_program import CALLS, PREFIX
+from aliasproof.ir.python_program import CALLS, OWN_ATTRIBUTES, PREFIX
 
 
 def objects(sketch: Sketch) -> list[str]:

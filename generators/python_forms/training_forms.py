@@ -9,7 +9,7 @@ from aliasproof.generators.python_forms.gradient_forms import is_real, recorded,
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, view_of
 from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.sketch import Block, Sketch
-from aliasproof.programs.python_program import CALLS
+from aliasproof.ir.python_program import CALLS
 
 
 def _named(sketch: Sketch, kind: type) -> str:

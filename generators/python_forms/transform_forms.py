@@ -112,7 +112,7 @@ def region_twice(sketch: Sketch) -> None:
 
 @form("operators", place=EVERYWHERE, weight=4)
 def custom_operator(sketch: Sketch) -> None:
-    """An operator of ours (`programs/custom_operators.py`) that writes, or returns a new tensor."""
+    """An operator of ours (`ir/custom_operators.py`) that writes, or returns a new tensor."""
     name = sketch.tensor(lambda it: it.dtype is not torch.bool)
     at = sketch.at(name)
     other, third = (

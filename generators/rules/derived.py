@@ -29,7 +29,7 @@ from aliasproof.generators.rules.plain_matches import (
 from aliasproof.generators.rules.situations import BY_NAME, NAMES, Situation, as_they_are
 from aliasproof.generators.rules.weaving import Matched, Weaving
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
-from aliasproof.programs.program import Program, Storage
+from aliasproof.ir.program import Program, Storage
 
 TRIES = 4  # for a pair: other operands, other writes
 # Values of storages, as text: all alike, or some of each sign.

@@ -9,10 +9,10 @@ from itertools import combinations
 import torch
 
 from aliasproof.generators.rules.weaving import Matched
-from aliasproof.programs.execution import execute, seed_generators
-from aliasproof.programs.program import Program
-from aliasproof.programs.regions import Region, overlap
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import execute, seed_generators
+from aliasproof.ir.program import Program
+from aliasproof.ir.regions import Region, overlap
+from aliasproof.ir.values import input_tensors
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 
 from aliasproof.generators.rules.pattern_walk import Walk
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.program import Ref
+from aliasproof.ir.program import Ref
 
 
 @functools.cache

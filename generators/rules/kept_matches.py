@@ -20,10 +20,10 @@ from pathlib import Path
 
 import torch
 
-from aliasproof import generators, programs
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import from_json, to_json
+from aliasproof import eager, generators, ir
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import from_json, to_json
 
 Found = Program | str  # a program; or why there is none
 SHARED_FOR = 30.0  # seconds that a process waits for another one to write
@@ -77,7 +77,7 @@ def _version() -> str:
     digest = hashlib.sha256()
     about = (torch.__version__, torch.version.git_version, torch.backends.cpu.get_cpu_capability())
     digest.update(repr((*about, torch.cuda.is_available())).encode())
-    for package in (generators, programs):
+    for package in (eager, generators, ir):
         for source in sorted(Path(package.__path__[0]).rglob("*.py")):
             digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

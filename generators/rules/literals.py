@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from aliasproof.generators.scene import Pick
-from aliasproof.programs.program import Argument
+from aliasproof.ir.program import Argument
 
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64)
 NUMBERS = (1, 2, 0.5, 0, -1)

@@ -35,9 +35,9 @@ from aliasproof.generators.sites.patterns import (
     matcher_passes,
     pattern_sites,
 )
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import input_tensors
 
 
 def traced(program: Program, *, frozen: bool = False) -> fx.GraphModule:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 
 from aliasproof.generators.scene import NoChoice, Pick
-from aliasproof.programs.layouts import dense_strides, reach
-from aliasproof.programs.program import Input, Program
+from aliasproof.ir.program import Input, Program
+from aliasproof.ir.regions import dense_strides, reach
 
 
 def is_expanded(tensor: torch.Tensor) -> bool:

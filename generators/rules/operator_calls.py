@@ -34,9 +34,9 @@ from aliasproof.generators.rules.schema_drawer import call_by_schema
 from aliasproof.generators.scenario_steps import fresh
 from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.generators.strategies import draw_call
-from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.program import Input, Program, Storage
-from aliasproof.programs.schemas import Kind, facts, is_composite, resolve
+from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.regions import dense_strides
+from aliasproof.ir.schemas import Kind, facts, is_composite, resolve
 
 CALLS = 4  # programs of each kind: the call alone, and with others
 MOST_DRAWS = 300

@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 
 from aliasproof.generators.rules.literals import literal
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.program import Argument, Ref, names_in
+from aliasproof.ir.program import Argument, Ref, names_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from aliasproof.generators.sites.patterns import (
     pattern_sites,
     reached_from,
 )
-from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.regions import dense_strides
 
 # What the tensors of a match are like.
 USUAL, EMPTY, NUMBER, OTHER_DTYPE = "usual", "empty", "0-d", "dtype"

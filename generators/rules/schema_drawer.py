@@ -15,7 +15,7 @@ from aliasproof.generators.number_arguments import dimension
 from aliasproof.generators.rules.literals import literal
 from aliasproof.generators.scene import Pick, Scene
 from aliasproof.generators.tensor_arguments import mask
-from aliasproof.programs.program import Argument, Ref, names_in
+from aliasproof.ir.program import Argument, Ref, names_in
 
 MOST_IN_LIST = 3
 _EVERYTHING = Features()

@@ -23,8 +23,8 @@ from torch._ops import OpOverload
 
 from aliasproof.generators.rules.pattern_walk import call_as
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.layouts import reach
-from aliasproof.programs.program import Argument, Input, Program, Ref, Storage
+from aliasproof.ir.program import Argument, Input, Program, Ref, Storage
+from aliasproof.ir.regions import reach
 
 SIZES = (2, 3, 4, 5)  # so that attention stays within the largest result
 

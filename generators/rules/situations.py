@@ -17,7 +17,7 @@ from aliasproof.generators.rules.plain_matches import EMPTY, NUMBER, OTHER_DTYPE
 from aliasproof.generators.rules.weaving import Weaving
 from aliasproof.generators.scenario_steps import any_view, fresh, overwrite, write_somewhere
 from aliasproof.generators.scene import NoChoice, Pick
-from aliasproof.programs.program import Program, Ref
+from aliasproof.ir.program import Program, Ref
 
 
 def as_they_are(pick: Pick, program: Program) -> Program:

@@ -9,7 +9,7 @@ import torch
 
 from aliasproof.generators.scenario_steps import fresh
 from aliasproof.generators.scene import NoChoice, Pick, Scene
-from aliasproof.programs.program import Instruction, Program, Ref, rename
+from aliasproof.ir.program import Instruction, Program, Ref, rename
 
 Accepts = Callable[[torch.Tensor], bool]
 

@@ -48,8 +48,8 @@ from aliasproof.generators.sites import (
 )
 from aliasproof.generators.sites.patterns import names_in, reached_from
 from aliasproof.generators.sites.site import Site, location_of
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.schemas import Kind, facts, resolve
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.schemas import Kind, facts, resolve
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.regions import Region
+from aliasproof.ir.schemas import Kind, facts
 from aliasproof.oracles.forms import SCATTERS
 from aliasproof.oracles.location import Location, location_of
 from aliasproof.oracles.node_call import NodeCall, function_call, operator_call
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.regions import Region
-from aliasproof.programs.schemas import Kind, facts
 
 aten = torch.ops.aten
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import z3
 
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.regions import overlap
 from aliasproof.oracles import smt
 from aliasproof.oracles.proofs.assumptions import Assumptions
 from aliasproof.oracles.proofs.size_encoding import (
@@ -25,8 +27,6 @@ from aliasproof.oracles.proofs.size_expressions import SizeValues
 from aliasproof.oracles.proofs.size_search import SizeSearch, ask, encoding_of
 from aliasproof.oracles.proofs.symbolic_regions import CompiledPair, RegionPair
 from aliasproof.oracles.smt import Disjoint, Unknown
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.regions import overlap
 
 # Shares of the remaining time, so that a step that fails leaves time to the next ones.
 _SHARE_OF_LINEAR_FACTS = 0.25

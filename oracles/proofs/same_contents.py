@@ -15,9 +15,9 @@ import numpy.typing as npt
 import torch
 from torch import fx
 
+from aliasproof.ir.regions import Region
 from aliasproof.oracles.forms import SCATTERS
 from aliasproof.oracles.proofs.graph_memory import GraphMemory, bytes_of, located
-from aliasproof.programs.regions import Region
 
 aten = torch.ops.aten
 

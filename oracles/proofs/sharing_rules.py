@@ -29,6 +29,9 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.regions import overlaps_itself
+from aliasproof.ir.schemas import Kind, facts
 from aliasproof.oracles.forms import SCATTERS, functional_form, view_of_copy
 from aliasproof.oracles.location import Location
 from aliasproof.oracles.node_call import NodeCall
@@ -43,9 +46,6 @@ from aliasproof.oracles.proofs.graph_memory import (
 )
 from aliasproof.oracles.proofs.memory_problem import Content, Pair, Problem, Sharing, Space, Value
 from aliasproof.oracles.proofs.same_contents import Bytes, SameContents, copied_parts, is_at
-from aliasproof.programs.eager_call import tensors_in
-from aliasproof.programs.regions import overlaps_itself
-from aliasproof.programs.schemas import Kind, facts
 
 aten = torch.ops.aten
 

@@ -16,7 +16,7 @@ import sympy  # type: ignore[import-untyped]
 from sympy.printing.pycode import PythonCodePrinter  # type: ignore[import-untyped]
 from torch.utils._sympy import functions as torch_functions
 
-from aliasproof.programs.errors import Rejected
+from aliasproof.ir.errors import Rejected
 
 Expr: TypeAlias = Any  # an expression of sympy, which ships no types
 SizeValues: TypeAlias = Mapping[Expr, int]  # one value for each symbol

@@ -24,12 +24,12 @@ from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.observation import observe
 from aliasproof.oracles.proofs.assumptions import Assumptions, SizeRange
 from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues, evaluate
 from aliasproof.oracles.proofs.symbolic_regions import SymbolicLayout, SymbolicRegion
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.values import clone_inputs
 
 TracedFunction: TypeAlias = Callable[..., object]
 

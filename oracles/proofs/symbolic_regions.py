@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from aliasproof.ir.regions import Region
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues, evaluate, evaluator
-from aliasproof.programs.regions import Region
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aliasproof.campaigns.store.store_schema import DAMAGE
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from aliasproof.reports.run_report import RunReport
 from aliasproof.reports.wording import counted, shortened
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from aliasproof.reports.page import further_tables
 from aliasproof.reports.page.marked_text import marked
 from aliasproof.reports.page.run_charts import HEIGHT, WIDTH, charts

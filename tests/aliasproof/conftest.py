@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from aliasproof.command_line import run
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.oracles.contract import Contract
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.targets import names
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.symbolic_sizes import SYMBOLIC, SymbolicBuild

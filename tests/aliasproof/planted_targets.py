@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.check_result import Check
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.target import Build, Function
 
 

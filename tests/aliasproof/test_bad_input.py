@@ -5,7 +5,7 @@ import json
 import pytest
 
 from aliasproof.commands import ops
-from aliasproof.programs.errors import InternalError, OutOfMemory
+from aliasproof.ir.errors import InternalError, OutOfMemory
 
 GOOD = "import torch\ndef program(x):\n    return x\ndef inputs():\n    return torch.ones(3)\n"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.ir.serialization import dumps
 from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.serialization import dumps
 from aliasproof.targets.names import CHECKED, FUZZED, PROVED
 
 torch_of_the_bugs = pytest.mark.skipif(

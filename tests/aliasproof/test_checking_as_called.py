@@ -14,9 +14,9 @@ from torch._dynamo.backends.common import aot_autograd
 from aliasproof import check, checking_as_called
 from aliasproof.assertions import assert_equivalent
 from aliasproof.faults import python_call_faults, python_state_faults
+from aliasproof.ir.errors import UserError
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.errors import UserError
 from aliasproof.user_code.user_call import UserCall
 from tests.aliasproof.functions_as_called import PAIRINGS, Pairing, leaf, result
 from tests.aliasproof.training_functions import (

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.programs.devices import on_device
-from aliasproof.programs.serialization import dumps, to_json
+from aliasproof.ir.devices import on_device
+from aliasproof.ir.serialization import dumps, to_json
 
 PROGRAM = on_device(KNOWN_BUGS["expand-inverse"].program, "cuda:99")
 FINDING = {

@@ -7,8 +7,8 @@ import torch
 
 import aliasproof.explaining
 from aliasproof.explaining import explain, letter, step_of
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
-from aliasproof.programs.serialization import dumps
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.serialization import dumps
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import CONDITIONS
 from aliasproof.reports.node_lines import graph_text

@@ -12,7 +12,7 @@ from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
 from aliasproof.commands.fuzz import DEFAULT_SECONDS, exit_status
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from aliasproof.targets.names import FUZZED
 from tests.campaigns.test_confirmations import REDUCED
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 import aliasproof
+from aliasproof.ir.errors import UserError
 from aliasproof.isolated_check import PRELOADED, Begun, CheckRequest, IsolatedCheck
 from aliasproof.oracles.check_result import Check as Checked
 from aliasproof.oracles.check_result import EagerResult, TargetResult
 from aliasproof.oracles.verdict import HOLDS, Verdict
 from aliasproof.processes.isolation import Limits, start_server
-from aliasproof.programs.errors import UserError
 
 ROOT = Path(aliasproof.__file__).parents[1]
 LIMITS = Limits(seconds=5.0, nbytes=1 << 30)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import dumps
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps
 from aliasproof.remembered_checks import RememberedCheck, RepeatedCheck
 
 known_bug = pytest.mark.skipif(

@@ -11,10 +11,10 @@ import pytest
 from aliasproof import python_minimizing
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.processes.isolation import Limits
 from aliasproof.processes.outcome import Death, Raised, Returned
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.python_program import PythonProgram
 from aliasproof.trials.python_trial import Cause, FailsAlike
 from tests.wrong_python import WRONG
 

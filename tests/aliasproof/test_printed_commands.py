@@ -20,8 +20,8 @@ from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.campaigns.store.stored import show_command
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.programs.python_program import PythonProgram
-from aliasproof.programs.stored_graph import StoredGraph
+from aliasproof.formats.stored_graph import StoredGraph
+from aliasproof.ir.python_program import PythonProgram
 from tests.aliasproof.conftest import Outcome
 
 pytestmark = pytest.mark.skipif(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
-from aliasproof.programs.serialization import dumps
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.serialization import dumps
 from tests.oracles.proofs.sized_programs import no_clones
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proofs.md"

@@ -133,7 +133,7 @@ def test_ini_options_count_and_the_command_line_wins(project: Path) -> None:
 def test_a_project_that_does_not_use_it_is_not_disturbed(project: Path) -> None:
     (project / "test_own.py").write_text(
         "import sys\n\ndef test_light():\n"
-        "    ours = {'torch', 'aliasproof.targets', 'aliasproof.programs', 'hypothesis'}\n"
+        "    ours = {'torch', 'aliasproof.targets', 'aliasproof.ir', 'hypothesis'}\n"
         "    assert not ours & {*sys.modules}\n"
     )
     done = pytest_in(project, "-q", "-W", "error", "--strict-config", "--strict-markers")

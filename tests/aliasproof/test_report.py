@@ -18,8 +18,8 @@ from aliasproof.campaigns.store.run_contents import read_contents
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
-from aliasproof.programs.program import Instruction, Ref
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.ir.program import Instruction, Ref
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.reporting import report
 from aliasproof.second_run import word_on
 from aliasproof.trials.python_trial import Cause

@@ -11,10 +11,10 @@ from torch import fx
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.new_values import first_new_value
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.python_program import PythonProgram
 from aliasproof.recorded_calls import recorded_lines
 from aliasproof.reports.storage_strips import strips_of_graph
 from aliasproof.second_run import IN_EAGER, changed_by_pass, renamed_nodes, run_again

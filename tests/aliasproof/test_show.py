@@ -13,10 +13,10 @@ from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import write_finding
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.serialization import dumps
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
-from aliasproof.programs.serialization import dumps
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Target
 

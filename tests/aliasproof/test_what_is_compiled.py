@@ -11,10 +11,10 @@ from torch import Tensor, fx
 
 from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
 from aliasproof.checking import check, check_target, prepare
+from aliasproof.ir.printing import source
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.printing import source
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.targets.captured_graph import CapturedGraph
 from aliasproof.targets.inductor_fx import as_dynamo_does
 from aliasproof.targets.registry import target

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from benchmarks import minimization, minimization_subjects
 from benchmarks.minimization import BothShortened, Minimizations, Shortened, minified, shortened
 from benchmarks.minimization_subjects import splice

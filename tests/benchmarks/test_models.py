@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from benchmarks import models, models_subjects
 from benchmarks.models import ModelCost, Models, measure, same_bits
 from benchmarks.models_side import bytes_of

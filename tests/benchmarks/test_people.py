@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 import torch
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from benchmarks.people import people_functions
 from benchmarks.people.people_check import (
     GivenAnswer,

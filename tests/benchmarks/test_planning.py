@@ -2,7 +2,7 @@
 
 import pytest
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from benchmarks import planning
 
 pytestmark = pytest.mark.filterwarnings("ignore")

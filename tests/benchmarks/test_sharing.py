@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
+from aliasproof.ir.errors import UserError
 from aliasproof.processes.outcome import Death
-from aliasproof.programs.errors import UserError
 from benchmarks.__main__ import main
 from benchmarks.sharing import sharing_table
 from benchmarks.sharing.beside_eager import (

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.values import clone_inputs
 from aliasproof.processes.outcome import Death, Returned
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.values import clone_inputs
 from aliasproof.reference_pass import Refused, functionalize, reinplace
 from benchmarks import sweep
 from benchmarks.sweep import Sample, SweepTable, Swept, measure

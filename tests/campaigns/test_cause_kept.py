@@ -11,8 +11,8 @@ import torch
 from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.campaigns.failure.recognition import cause_of, has_cause
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.programs.gluing import glue
-from aliasproof.programs.program import Program
+from aliasproof.ir.execution import glue
+from aliasproof.ir.program import Program
 from aliasproof.trials.attribution import Symptom
 
 pytestmark = pytest.mark.skipif(

@@ -29,7 +29,7 @@ from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 
 # Ray reads these when it is first used in a process, which may be in any test.
 os.environ |= {MODE: "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}

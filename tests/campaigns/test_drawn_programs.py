@@ -8,7 +8,7 @@ import torch
 from aliasproof.campaigns.run.drawn_programs import BROUGHT_ALONG, DrawnPrograms, layouts
 from aliasproof.generators.features import DTYPES
 from aliasproof.generators.operators import OPERATORS
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 
 LONG = Storage(torch.float32, 200)
 CONTIGUOUS = Input("x", 0, torch.float32, (2, 3), (3, 1))

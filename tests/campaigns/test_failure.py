@@ -12,9 +12,9 @@ from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.kept import Kept, blamed_pass
 from aliasproof.campaigns.failure.reduction import Runner, reduce_failure, shown_by_reduced
 from aliasproof.campaigns.store.finding import Finding
-from aliasproof.programs import definedness
-from aliasproof.programs.definedness_rules import RULES
-from aliasproof.programs.eager_call import EagerCall
+from aliasproof.eager import definedness
+from aliasproof.eager.definedness_rules import RULES
+from aliasproof.ir.eager_call import EagerCall
 from aliasproof.targets.registry import target
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine

@@ -33,7 +33,7 @@ from aliasproof.generators.features import swarm
 from aliasproof.generators.sites.all_sites import recording
 from aliasproof.generators.sites.site import SiteRecorder
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.execution import ProgramFunction
+from aliasproof.ir.execution import ProgramFunction
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Build
 from aliasproof.targets.user_names import grant

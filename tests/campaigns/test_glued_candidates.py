@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from aliasproof.campaigns.failure.glued_candidates import in_groups
+from aliasproof.eager import definedness
+from aliasproof.eager.definedness_rules import RULES
+from aliasproof.ir.eager_call import EagerCall
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract
-from aliasproof.programs import definedness
-from aliasproof.programs.definedness_rules import RULES
-from aliasproof.programs.eager_call import EagerCall
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.trials.attribution import Symptom, grade

@@ -26,11 +26,11 @@ from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.python_store import JudgedPrograms, ReducedProgram
 from aliasproof.campaigns.store.run_view import RunReader
 from aliasproof.campaigns.store.store import Store
+from aliasproof.ir.errors import InternalError, UserError
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.processes.interrupts import Interrupts
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.processes.pool import RemoteCall
-from aliasproof.programs.errors import InternalError, UserError
-from aliasproof.programs.python_program import PythonProgram
 from aliasproof.trials.python_trial import Cause
 from tests.wrong_python import WRONG
 

@@ -9,9 +9,9 @@ from aliasproof.campaigns.publish.headline import headline
 from aliasproof.campaigns.publish.issue_text import issue_text
 from aliasproof.campaigns.publish.user_level import Reproduced, of_target
 from aliasproof.corpus.known_bug import program_of, view
+from aliasproof.ir.ordinary_syntax import with_short_names
 from aliasproof.oracles.output_values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.ordinary_syntax import with_short_names
 from tests.campaigns.test_user_level import CLEARED, PRINTED, RAISES, SHOWN, found
 
 TRANSPOSED = {"eager": [[2, 2], [1, 2]], "target": [[2, 2], [2, 1]]}

@@ -20,10 +20,10 @@ from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder, read_finding
 from aliasproof.campaigns.store.store import Store
+from aliasproof.ir.execution import ProgramFunction, as_graph
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.execution import ProgramFunction, as_graph
-from aliasproof.programs.program import Program
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.trials.attribution import Symptom
 

@@ -24,7 +24,7 @@ from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import read_findings
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_store import FAILURE
 from tests.reports.test_campaign_outcome import outcome

@@ -17,8 +17,8 @@ from aliasproof.campaigns.store.plan import Plan
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.devices import on_device
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.devices import on_device
 from aliasproof.targets.registry import target
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case, run_trial

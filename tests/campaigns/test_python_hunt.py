@@ -19,9 +19,9 @@ from aliasproof.campaigns.run.python_calls import judge_programs, named, reduce_
 from aliasproof.campaigns.store.python_finding import FILE, PythonFinding, is_of_python
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
 from aliasproof.corpus.python_bugs import PythonBug
+from aliasproof.ir.errors import InternalError, UserError
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import InternalError, UserError
-from aliasproof.programs.python_program import PythonProgram
 from aliasproof.python_showing import show_python
 from aliasproof.trials.python_trial import Cause, PythonExamination
 from tests.wrong_python import WRONG

@@ -9,8 +9,8 @@ import pytest
 from aliasproof.campaigns.publish.python_reproducer import confirm
 from aliasproof.campaigns.run.python_calls import judge_programs
 from aliasproof.campaigns.store.python_finding import PythonFinding
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.targets.registry import backend_source
 from aliasproof.targets.user_names import grant
 from aliasproof.trials.python_trial import Cause, examine_python

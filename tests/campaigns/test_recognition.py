@@ -10,7 +10,7 @@ from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine

@@ -14,11 +14,11 @@ from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer, render
 from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.generators.ops.custom import CUSTOM
+from aliasproof.ir.custom_operators import definition
+from aliasproof.ir.devices import on_device
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.oracles.judge import ON_RESULTS
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.custom_operators import definition
-from aliasproof.programs.devices import on_device
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.targets.registry import TARGETS
 
 CLEARED = Program(

@@ -18,7 +18,7 @@ from aliasproof.campaigns.store.run_folder import (
     read_findings,
     write_finding,
 )
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
+from aliasproof.ir.program import Program
 from aliasproof.oracles.output_values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.program import Program
 from aliasproof.targets.registry import TARGETS
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case

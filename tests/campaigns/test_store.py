@@ -23,8 +23,8 @@ from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.scene import Counts
+from aliasproof.ir.errors import UserError
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import UserError
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.groups import GroupFailure
 from aliasproof.trials.trial import Spent

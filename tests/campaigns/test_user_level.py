@@ -16,8 +16,8 @@ from aliasproof.campaigns.publish.user_level import (
     of_target,
 )
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.targets import inductor
 
 CLEARED = Program(

@@ -7,10 +7,10 @@ import pytest
 from aliasproof.checking import check
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case

@@ -16,10 +16,10 @@ from aliasproof.corpus import known
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.known_bugs import mended as mended_bugs
+from aliasproof.ir.devices import vector_bits
+from aliasproof.ir.program import Input
+from aliasproof.ir.serialization import dumps, loads
 from aliasproof.oracles.verdict import Verdict, Violation
-from aliasproof.programs.devices import vector_bits
-from aliasproof.programs.program import Input
-from aliasproof.programs.serialization import dumps, loads
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine

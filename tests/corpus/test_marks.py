@@ -13,7 +13,7 @@ import torch
 from aliasproof.campaigns.failure.recognition import by_mark, recognised
 from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.targets.registry import target
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine

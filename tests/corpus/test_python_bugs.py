@@ -9,8 +9,7 @@ import pytest
 from aliasproof.campaigns.run.python_calls import reduced
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.python_bugs import PythonBug, python_bugs
-from aliasproof.programs.python_program import PythonProgram
-from aliasproof.programs.python_words import traits
+from aliasproof.ir.python_program import PythonProgram, traits
 from aliasproof.trials.python_blame import part_of
 from aliasproof.trials.python_trial import PythonExamination, examine_python, layers
 

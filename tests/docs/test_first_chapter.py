@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from aliasproof import reference_pass
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.execution import as_graph
+from aliasproof.ir.execution import as_graph
 from aliasproof.trials.trial import Case
 from docs import first_chapter
 from docs.first_chapter import CONDITIONS, Emitter, Refused, Storage, functionalize, reinplace

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aliasproof.faults.catalogue import FAULTS, fault_named
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from aliasproof.reference_pass.pipeline import CONDITIONS
 from aliasproof.reference_pass.reinplace import decisions
 from aliasproof.reference_pass.views import INVERSES

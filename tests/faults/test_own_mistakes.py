@@ -13,7 +13,7 @@ from aliasproof.faults.catalogue import FAULTS
 from aliasproof.faults.fault import Fault, Passes, after_functionalize, after_reinplace
 from aliasproof.faults.matrix import kill_matrix
 from aliasproof.faults.mistakes import own_mistake
-from aliasproof.programs.errors import InternalError
+from aliasproof.ir.errors import InternalError
 from aliasproof.reference_pass import liveness
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs

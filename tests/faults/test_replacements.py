@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from aliasproof.faults.fault import Fault, Passes, instead_of, require_same_parameters
-from aliasproof.programs.errors import InternalError
+from aliasproof.ir.errors import InternalError
 from aliasproof.reference_pass import liveness, regions
 from aliasproof.reference_pass.regions import Region
 

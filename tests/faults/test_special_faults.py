@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from aliasproof.faults.catalogue import FAULTS
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Target
 from aliasproof.trials.examination import examine

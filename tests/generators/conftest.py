@@ -12,7 +12,7 @@ from aliasproof.generators.inputs import draw_inputs
 from aliasproof.generators.operator import Operator
 from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.generators.strategies import draw_call
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 TRIES = 1000  # scenes; the rarest op fits into one of forty
 

@@ -7,7 +7,7 @@ import torch
 
 from aliasproof.generators.coverage import OpStatus, coverage
 from aliasproof.generators.operators import OPERATORS
-from aliasproof.programs.schemas import Kind, facts, resolve
+from aliasproof.ir.schemas import Kind, facts, resolve
 
 COVERED = {str(each.op): each for each in coverage()}
 

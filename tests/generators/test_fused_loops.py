@@ -14,7 +14,7 @@ from aliasproof.generators.features import Features, for_code_generation, swarm
 from aliasproof.generators.fused_loops import SIZES, loop_scene
 from aliasproof.generators.scene import Counts, Pick
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 ONLY_LOOPS = Features(loops=100, gradients=False)
 

@@ -12,7 +12,7 @@ import torch
 
 from aliasproof.generators.rules import kept_matches
 from aliasproof.generators.rules.kept_matches import kept
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 
 PROGRAM = Program(
     (Storage(torch.float32, 4),),

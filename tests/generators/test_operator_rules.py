@@ -27,9 +27,9 @@ from aliasproof.generators.rules.plain_matches import (
 from aliasproof.generators.rules.situations import BY_NAME, NAMES
 from aliasproof.generators.scene import Counts, NoChoice, Pick
 from aliasproof.generators.sites.all_sites import recording
-from aliasproof.programs.execution import ProgramFunction, run
-from aliasproof.programs.program import Input, Program
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import ProgramFunction, run
+from aliasproof.ir.program import Input, Program
+from aliasproof.ir.values import input_tensors
 from aliasproof.targets.registry import target
 
 # In the table of operators and not; of images, by index, with a list, in place, with two results.

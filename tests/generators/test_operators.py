@@ -10,9 +10,9 @@ from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators.arguments import drawn_arguments
 from aliasproof.generators.operator import Operator
 from aliasproof.generators.operators import OPERATORS
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.program import Program
-from aliasproof.programs.validation import validate
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.program import Program
+from aliasproof.ir.validation import validate
 
 
 def test_every_op_can_be_drawn(

@@ -21,25 +21,25 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from aliasproof.eager.indexed_stores import INDEXED_STORES
+from aliasproof.eager.op_properties import PROPERTIES as OF_OPS
+from aliasproof.eager.op_properties import ROWS, KernelTrait
+from aliasproof.eager.rounding import rounding_name, rounds_alike
 from aliasproof.generators.operator import Operator
 from aliasproof.generators.operators import OPERATORS
 from aliasproof.generators.rules.in_place_forms import in_place_forms
 from aliasproof.generators.rules.operator_calls import operators, plain_call
 from aliasproof.generators.rules.plain_matches import USUAL, plain_match
+from aliasproof.ir.custom_operators import NAMESPACE
+from aliasproof.ir.eager_call import is_foreach
+from aliasproof.ir.execution import run
+from aliasproof.ir.program import Instruction, Program
+from aliasproof.ir.schemas import Kind, facts, is_composite, resolve
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.calls import stores, torch_name
 from aliasproof.oracles.forms import functional_form, view_of_copy
 from aliasproof.oracles.moves import MOVES
 from aliasproof.oracles.selections import REORDERED
-from aliasproof.programs.custom_operators import NAMESPACE
-from aliasproof.programs.execution import run
-from aliasproof.programs.foreach_calls import is_foreach
-from aliasproof.programs.indexed_stores import INDEXED_STORES
-from aliasproof.programs.op_properties import PROPERTIES as OF_OPS
-from aliasproof.programs.op_properties import ROWS, KernelTrait
-from aliasproof.programs.program import Instruction, Program
-from aliasproof.programs.rounding_tables import rounding_name, rounds_alike
-from aliasproof.programs.schemas import Kind, facts, is_composite, resolve
-from aliasproof.programs.values import input_tensors
 
 aten = torch.ops.aten
 
@@ -99,17 +99,17 @@ def declares_equal_indices(op: OpOverload) -> bool:
 PROPERTIES: dict[str, tuple[Callable[[OpOverload], bool], str]] = {
     "rounding": (
         declares_rounding,
-        "add its name to the row of its kind in aliasproof/programs/op_properties.py",
+        "add its name to the row of its kind in aliasproof/eager/op_properties.py",
     ),
     "value hash": (
         declares_value_hash,
-        "give a reason in aliasproof/programs/op_properties.py, or a rule in oracles/moves.py",
+        "give a reason in aliasproof/eager/op_properties.py, or a rule in oracles/moves.py",
     ),
     "equal indices": (
         declares_equal_indices,
         (
-            "give a reason in aliasproof/programs/op_properties.py, or a rule in"
-            " aliasproof/programs/indexed_stores.py"
+            "give a reason in aliasproof/eager/op_properties.py, or a rule in"
+            " aliasproof/eager/indexed_stores.py"
         ),
     ),
 }

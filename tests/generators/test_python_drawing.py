@@ -14,8 +14,8 @@ from aliasproof.generators.python_drawing import draw_python_program, python_pro
 from aliasproof.generators.python_forms.form_table import FORMS
 from aliasproof.generators.scene import NoChoice, Pick
 from aliasproof.generators.sketch import VERSION_ERROR, Sketch
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.python_program import PythonProgram
 
 
 def test_a_seed_and_a_number_draw_one_program():

@@ -25,10 +25,10 @@ from aliasproof.generators.rules.situations import BY_NAME, NAMES, SITUATIONS
 from aliasproof.generators.scene import Counts, NoChoice, Pick
 from aliasproof.generators.sites.all_sites import recording
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.execution import ProgramFunction, run, seed_generators
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import dumps, loads
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import ProgramFunction, run, seed_generators
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps, loads
+from aliasproof.ir.values import input_tensors
 from aliasproof.targets.registry import target
 
 # Written by hand and traced; of one call, of several, and with a list; one that returns two values.

@@ -27,8 +27,8 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode
 from aliasproof.generators.sites import patterns
 from aliasproof.generators.sites.all_sites import KINDS, all_sites, recording
 from aliasproof.generators.sites.site import SiteKind
-from aliasproof.programs.lifting import lift_program
-from aliasproof.programs.program import Program
+from aliasproof.ir.lifting import lift_program
+from aliasproof.ir.program import Program
 from aliasproof.targets.registry import target
 from aliasproof.trials.trial import Case, Spent, run_target
 

@@ -19,19 +19,18 @@ import torch
 from hypothesis import HealthCheck, find, given, settings
 
 import aliasproof.generators
+from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.features import DTYPES, LAYOUTS, SCENARIO_NAMES, Features, swarm
 from aliasproof.generators.operators import OPERATORS
 from aliasproof.generators.scene import Counts, Scene
 from aliasproof.generators.strategies import EVERYTHING, programs, sample
+from aliasproof.ir.execution import ProgramFunction, call
+from aliasproof.ir.program import Input, Program, Ref, Storage
+from aliasproof.ir.regions import Region, dense_strides, overlap, overlaps_itself
+from aliasproof.ir.serialization import dumps, loads
+from aliasproof.ir.validation import validate
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.observation import observe_eager
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.execution import ProgramFunction, call
-from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.program import Input, Program, Ref, Storage
-from aliasproof.programs.regions import Region, overlap, overlaps_itself
-from aliasproof.programs.serialization import dumps, loads
-from aliasproof.programs.validation import validate
-from aliasproof.programs.values import input_tensors
 
 SHARDS = range(50)
 
@@ -147,7 +146,7 @@ def test_draws_see_what_a_call_computes_into_an_empty_output() -> None:
 def test_another_process_draws_the_same_programs() -> None:
     code = (
         "import hashlib; from aliasproof.generators.features import swarm;"
-        "from aliasproof.programs.serialization import dumps;"
+        "from aliasproof.ir.serialization import dumps;"
         "from aliasproof.generators.strategies import sample;"
         "programs = [*sample(swarm(3), 3, 40), *sample(swarm(27), 27, 40)];"
         "print(hashlib.sha256(''.join(map(dumps, programs)).encode()).hexdigest())"

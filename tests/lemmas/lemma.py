@@ -23,8 +23,8 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 import z3
 
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.program import Program
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.program import Program
 from tests.lemmas.lemma_formulas import Formula, Scope, SymbolicView
 
 # Milliseconds for each search for a smaller counterexample. The first one is as right as a smaller

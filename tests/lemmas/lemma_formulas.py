@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import z3
 
-from aliasproof.programs.regions import Region
+from aliasproof.ir.regions import Region
 
 Number: TypeAlias = Any  # an `int`, or a z3 integer expression
 Formula: TypeAlias = Any  # a `bool`, or a z3 Boolean expression

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from tests.lemmas.lemma_formulas import SymbolicView
 
 # By item size in bytes. Integers: every bit pattern is a value, so no comparison fails on a NaN.

@@ -1,4 +1,4 @@
-"""Lemmas about the overlap of two regions: the steps of `aliasproof/programs/regions.py`.
+"""Lemmas about the overlap of two regions: the steps of `aliasproof/ir/regions.py`.
 
 The steps are restated here, not called. So these proofs are about the reasoning in the comments of
 that file; tests compare its code to brute force. A step that a loop repeats is proved as one turn
@@ -25,7 +25,7 @@ from tests.lemmas.lemma_formulas import (
     view,
 )
 
-SOURCE = "aliasproof/programs/regions.py"
+SOURCE = "aliasproof/ir/regions.py"
 
 
 def own_lemma(

@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from aliasproof.programs import regions
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.regions import Region
+from aliasproof.ir import regions
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.regions import Region
 from tests.lemmas import overlap_lemmas
 from tests.lemmas.lemma import (
     Lemma,

@@ -15,10 +15,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.checking import check
+from aliasproof.ir import regions
+from aliasproof.ir.regions import Region
 from aliasproof.oracles import smt
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs import regions
-from aliasproof.programs.regions import Region
 from aliasproof.targets.registry import TARGETS
 from tests.lemmas.lemma import Refuted, prove_lemma
 from tests.lemmas.lemma_formulas import SymbolicView

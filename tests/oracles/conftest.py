@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import pytest
 from torch import Tensor
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.values import clone_inputs
 from tests.oracles.graphs_of_calls import graph_of
 
 Runs: TypeAlias = tuple[Observation, Observation, Trace]

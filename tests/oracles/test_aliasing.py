@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.regions import Region
 from aliasproof.oracles import aliasing
 from aliasproof.oracles.aliasing import judge
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.smt import Disjoint, Unknown, Witness
 from aliasproof.oracles.verdict import HOLDS, Verdict, Violation
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.regions import Region
 
 
 def waiving(*promises: Promise) -> Contract:

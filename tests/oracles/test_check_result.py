@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aliasproof.eager.trace import Trace
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.oracles.verdict import (
@@ -16,7 +17,6 @@ from aliasproof.oracles.verdict import (
     not_applicable,
     with_differences,
 )
-from aliasproof.programs.trace import Trace
 
 FOUND = Violation("values", "wrong value", "output 0")
 DOCUMENTED = with_differences([], [Documented(FOUND, Limitation("a clause", "a reason"))], [])

@@ -13,6 +13,10 @@ from torch import fx
 
 from aliasproof.generators.features import Features, swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import ProgramFunction, as_graph
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles.clobbers import judge_stage
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
@@ -20,10 +24,6 @@ from aliasproof.oracles.observation import observe, observe_eager
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
 from aliasproof.oracles.verdict import Report, Verdict
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import ProgramFunction, as_graph
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace, remove_noops
 from aliasproof.targets.registry import TARGETS

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aliasproof.eager.definedness import Watch
+from aliasproof.eager.trace import Trace
 from aliasproof.oracles.contract import (
     NATIVE,
     WIDER,
@@ -23,8 +25,6 @@ from aliasproof.oracles.contract import (
     writes_through_as_strided,
     written_inputs_disjoint,
 )
-from aliasproof.programs.definedness import Watch
-from aliasproof.programs.trace import Trace
 
 NOTHING = Trace()
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.eager.trace import Trace
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver
 from aliasproof.oracles.equivalence import ValueHashes, judge, run_uninterpreted
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.verdict import Report, Verdict
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.values import clone_inputs, input_tensors
 
 aten = torch.ops.aten
 Function = Callable[..., object]

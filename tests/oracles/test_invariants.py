@@ -15,14 +15,14 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.invariants import INVARIANTS, TIDY, Invariant, judge_stage
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.values import input_tensors
 from aliasproof.targets.registry import TARGETS
 from tests.oracles.graphs_of_calls import graph_of
 

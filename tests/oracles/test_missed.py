@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.missed import Opportunity, missed_opportunities
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.values import clone_inputs
 
 X = torch.arange(6.0)
 

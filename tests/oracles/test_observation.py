@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.regions import Region, overlap
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles.observation import observe, observe_eager
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.regions import Region, overlap
-from aliasproof.programs.values import clone_inputs, input_tensors
 
 # --- fresh inputs ---------------------------------------------------------------------------------
 

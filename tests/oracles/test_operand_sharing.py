@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import aliasproof.programs.custom_operators  # noqa: F401 - it registers them
+import aliasproof.ir.custom_operators  # noqa: F401 - it registers them
 from aliasproof.oracles.equivalence import differences, run_uninterpreted
 
 ops = torch.ops.aliasproof

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import aliasproof.oracles.output_values
+from aliasproof.eager.trace import Tolerance
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.output_values import differ, judge
 from aliasproof.oracles.verdict import HOLDS, Verdict
-from aliasproof.programs.trace import Tolerance
 
 ALL = Contract()
 NAN, INF = float("nan"), float("inf")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import z3
 
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles import smt
 from aliasproof.oracles.smt import Disjoint, Unknown, Witness, decide
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.regions import Region, overlap
 
 MEMORY = bytearray(1 << 18)
 COUNT = 10_000

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.clobbers import judge_stage
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
 from aliasproof.oracles.verdict import Report, Verdict
-from aliasproof.programs.values import clone_inputs
 
 aten = torch.ops.aten
 

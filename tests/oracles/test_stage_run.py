@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import fx
 
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.regions import Region
 from aliasproof.oracles.location import Location
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import NodeRun, describe, run_stage
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.regions import Region
 
 aten = torch.ops.aten
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.equivalence import judge, run_uninterpreted
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.values import clone_inputs
 
 
 def difference(

@@ -11,12 +11,12 @@ from torch import Tensor
 from torch._higher_order_ops.auto_functionalize import auto_functionalized
 from torch._higher_order_ops.cond import cond_op
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.equivalence import judge, run_uninterpreted
 from aliasproof.oracles.value_hashes import of_constant
 from aliasproof.oracles.verdict import Report, Verdict
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.values import clone_inputs
 
 aten = torch.ops.aten
 Function = Callable[..., object]

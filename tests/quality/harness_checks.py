@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from aliasproof.campaigns.failure import failure, reduction
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.parsing import parse_source
+from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.parsing import parse_source
-from aliasproof.programs.program import Input, Program, Storage
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.trials import attribution

@@ -14,20 +14,20 @@ import torch
 from torch import Tensor
 
 from aliasproof.campaigns.failure import kept
+from aliasproof.eager import definedness
+from aliasproof.eager import trace as tracing
+from aliasproof.eager.trace import Tolerance
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
+from aliasproof.ir.regions import Region
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles import aliasing, output_values
 from aliasproof.oracles import judge as judging
 from aliasproof.oracles import mutated_inputs as inputs_oracle
 from aliasproof.oracles.contract import Contract, Refusal
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.oracles.verdict import HOLDS, Violation
-from aliasproof.programs import definedness
-from aliasproof.programs import trace as tracing
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Program
-from aliasproof.programs.regions import Region
-from aliasproof.programs.trace import Tolerance
-from aliasproof.programs.values import input_tensors
 from aliasproof.targets.target import Target
 from aliasproof.trials import attribution, trial
 from aliasproof.trials.attribution import Symptom

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles.smt import Unknown, Witness, decide
-from aliasproof.programs.regions import Region, overlap
 
 CHUNKS = 10
 PAIRS = 10_000  # per chunk

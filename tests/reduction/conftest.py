@@ -10,9 +10,9 @@ import torch
 
 from aliasproof.generators.features import Features, swarm
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.program import Program
-from aliasproof.programs.validation import validate
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.program import Program
+from aliasproof.ir.validation import validate
 from aliasproof.reduction.input_steps import drop_inputs
 from aliasproof.reduction.value_steps import simplify_fill
 

@@ -10,7 +10,7 @@ import torch
 
 from aliasproof.generators.features import Features
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.program import Instruction, Program
+from aliasproof.ir.program import Instruction, Program
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.target import Target
 from aliasproof.trials.attribution import grade

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Instruction, Program
+from aliasproof.ir.validation import validate
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Instruction, Program
-from aliasproof.programs.validation import validate
-from aliasproof.programs.values import input_tensors
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Target

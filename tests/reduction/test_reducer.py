@@ -10,8 +10,8 @@ import pytest
 
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.errors import InternalError, UserError
-from aliasproof.programs.program import Instruction, Program, Ref
+from aliasproof.ir.errors import InternalError, UserError
+from aliasproof.ir.program import Instruction, Program, Ref
 from aliasproof.reduction import reducer
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.reduction.simplicity import simplicity

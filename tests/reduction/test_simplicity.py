@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aliasproof.programs.program import Program, Ref
+from aliasproof.ir.program import Program, Ref
 from aliasproof.reduction.simplicity import simplicity
 
 

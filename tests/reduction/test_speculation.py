@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.reduction.reducer import Reducer, ahead
 
 

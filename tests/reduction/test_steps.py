@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aliasproof.programs.program import Instruction, Program, Ref
+from aliasproof.ir.program import Instruction, Program, Ref
 from aliasproof.reduction import input_steps, instruction_steps, slices, value_steps, windows
 from aliasproof.reduction.simplicity import Simplicity, is_simpler, simplicity
 from aliasproof.reduction.steps import STEPS, ReductionStep

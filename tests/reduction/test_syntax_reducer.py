@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.processes.outcome import Returned, outcome_here
-from aliasproof.programs.python_program import PythonProgram
 from aliasproof.reduction.syntax_passes import PASSES
 from aliasproof.reduction.syntax_reducer import SyntaxReducer, size
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from aliasproof.programs.execution import run
-from aliasproof.programs.program import Instruction, Program, Ref
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import run
+from aliasproof.ir.program import Instruction, Program, Ref
+from aliasproof.ir.values import input_tensors
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.reduction.windows import keep_window
 

@@ -24,10 +24,10 @@ from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
 
 from aliasproof import reference_pass
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import from_json, to_json
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import from_json, to_json
+from aliasproof.ir.values import input_tensors
 from aliasproof.reference_pass import Refused, calls, eager, pipeline
 from aliasproof.reference_pass.capture.footprint import Footprint, footprint
 from aliasproof.targets.tracing import untraced

@@ -17,8 +17,8 @@ from torch import Tensor, fx
 from aliasproof.generators.features import Features
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.execution import as_graph, seed_generators
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.execution import as_graph, seed_generators
+from aliasproof.ir.values import input_tensors
 from aliasproof.reference_pass.backend.dynamo_backend import aliasproof
 
 PROGRAMS = 24

@@ -13,11 +13,11 @@ from torch import fx
 
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import as_graph
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import as_graph
-from aliasproof.programs.program import Program
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.eager.rounding import same_bits
 from aliasproof.reference_pass.exceptions import Refused

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.programs.devices import cpu_capability
+from aliasproof.ir.devices import cpu_capability
 from tests.reference_pass.needed_entries import answer_without, needed_entries, tables
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-import aliasproof.programs.custom_operators  # noqa: F401 - it registers them
+import aliasproof.ir.custom_operators  # noqa: F401 - it registers them
 from aliasproof.reference_pass import functionalize, pipeline, remove_noops
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import on_copies

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-import aliasproof.programs.custom_operators  # noqa: F401 - it registers them
+import aliasproof.ir.custom_operators  # noqa: F401 - it registers them
 from aliasproof.reference_pass import Refused, functionalize, pipeline, reinplace, remove_noops
 
 aten = torch.ops.aten

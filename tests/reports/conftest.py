@@ -10,7 +10,7 @@ from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 
 PROGRAM = Program(
     (Storage(torch.float32, 2),),

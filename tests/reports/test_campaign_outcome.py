@@ -8,9 +8,9 @@ from rich.console import Console
 
 from aliasproof.campaigns.run.campaign import Campaign, Parts
 from aliasproof.campaigns.run.statistics import Statistics
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.program import Program
+from aliasproof.eager.definedness import Undefined
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.program import Program
 from aliasproof.reports.campaign_outcome import print_outcome
 from aliasproof.targets.registry import TARGETS
 from aliasproof.trials.attribution import Symptom

@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from aliasproof.ir.errors import UserError
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import UserError
 from aliasproof.reports.page import run_page as page_module
 from aliasproof.reports.page.further_tables import by_target, kill_matrix, op_coverage
 from aliasproof.reports.page.marked_text import marked

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from aliasproof.running_model.check_summary import summary
 from aliasproof.running_model.checked_graph import GraphDiffers
 from aliasproof.running_model.checking_backend import aliasproof_check

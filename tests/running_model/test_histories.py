@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aliasproof.checking_as_called import check_as_called, prepare_as_called
-from aliasproof.programs.stored_graph import StoredGraph
+from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.running_model.check_summary import summary
 from aliasproof.targets.gradients import WithGradients
 from aliasproof.targets.registry import TARGETS

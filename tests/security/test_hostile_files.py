@@ -22,9 +22,9 @@ from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.campaigns.store.store import Store
 from aliasproof.command_line import run
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.serialization import to_json
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
-from aliasproof.programs.serialization import to_json
 from aliasproof.trials.attribution import Symptom
 from tests.security import hostile_files as hostile
 

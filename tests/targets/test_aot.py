@@ -12,11 +12,11 @@ from torch._subclasses.fake_tensor import (
 
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.observation import observe
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import input_tensors
 from aliasproof.targets.aot import AOT
 from aliasproof.targets.target import Function
 from aliasproof.trials.trial import Case, run_trial

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.ir.lifting import lift_program
 from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.lifting import lift_program
 from aliasproof.targets.registry import target
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case, run_trial

@@ -12,9 +12,9 @@ from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.generators.rules.derived import drawn_rules
 from aliasproof.generators.rules.plain_matches import USUAL, plain_match
 from aliasproof.generators.sites.all_sites import recording
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.ordinary_syntax import ordinary_source
-from aliasproof.programs.program import Program
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.ordinary_syntax import ordinary_source
+from aliasproof.ir.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case, Spent, run_target

@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.lifting import lift_program
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.lifting import lift_program
 from aliasproof.targets import buffers, identity
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function

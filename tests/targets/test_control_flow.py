@@ -17,11 +17,11 @@ from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import run
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.execution import run
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import input_tensors
 from aliasproof.targets import aot
 from aliasproof.targets.control_flow import FORMS, PartTwice, Split
 from aliasproof.targets.program_parts import RunValues

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.errors import Rejected
+from aliasproof.ir.errors import Rejected
 from aliasproof.targets import eager_cuda
 from aliasproof.targets.eager_cuda import Elsewhere
 from aliasproof.targets.target import Build

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from aliasproof.generators.features import Features, without
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import executorch, executorch_contract
 from aliasproof.targets.executorch_options import SUMMARIES
 from aliasproof.targets.registry import target

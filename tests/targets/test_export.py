@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
 from aliasproof.trials.examination import Examination, examine

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.ir.lifting import lift_program
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.lifting import lift_program
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
 from aliasproof.trials.examination import Examination, examine

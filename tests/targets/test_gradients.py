@@ -16,11 +16,11 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import input_tensors
 from aliasproof.targets import aot, aot_eager, gradients
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function

@@ -20,9 +20,9 @@ from aliasproof.campaigns.publish.reproducer import Compiler, render
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.printing import source
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import input_tensors
+from aliasproof.ir.printing import source
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import input_tensors
 from aliasproof.reference_pass.backend import compiled
 from aliasproof.reference_pass.pipeline import pipeline
 from aliasproof.targets import gradients, identity

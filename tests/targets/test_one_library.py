@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import torch
 
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.targets import inductor
 from aliasproof.targets.one_library import Library
 from aliasproof.targets.registry import TARGETS

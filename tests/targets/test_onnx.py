@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.programs.values import clone_inputs
+from aliasproof.ir.values import clone_inputs
 from aliasproof.targets.onnx_runtime import NEEDS
 from aliasproof.targets.registry import target
 from aliasproof.trials.examination import Examination, examine

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.programs.values import clone_inputs
+from aliasproof.ir.values import clone_inputs
 from aliasproof.targets import openvino_runtime
 from aliasproof.targets.openvino_runtime import NEEDS
 from aliasproof.targets.registry import target

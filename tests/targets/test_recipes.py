@@ -13,13 +13,13 @@ from torch import Tensor
 
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.parsing import parse_source
+from aliasproof.ir.printing import source
+from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles.observation import observe
 from aliasproof.oracles.raised_errors import skeleton
-from aliasproof.programs.execution import ProgramFunction
-from aliasproof.programs.parsing import parse_source
-from aliasproof.programs.printing import source
-from aliasproof.programs.program import Input, Program, Storage
-from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
 from tests.targets.conftest import RIGHT

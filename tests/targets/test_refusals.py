@@ -13,10 +13,10 @@ from torch import Tensor
 from torch._higher_order_ops.map import map as torch_map
 from torch._inductor.exc import InductorError
 
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import Refusal
 from aliasproof.oracles.observation import observe, observe_eager
-from aliasproof.programs.trace import Trace
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.clauses import BODY_CAPTURED_WHOLE, MIXED_BASES
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Function, Target

@@ -9,8 +9,8 @@ from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import Rejected
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.examination import Examination, examine
 from aliasproof.trials.trial import Case

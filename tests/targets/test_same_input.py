@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliasproof.corpus.known_bug import program_of, view
-from aliasproof.programs.errors import Rejected
+from aliasproof.ir.errors import Rejected
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case

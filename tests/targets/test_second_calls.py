@@ -17,8 +17,8 @@ from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract
-from aliasproof.programs.program import Program
 from aliasproof.targets import identity
 from aliasproof.targets.first_inputs import (
     converted,

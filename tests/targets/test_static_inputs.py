@@ -12,15 +12,15 @@ import torch
 from aliasproof import minimize_session
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
+from aliasproof.formats.stored_graph import StoredGraph
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.lifting import lift_program
+from aliasproof.ir.ordinary_syntax import ordinary_inputs
+from aliasproof.ir.printing import inputs_source
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps, loads
+from aliasproof.ir.values import STATIC, clone_inputs, input_tensors
 from aliasproof.minimize_request import MinimizeRequest
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.lifting import lift_program
-from aliasproof.programs.ordinary_inputs import ordinary_inputs
-from aliasproof.programs.printing import inputs_source
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import dumps, loads
-from aliasproof.programs.stored_graph import StoredGraph
-from aliasproof.programs.values import STATIC, clone_inputs, input_tensors
 from aliasproof.reduction.instruction_steps import plain_gradients
 from aliasproof.reduction.simplicity import simplicity
 from aliasproof.targets.gradients import requiring_gradients

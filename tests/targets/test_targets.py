@@ -10,9 +10,9 @@ from torch import Tensor
 
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.program import Input, Program, Storage
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Function, Target
 from aliasproof.trials.trial import Case, run_trial

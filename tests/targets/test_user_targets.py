@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.observation import observe
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import registry, user_names
 from aliasproof.targets.identity import build
 from aliasproof.targets.registry import is_importable, target

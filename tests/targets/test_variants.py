@@ -13,11 +13,11 @@ from torch import Tensor
 from aliasproof.campaigns.failure.signature import Signature
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.ir.printing import source
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.errors import Rejected, UserError
-from aliasproof.programs.printing import source
-from aliasproof.programs.program import Program
-from aliasproof.programs.values import input_tensors
 from aliasproof.targets.control_flow import FORMS
 from aliasproof.targets.registry import TARGETS, taken_by, target
 from aliasproof.targets.second_calls import SECOND_CALLS

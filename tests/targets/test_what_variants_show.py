@@ -16,9 +16,9 @@ from torch._inductor import decomposition
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.oracles.observation import Observation, observe
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.program import Input, Program, Storage
 from aliasproof.reference_pass import functionalize
 from aliasproof.targets import captured, reference
 from aliasproof.targets.gradients import WithGradients

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from aliasproof.programs.parsing import parse_source
-from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.ir.parsing import parse_source
+from aliasproof.ir.program import Input, Program, Storage
 
 
 def of_vectors(

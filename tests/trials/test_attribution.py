@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Target
 from aliasproof.trials.attribution import Symptom, at_fault, shows

@@ -13,9 +13,9 @@ from aliasproof.campaigns.run import shard as shards
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.checking import check, check_target, prepare
+from aliasproof.ir.program import Program
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.program import Program
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.user_builds import of_value
 from aliasproof.trials.examination import examine

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from aliasproof.eager.definedness import Undefined
+from aliasproof.ir.errors import InternalError
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.errors import InternalError
-from aliasproof.programs.program import Program
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Target
 from aliasproof.trials import graphs

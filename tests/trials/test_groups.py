@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract, Promise, Waiver
-from aliasproof.programs.program import Program
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import fx
 
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.targets.registry import target
 from aliasproof.trials.passes import first_wrong_pass
 from aliasproof.trials.trial import Case, run_trial
@@ -379,8 +379,8 @@ def case_of(planted: Planted, program: Callable[..., Program], sharing: Program)
 @pytest.fixture
 def sharing() -> Program:
     """Two inputs on one storage, the second of which is written."""
-    from aliasproof.programs.parsing import parse_source
-    from aliasproof.programs.program import Input, Storage
+    from aliasproof.ir.parsing import parse_source
+    from aliasproof.ir.program import Input, Storage
 
     lines = ("aten.mul_.Scalar(x1, 3)", "v0 = aten.neg.default(x0)", "return (v0,)")
     source = "".join(("def program(x0, x1):\n", *(f"    {line}\n" for line in lines)))

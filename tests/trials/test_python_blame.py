@@ -7,7 +7,7 @@ import torch
 from torch._inductor import config
 
 from aliasproof.corpus.python_bugs import python_bugs
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.trials.python_blame import part_of
 from aliasproof.trials.python_trial import Cause, examine_python
 

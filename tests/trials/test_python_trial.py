@@ -16,9 +16,8 @@ from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.faults import python_call_faults, python_state_faults
 from aliasproof.faults.python_fault import FAULTS
 from aliasproof.generators.python_drawing import sample_python
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.python_program import PythonProgram
-from aliasproof.programs.python_words import draws
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.python_program import PythonProgram, draws
 from aliasproof.trials.python_run import run_in_eager
 from aliasproof.trials.python_trial import FailsAlike, compare, examine_python
 from tests.wrong_python import WRONG

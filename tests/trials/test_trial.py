@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.eager.definedness import Undefined
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract, Precondition
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.program import Program
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.trials.trial import Case, Spent, run_eager, run_trial
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.checking import check
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.programs.program import Program
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.trials.examination import Examination, examine

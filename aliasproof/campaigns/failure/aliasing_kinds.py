@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aliasproof.programs.program import Instruction, Program, names_in
-from aliasproof.programs.schemas import Facts, Kind, facts, resolve
+from aliasproof.ir.program import Instruction, Program, names_in
+from aliasproof.ir.schemas import Facts, Kind, facts, resolve
 
 # Which kind of view an op makes; each kind is undone in its own way. Other views change the shape.
 _VIEWS = {

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, recognised
 from aliasproof.campaigns.failure.signature import Signature
 from aliasproof.corpus.known_bugs import mended
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.program import Program
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import StepStatistics
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.attribution import Symptom, latent_violation

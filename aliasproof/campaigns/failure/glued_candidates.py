@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator, Iterable, Sequence
 
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.program import Program
 from aliasproof.oracles.judge import judge
 from aliasproof.processes import time_limit
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Evaluate, Predicate
 from aliasproof.targets.target import Target
 from aliasproof.trials.examination import returning

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aliasproof.campaigns.failure.recognition import has_cause
+from aliasproof.ir.errors import Rejected, require_sound_process
+from aliasproof.ir.program import Program
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import time_limit
 from aliasproof.processes.outcome import Death
-from aliasproof.programs.errors import Rejected, require_sound_process
-from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 from aliasproof.trials.attribution import Symptom, grade, grades_of

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.program import Program
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import time_limit
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 from aliasproof.targets.variants import is_variant

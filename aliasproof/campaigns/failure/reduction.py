@@ -21,14 +21,14 @@ from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, re
 from aliasproof.campaigns.failure.signature import signature
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.ir.devices import on_device
+from aliasproof.ir.errors import InternalError, require_sound_process
+from aliasproof.ir.program import Program
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import time_limit
 from aliasproof.processes.forked import forked
 from aliasproof.processes.isolation import PREPARATION
 from aliasproof.processes.outcome import Death, Raised
-from aliasproof.programs.devices import on_device
-from aliasproof.programs.errors import InternalError, require_sound_process
-from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Reducer, one_by_one
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target

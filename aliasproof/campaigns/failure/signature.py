@@ -16,7 +16,7 @@ from types import FrameType
 import torch
 
 from aliasproof.campaigns.failure.aliasing_kinds import aliasing_kinds
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.targets.variants import folder_name
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.passes import FUNCTIONALIZATION

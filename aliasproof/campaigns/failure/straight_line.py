@@ -14,10 +14,10 @@ from torch.utils import _pytree as pytree
 
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.signature import signature, symptom_class
-from aliasproof.programs.errors import InternalError, Rejected, UserError
-from aliasproof.programs.lifting import lift_program
-from aliasproof.programs.program import Program
-from aliasproof.programs.python_program import CALLS, COMPILED, PythonProgram
+from aliasproof.ir.errors import InternalError, Rejected, UserError
+from aliasproof.ir.lifting import lift_program
+from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import CALLS, COMPILED, PythonProgram
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine

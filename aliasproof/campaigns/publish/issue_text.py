@@ -25,9 +25,9 @@ from aliasproof.campaigns.publish.reproducer import WITHOUT_GRADIENTS
 from aliasproof.campaigns.publish.user_level import Reproduced
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.ir.devices import CPU, full_name
+from aliasproof.ir.ordinary_syntax import with_short_names
 from aliasproof.processes.outcome import DEATHS
-from aliasproof.programs.devices import CPU, full_name
-from aliasproof.programs.ordinary_syntax import with_short_names
 from aliasproof.trials.code_generation import GENERATES_CODE, in_code_generator, without
 from aliasproof.trials.promises import ON_VALUES
 

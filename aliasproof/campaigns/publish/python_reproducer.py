@@ -12,10 +12,9 @@ from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, Confirmati
 from aliasproof.campaigns.publish.confirmation import confirm as run_script
 from aliasproof.campaigns.publish.headline import LONGEST_MESSAGE, effect, first_line
 from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.ir.custom_operators import definitions_in
+from aliasproof.ir.python_program import COMPILED, draws, mechanisms
 from aliasproof.oracles.aliasing import MEMORY
-from aliasproof.programs.custom_operators import definitions_in
-from aliasproof.programs.python_program import COMPILED
-from aliasproof.programs.python_words import draws, mechanisms
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import backend_source
 

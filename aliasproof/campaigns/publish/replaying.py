@@ -28,7 +28,7 @@ from aliasproof.campaigns.store.python_finding import PythonFinding, is_of_pytho
 from aliasproof.campaigns.store.stored import read_stored
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.shown_differences import shown_differences
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from aliasproof.targets.registry import is_importable
 from aliasproof.targets.registry import target as target_named
 

@@ -12,17 +12,16 @@ from dataclasses import dataclass, replace
 import torch
 
 from aliasproof.campaigns.publish.headline import headline
+from aliasproof.ir.custom_operators import NAMESPACE, definition
+from aliasproof.ir.devices import CPU, cpu_capability, full_name, on_device
+from aliasproof.ir.execution import run
+from aliasproof.ir.ordinary_syntax import ordinary_inputs, ordinary_source, with_short_names
+from aliasproof.ir.program import Program
+from aliasproof.ir.schemas import facts, resolve
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, OUT_OF_MEMORY
-from aliasproof.programs.custom_operators import NAMESPACE, definition
-from aliasproof.programs.devices import CPU, cpu_capability, full_name, on_device
-from aliasproof.programs.execution import run
-from aliasproof.programs.ordinary_inputs import ordinary_inputs
-from aliasproof.programs.ordinary_syntax import ordinary_source, with_short_names
-from aliasproof.programs.program import Program
-from aliasproof.programs.schemas import facts, resolve
-from aliasproof.programs.values import input_tensors
 from aliasproof.targets import (
     control_flow,
     dynamo,

@@ -20,7 +20,7 @@ from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import FiredSoFar
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.targets.variants import folder_name
 from aliasproof.trials.attribution import Symptom
 

@@ -23,8 +23,8 @@ from aliasproof.campaigns.run.cluster_versions import Versions, difference, look
 from aliasproof.campaigns.run.executor import Result, WaitingTasks, Work
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.ir.errors import UserError
 from aliasproof.processes.isolation import CPU
-from aliasproof.programs.errors import UserError
 
 LOOK = 2.0  # seconds between two looks for nodes that joined
 PATIENCE = 60.0  # seconds in which a node must join if there is none

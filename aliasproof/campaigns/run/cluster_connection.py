@@ -15,7 +15,7 @@ import re
 import socket
 
 from aliasproof.campaigns.run.executor import MakeExecutor
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 
 MODE = "RAY_AUTH_MODE"
 PORTS = {"": 6379, "ray://": 10001}

@@ -8,15 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD
+from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.features import DTYPES, GROUPS, Features, swarm
 from aliasproof.generators.inputs import VECTOR_REGISTER
 from aliasproof.generators.operators import OPERATORS
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.program import Input, Program
-from aliasproof.programs.regions import Region, overlaps_itself
+from aliasproof.ir.program import Input, Program
+from aliasproof.ir.regions import Region, dense_strides, overlaps_itself
 from aliasproof.trials.trial import Case, run_eager
 from aliasproof.trials.worker import SEEDS_APART
 

@@ -14,12 +14,12 @@ from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.generators.sites.all_sites import recording
 from aliasproof.generators.sites.site import SiteRecorder
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import glue
+from aliasproof.ir.program import Program
 from aliasproof.processes import isolation
 from aliasproof.processes.outcome import Death, Raised
 from aliasproof.processes.pool import Pool, RemoteCall
-from aliasproof.programs.errors import Rejected
-from aliasproof.programs.gluing import glue
-from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 from aliasproof.trials.groups import can_glue

@@ -24,8 +24,8 @@ from aliasproof.campaigns.store.opened_run import OpenedRun, opened_run
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
+from aliasproof.ir.devices import CPU
 from aliasproof.processes.interrupts import Interrupts
-from aliasproof.programs.devices import CPU
 from aliasproof.targets.user_names import grant
 
 # Seconds that work under way may take after the time is up, unless it is due. What is not done then

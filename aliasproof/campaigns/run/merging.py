@@ -22,7 +22,7 @@ from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import KNOWN, Store
 from aliasproof.campaigns.store.store_schema import DAMAGE, DEADLY, NAME
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.programs.errors import UserError, shown
+from aliasproof.ir.errors import UserError, shown
 
 # Rows that another run has too are the same: a task has one result, and a signature one finding.
 # What a reproducer or a person said of a finding is taken from the first run that knows it.

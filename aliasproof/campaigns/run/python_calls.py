@@ -15,9 +15,9 @@ from aliasproof.campaigns.store.python_store import JudgedPrograms, ReducedProgr
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.corpus.python_bugs import python_bugs
 from aliasproof.generators.python_drawing import sample_python
-from aliasproof.programs.devices import cpu_capability
-from aliasproof.programs.errors import InternalError, Rejected
-from aliasproof.programs.python_program import PythonProgram
+from aliasproof.ir.devices import cpu_capability
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
 from aliasproof.trials.python_blame import part_of
 from aliasproof.trials.python_trial import EAGER, Cause, FailsAlike, examine_python

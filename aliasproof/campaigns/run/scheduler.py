@@ -24,8 +24,8 @@ from aliasproof.campaigns.run.tasks import FinishedReduction, Tasks, Ticket
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.store import KeptFailure
+from aliasproof.ir.program import Program
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.program import Program
 from aliasproof.trials.attribution import Symptom
 
 POLL = 0.05  # seconds between two looks at results that are not there yet

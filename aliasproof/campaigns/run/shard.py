@@ -12,9 +12,9 @@ from aliasproof.campaigns.store.plan import Shard
 from aliasproof.corpus.known_bugs import mended
 from aliasproof.generators.sites.site import SiteRecorder
 from aliasproof.generators.strategies import sample
-from aliasproof.programs.devices import on_device
-from aliasproof.programs.errors import require_sound_process
-from aliasproof.programs.program import Program
+from aliasproof.ir.devices import on_device
+from aliasproof.ir.errors import require_sound_process
+from aliasproof.ir.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.examination import Examination, examine
 from aliasproof.trials.groups import Announce, GroupFailure, examine_group

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.scene import Counts
-from aliasproof.programs.definedness import Undefined
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import Examination
 from aliasproof.trials.trial import Spent

@@ -30,7 +30,7 @@ from aliasproof.campaigns.store.json_codec import decoded, encoded
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import KeptFailure, Store
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.groups import GroupFailure
 

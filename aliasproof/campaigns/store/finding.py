@@ -10,11 +10,11 @@ import torch
 
 from aliasproof.campaigns.failure.failure import ReducedFailure
 from aliasproof.campaigns.store.json_codec import decoded, encoded
+from aliasproof.ir.devices import cpu_capability
+from aliasproof.ir.errors import UserError, printable_json
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import from_json, to_json
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.devices import cpu_capability
-from aliasproof.programs.errors import UserError, printable_json
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import from_json, to_json
 from aliasproof.reduction.reducer import StepStatistics
 from aliasproof.trials.attribution import Symptom
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from aliasproof.campaigns.store.store import Store
-from aliasproof.programs.errors import UserError, did_you_mean, printable
+from aliasproof.ir.errors import UserError, did_you_mean, printable
 
 STATES = {
     "new": "kept as it was drawn, since its reduction ends workers",

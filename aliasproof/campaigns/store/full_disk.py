@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 
 # A quota and a limit on the size of files say the same as a full disk: no more can be written.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -12,8 +12,8 @@ from dataclasses import is_dataclass
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import from_json, to_json
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import from_json, to_json
 from aliasproof.trials.attribution import Symptom
 
 # How to write and read what is no object with a key per field.

@@ -17,10 +17,10 @@ from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import Features, for_code_generation, swarm, without
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
-from aliasproof.programs.devices import is_device_name, on_device
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.gluing import glue
-from aliasproof.programs.program import Program
+from aliasproof.ir.devices import is_device_name, on_device
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.execution import glue
+from aliasproof.ir.program import Program
 from aliasproof.targets import as_written, freezing
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code

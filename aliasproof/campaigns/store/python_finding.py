@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from aliasproof.corpus.python_bugs import PythonBug
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.python_program import PythonProgram, words
+from aliasproof.ir.serialization import read_text
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import UserError
-from aliasproof.programs.python_program import PythonProgram
-from aliasproof.programs.python_words import words
-from aliasproof.programs.stored_text import read_text
 
 FILE = "finding.json"
 FORMAT = 2

@@ -16,7 +16,7 @@ from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.store import Store
 from aliasproof.campaigns.store.store_schema import require_texts
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 from aliasproof.trials.python_trial import Cause
 
 _FAILURES = "SELECT task, number, target, oracle, kind, deaths FROM failures"

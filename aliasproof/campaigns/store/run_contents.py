@@ -28,7 +28,7 @@ from aliasproof.campaigns.store.store_schema import (
     require_form,
     require_texts,
 )
-from aliasproof.programs.errors import UserError, printable, printable_json
+from aliasproof.ir.errors import UserError, printable, printable_json
 
 _FINDINGS = "SELECT identifier, finding, script, issue, confirmation FROM findings ORDER BY rowid"
 

@@ -21,10 +21,9 @@ from typing import Any, TypeAlias
 from aliasproof.campaigns.store import event_log, run_lock, store_schema
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.python_finding import PythonFinding
-from aliasproof.programs.errors import UserError, printable_json, shown
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import dumps, loads
-from aliasproof.programs.stored_text import read_text
+from aliasproof.ir.errors import UserError, printable_json, shown
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps, loads, read_text
 
 AnyFinding: TypeAlias = Finding | PythonFinding
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aliasproof.campaigns.store.store_schema import NAME as STORE
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 
 NAME = ".lock"
 # What a run folder has.

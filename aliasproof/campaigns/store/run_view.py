@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from aliasproof.campaigns.store.run_lock import Holder, require_own_files
 from aliasproof.campaigns.store.store_schema import DEADLY, connection_to_read, require_form
 from aliasproof.campaigns.store.store_schema import NAME as STORE
-from aliasproof.programs.errors import UserError, printable
+from aliasproof.ir.errors import UserError, printable
 
 # Of each attempt at a shard: its target, programs, those with a violation, and those by site.
 _SHARDS = """

@@ -37,7 +37,7 @@ from aliasproof.campaigns.store.store_schema import (
     require_form,
     require_texts,
 )
-from aliasproof.programs.errors import UserError
+from aliasproof.ir.errors import UserError
 
 T = TypeVar("T")
 

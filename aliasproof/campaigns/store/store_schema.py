@@ -6,7 +6,7 @@ import re
 import sqlite3
 from pathlib import Path
 
-from aliasproof.programs.errors import UserError, shown
+from aliasproof.ir.errors import UserError, shown
 
 NAME = "store.sqlite"
 VERSION = 1

@@ -14,10 +14,9 @@ from typing import Any
 
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import read_finding
-from aliasproof.programs.errors import UserError, did_you_mean, printable_json
-from aliasproof.programs.program import Program
-from aliasproof.programs.serialization import loads
-from aliasproof.programs.stored_text import read_text
+from aliasproof.ir.errors import UserError, did_you_mean, printable_json
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import loads, read_text
 from aliasproof.targets.registry import user_code
 
 RUNS = Path("runs")

@@ -9,7 +9,7 @@ import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import LOWERINGS, mends, run_in_eager, together
-from aliasproof.programs.program import Storage
+from aliasproof.ir.program import Storage
 
 aten = torch.ops.aten
 

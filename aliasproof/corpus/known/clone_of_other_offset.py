@@ -8,7 +8,7 @@ from torch import fx
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import PASSES, mends
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 
 @mends(f"{PASSES}.post_grad:same_meta")

@@ -9,7 +9,7 @@ import torch
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import DECOMPOSITIONS, mends
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 aten = torch.ops.aten
 

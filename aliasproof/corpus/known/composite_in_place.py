@@ -10,8 +10,8 @@ import torch
 from torch._ops import OpOverload
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
-from aliasproof.programs.program import Program
-from aliasproof.programs.schemas import resolve
+from aliasproof.ir.program import Program
+from aliasproof.ir.schemas import resolve
 
 _COMPOSITE, _FUNCTIONALIZE = "CompositeImplicitAutograd", "Functionalize"
 

@@ -11,7 +11,7 @@ from torch import fx
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 aten = torch.ops.aten
 

@@ -10,7 +10,7 @@ from torch import fx
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 
 @mends("torch._inductor.pattern_matcher:fallback_node_due_to_unsupported_type")

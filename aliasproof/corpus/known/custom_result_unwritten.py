@@ -9,7 +9,7 @@ from torch._higher_order_ops import auto_functionalize
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 
 @mends(

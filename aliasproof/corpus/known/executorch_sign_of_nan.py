@@ -8,7 +8,7 @@ import torch
 
 from aliasproof.corpus.computed_calls import computes, reads_nan
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.program import Storage
+from aliasproof.ir.program import Storage
 
 PROGRAM = program_of("v0 = aten.sign.default(x0)\nreturn (v0,)", view(1))
 

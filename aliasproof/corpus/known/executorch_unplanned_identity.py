@@ -7,7 +7,7 @@ has set the inputs. A mutated input is an output, too.
 from __future__ import annotations
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 
 def _returns_or_writes_an_input(program: Program) -> bool:

@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
 from aliasproof.corpus.view_inverses import Call, mends_inverse
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 aten = torch.ops.aten
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import MERGED_INPUTS, mends
-from aliasproof.programs.custom_operators import NAMESPACE
-from aliasproof.programs.program import Program
+from aliasproof.ir.custom_operators import NAMESPACE
+from aliasproof.ir.program import Program
 
 INPUT = "torch._functorch._aot_autograd.schemas:InputAliasInfo.__post_init__"
 

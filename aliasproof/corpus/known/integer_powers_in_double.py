@@ -8,7 +8,7 @@ import torch
 
 from aliasproof.corpus.computed_calls import computes, exceeds
 from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
-from aliasproof.programs.program import Storage
+from aliasproof.ir.program import Storage
 
 POWERS = ("pow", "pow_", "float_power", "square", "square_")
 

@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view, writes
 from aliasproof.corpus.mends import mends
-from aliasproof.programs.program import Program
-from aliasproof.programs.schemas import facts
+from aliasproof.ir.program import Program
+from aliasproof.ir.schemas import facts
 
 aten = torch.ops.aten
 

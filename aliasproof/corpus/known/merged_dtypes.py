@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 
 def _share_across_dtypes(program: Program) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, inputs_share, program_of, view, writes
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 
 def _writes_shared_inputs(program: Program) -> bool:

@@ -8,7 +8,7 @@ import torch
 
 from aliasproof.corpus.computed_calls import computes, takes_nan_for_bool
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.program import Storage
+from aliasproof.ir.program import Storage
 
 PROGRAM = program_of(
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 
 def returns_twice(program: Program) -> bool:

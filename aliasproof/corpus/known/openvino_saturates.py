@@ -8,7 +8,7 @@ import torch
 
 from aliasproof.corpus.computed_calls import SHORT, computes, wraps
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.program import Program, Storage
+from aliasproof.ir.program import Program, Storage
 
 PROGRAM = program_of(
     """

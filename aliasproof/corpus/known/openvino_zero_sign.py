@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.program import Storage
+from aliasproof.ir.program import Storage
 
 PROGRAM = program_of(
     """

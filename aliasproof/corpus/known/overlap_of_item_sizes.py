@@ -9,7 +9,7 @@ import torch
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
 from aliasproof.corpus.mends import mends
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 MODULES = (
     "torch._functorch._aot_autograd.input_output_analysis",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.printing import source
-from aliasproof.programs.program import Program
+from aliasproof.ir.printing import source
+from aliasproof.ir.program import Program
 
 
 def _has_complex_numbers(program: Program) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 # The variant in which such passes run.
 ON_FUNCTIONS = "inductor-fx:as-written:pre_grad_fusion_options=all"

@@ -17,7 +17,7 @@ from aliasproof.corpus.mends import (
     run_in_eager,
     together,
 )
-from aliasproof.programs.program import Storage
+from aliasproof.ir.program import Storage
 
 OPS = (
     torch.ops.aten.max_pool2d_with_indices.default,

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 
 @mends("torch._inductor.graph:GraphLowering.call_function")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
-from aliasproof.programs.relax_spelling import spelled
+from aliasproof.ir.relax_spelling import spelled
 
 BUG = KnownBug(
     "relax-number-on-the-left",

@@ -9,7 +9,7 @@ import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, inputs_share, program_of, view
 from aliasproof.corpus.mends import mends
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 
 @mends("torch:_functionalize_has_metadata_mutation")

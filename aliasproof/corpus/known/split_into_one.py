@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliasproof.corpus.known.parts_joined_as_view import ON_FUNCTIONS
 from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
 
 
 def _splits(program: Program) -> bool:

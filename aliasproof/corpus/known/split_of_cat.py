@@ -8,7 +8,7 @@ from torch._ops import OpOverload
 
 from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
-from aliasproof.programs.schemas import Kind, facts
+from aliasproof.ir.schemas import Kind, facts
 
 
 @narrows("post_grad", "cat_splitwithsizes_replace")

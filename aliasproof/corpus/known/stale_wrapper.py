@@ -12,8 +12,8 @@ from torch.utils._mode_utils import no_dispatch
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
-from aliasproof.programs.program import Program
-from aliasproof.programs.schemas import Kind, facts, resolve
+from aliasproof.ir.program import Program
+from aliasproof.ir.schemas import Kind, facts, resolve
 
 aten = torch.ops.aten
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.program import Program, Ref
-from aliasproof.programs.schemas import resolve
+from aliasproof.ir.program import Program, Ref
+from aliasproof.ir.schemas import resolve
 
 
 def lays_out_what_it_writes(program: Program) -> bool:

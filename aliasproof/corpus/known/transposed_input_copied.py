@@ -10,8 +10,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
-from aliasproof.programs.program import Program
-from aliasproof.programs.schemas import resolve
+from aliasproof.ir.program import Program
+from aliasproof.ir.schemas import resolve
 
 
 @mends("torch._functorch.eager_transforms:_propagate_functional_input_mutation")

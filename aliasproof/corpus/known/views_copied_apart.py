@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
-from aliasproof.programs.layouts import dense_strides
-from aliasproof.programs.program import Program
+from aliasproof.ir.program import Program
+from aliasproof.ir.regions import dense_strides
 
 
 def _odd_stride(program: Program) -> bool:

@@ -20,7 +20,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.programs.regions import Region, overlaps_itself
+from aliasproof.ir.regions import Region, overlaps_itself
 from aliasproof.targets.symbolic_sizes import SymbolicBuild
 from aliasproof.targets.target import Function
 

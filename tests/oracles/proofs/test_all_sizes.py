@@ -7,12 +7,12 @@ import pytest
 import sympy  # type: ignore[import-untyped]
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod
 
+from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles.proofs.all_sizes import Proof, pairs, prove
 from aliasproof.oracles.proofs.assumptions import Assumptions
 from aliasproof.oracles.proofs.pair_decision import Answer
 from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs
 from aliasproof.oracles.proofs.symbolic_regions import SymbolicRegion
-from aliasproof.programs.regions import Region, overlap
 from tests.oracles.proofs import sized_programs as programs
 
 N, M, K = (sympy.Symbol(name, integer=True, positive=True) for name in ("n0", "n1", "n2"))

@@ -17,10 +17,10 @@ from torch.utils._sympy.functions import (
     PythonMod,
 )
 
+from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.proofs.size_encoding import SizeEncoding, Untranslatable
 from aliasproof.oracles.proofs.size_expressions import evaluate, evaluator
 from aliasproof.oracles.smt import Disjoint, Session
-from aliasproof.programs.errors import Rejected
 
 N, M, K = (sympy.Symbol(name, integer=True, positive=True) for name in ("n0", "n1", "n2"))
 

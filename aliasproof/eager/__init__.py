@@ -1,0 +1,1 @@
+"""What eager defines, and how exactly: definedness, rounding, and a trace of a run."""

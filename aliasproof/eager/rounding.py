@@ -1,0 +1,425 @@
+"""Which ops round, and how, by the name that all forms of an op share (`op_properties.py`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_map
+
+from aliasproof.eager.op_properties import KernelTrait, names_with
+from aliasproof.ir.custom_operators import NAMESPACE
+from aliasproof.ir.eager_call import EagerCall, tensors_in
+from aliasproof.ir.schemas import Kind
+from aliasproof.ir.storages import StorageSet
+
+
+def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
+    """True if all bits of what the op stores come from one operand, or are a constant."""
+    numbers = {
+        tensor.dtype for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()
+    }
+    # A lazy conjugate or negative bit is resolved on the way, which may change the sign of a NaN.
+    lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in tensors)
+    name = rounding_name(op)
+    if name in CHANGES_NANS_IN_SHORT_DTYPES and numbers & {torch.bfloat16, torch.float16}:
+        return False
+    return name in MOVES and len(numbers) <= 1 and not lazy
+
+
+def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
+    """True if every kernel for the op must round to the same bits.
+
+    That holds for moves, comparisons and single IEEE operations. Kernels differ by a unit in the
+    last place where they may sum in another order, or fuse a multiplication with an addition (FMA).
+    A complex product and an addition with a factor (`alpha`) allow that.
+    """
+    if op.namespace == NAMESPACE:  # they copy and add, whatever their names are
+        return True
+    rounding = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
+    name = rounding_name(op)
+    if name in ONE_ROUNDING:
+        return not any(tensor.is_complex() for tensor in rounding)
+    # An op without a row may round in any way, so its values are compared with a tolerance.
+    return name in NO_ROUNDING or not rounding
+
+
+def rounds_again(arguments: Mapping[str, Any]) -> bool:
+    """True if the arguments of a call make it add or multiply, beside what its name says."""
+    # A factor of 1 or -1 adds no rounding.
+    factors = (arguments.get("alpha"), arguments.get("beta"))
+    return (
+        any(factor not in (None, 0, 1, -1) for factor in factors)
+        or bool(arguments.get("accumulate"))
+        or arguments.get("reduce") in ("sum", "prod", "mean", "add", "multiply")
+        or arguments.get("decimals") not in (None, 0)
+    )
+
+
+def rounding_name(op: OpOverload) -> str:
+    """The name of an op in the table of properties; all its overloads and forms share it."""
+    name: str = op.overloadpacket.__name__
+    return name.removeprefix("_foreach_").rstrip("_")
+
+
+ONE_ROUNDING = names_with(KernelTrait.ONCE)
+MOVES = names_with(KernelTrait.MOVES)
+NO_ROUNDING = names_with(KernelTrait.MOVES | KernelTrait.EXACT)
+ANY_ZERO = names_with(KernelTrait.ANY_ZERO)
+ADDS_IN_ANY_ORDER = names_with(KernelTrait.ADDS_IN_ANY_ORDER)
+CANCELS_IN_SHORT_DTYPES = names_with(KernelTrait.CANCELS_IN_SHORT_DTYPES)
+CHANGES_NANS_IN_SHORT_DTYPES = names_with(KernelTrait.CHANGES_NANS_IN_SHORT_DTYPES)
+MULTIPLIES = names_with(KernelTrait.MULTIPLIES | KernelTrait.ADDS_IN_ANY_ORDER)
+OVERFLOWS_EARLY = names_with(KernelTrait.OVERFLOWS_EARLY)
+MAY_DROP_NAN = names_with(KernelTrait.MAY_DROP_NAN)
+MAY_SKIP_ZEROS = names_with(KernelTrait.MAY_SKIP_ZEROS)
+READS_ZERO_SIGN = names_with(KernelTrait.READS_ZERO_SIGN)
+JUMPS = names_with(KernelTrait.JUMPS)
+
+
+# --- narrow dtypes --------------------------------------------------------------------------------
+#
+# Dtypes without kernels of their own: `uint4`, `float8_e4m3fn`, `bits8` and the like.
+
+
+# A type of the same size in which the bits can be compared and printed.
+_AS_BITS: dict[torch.dtype, torch.dtype] = {
+    getattr(torch, name): bits
+    for names, bits in (
+        ([f"{sign}int{count}" for sign in ("", "u") for count in range(1, 8)], torch.uint8),
+        (["bits8", "bits1x8", "bits2x4", "bits4x2", "float4_e2m1fn_x2"], torch.uint8),
+        (["bits16"], torch.int16),
+    )
+    for name in names
+    if hasattr(torch, name)
+}
+# A type that represents each value exactly.
+_AS_VALUES: dict[torch.dtype, torch.dtype] = {
+    getattr(torch, name): torch.float32
+    for name in (
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    )
+    if hasattr(torch, name)
+} | {torch.complex32: torch.complex64}
+
+
+def readable(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that has kernels to compare and print, equal to this one where this one is equal.
+
+    It is the tensor itself for most dtypes, and a view or a copy for the others.
+    """
+    if tensor.dtype in _AS_BITS:
+        return tensor.view(_AS_BITS[tensor.dtype])
+    return tensor.to(_AS_VALUES[tensor.dtype]) if tensor.dtype in _AS_VALUES else tensor
+
+
+# --- fused rounding -------------------------------------------------------------------------------
+#
+# `FusedRounding`: which data depend on whether bfloat16 and float16 results are rounded at once.
+#
+# Eager computes such an op in float32 and rounds its result. A compiler that fuses it with the
+# next op may leave that out, so the next op reads more digits than in eager. Only ops whose
+# results do not fit the narrow dtype matter: small integers are the same with and without
+# rounding.
+
+
+NARROW = (torch.bfloat16, torch.float16)
+
+
+@dataclass(slots=True)
+class FusedRounding:
+    """Which storages have such data, followed from call to call.
+
+    - `rounded`: an op lost digits when it rounded its result to a narrow dtype.
+    - `differs`: an op read such a result, so it may have read the digits that eager lost.
+    """
+
+    rounded: StorageSet = field(default_factory=StorageSet)
+    differs: StorageSet = field(default_factory=StorageSet)
+    # What the call under way writes and returns without rounding; empty if it does not round.
+    _unrounded: list[torch.Tensor] = field(default_factory=list)
+
+    def before(self, call: EagerCall) -> None:
+        """Look at a call that is about to run."""
+        self._unrounded = _without_rounding(call)
+
+    def note(self, call: EagerCall, made: Sequence[torch.Tensor], *, moved: bool) -> None:
+        """Follow one call: `made` are the tensors that it wrote, and those that it returned.
+
+        `moved` says that the op passes on what it reads as it is.
+        """
+        if call.facts.kind is Kind.VIEW:
+            return
+        rounded, differs = (kept.any(call.read()) for kept in (self.rounded, self.differs))
+        for tensor in made:
+            # What is only moved to memory of the narrow dtype is rounded there after all.
+            if rounded and moved and tensor.dtype in NARROW:
+                self.rounded.add(tensor)
+            elif rounded:
+                self.differs.add(tensor)
+            if differs:
+                self.differs.add(tensor)
+        for tensor, exact in zip(made, self._unrounded, strict=False):
+            if tensor.dtype in NARROW and not _equal(tensor.to(torch.float32), exact):
+                self.rounded.add(tensor)
+
+
+def _without_rounding(call: EagerCall) -> list[torch.Tensor]:
+    """What a call writes and returns if narrow operands and results are float32."""
+    dtypes = {value for value in call.arguments.values() if isinstance(value, torch.dtype)}
+    dtypes |= {tensor.dtype for tensor in (*call.only_read, *call.written)}
+    # A random op draws once, in eager.
+    if call.facts.random or call.facts.kind is Kind.VIEW or not dtypes.intersection(NARROW):
+        return []
+    given = {name: value for name, value in call.arguments.items() if value is not None}
+    wide = tree_map(_wide, given)
+    try:
+        result = call.op(**wide)
+    except RuntimeError:  # eager will raise as well, or has no such kernel
+        return []
+    writes = call.facts.writes
+    names = [
+        argument.name for index, argument in enumerate(call.op._schema.arguments) if index in writes
+    ]
+    written = [tensor for name in names for tensor in tensors_in(wide.get(name))]
+    return [*written, *tensors_in(result)]
+
+
+def _wide(value: object) -> object:
+    if isinstance(value, torch.Tensor):
+        return value.to(torch.float32) if value.dtype in NARROW else value.clone()
+    return torch.float32 if value in NARROW else value
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether all elements are equal; NaN equals NaN."""
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+# --- rounded numbers ------------------------------------------------------------------------------
+#
+# Numbers among the operands of a call that a narrow dtype does not represent.
+
+
+def rounds_a_number(call: EagerCall) -> bool:
+    """True if a kernel may round a number of the call to bfloat16 or float16 before it computes.
+
+    Kernels for these dtypes compute in float32. Of two correct ones, one rounds the number first
+    (`mul_.Scalar`), and one does not (`mul.Scalar`, for vectors). A 0-d tensor of another dtype is
+    such a number too. A move stores the rounded number in any case.
+    """
+    tensors = [*call.only_read, *call.written]
+    narrow = {tensor.dtype for tensor in tensors if tensor.dtype in NARROW}
+    if not narrow or rounding_name(call.op) in MOVES:
+        return False
+    numbers = [call.arguments[name] for name in _number_arguments(call.op)]
+    wider = [
+        tensor
+        for tensor in tensors
+        if tensor.dim() == 0 and tensor.dtype not in narrow and not tensor.is_meta
+    ]
+    return any(
+        not _representable(value, dtype)
+        for value in (*_numbers_in(numbers), *(readable(tensor).item() for tensor in wider))
+        for dtype in narrow
+    )
+
+
+@functools.cache
+def _number_arguments(op: OpOverload) -> tuple[str, ...]:
+    """The arguments that are operands: `Scalar` and `float`, but no sizes, dims or flags."""
+    return tuple(
+        argument.name
+        for argument in op._schema.arguments
+        if any(kind in str(argument.type) for kind in ("number", "float"))
+    )
+
+
+def _numbers_in(value: object) -> list[complex]:
+    if isinstance(value, (list, tuple)):
+        return [number for part in value for number in _numbers_in(part)]
+    is_number = isinstance(value, (int, float, complex)) and not isinstance(value, bool)
+    return [value] if is_number else []  # type: ignore[list-item]
+
+
+def _representable(value: complex, dtype: torch.dtype) -> bool:
+    """True if a number is the same in the dtype. NaN is."""
+    parts = (value.real, value.imag)
+    return all(
+        part != part or torch.tensor(float(part), dtype=dtype).item() == part for part in parts
+    )
+
+
+# --- jumps ----------------------------------------------------------------------------------------
+#
+# Where a small difference of an operand makes a large one of the result: jumps, and huge numbers.
+#
+# The floor of a number near 2 is 1 or 2, and `argmin` of two numbers that are nearly equal is
+# either index. Away from its jumps, what an op says is the same on all kernels.
+
+
+Arguments: TypeAlias = Mapping[str, Any]
+NO_ARGUMENTS: Arguments = MappingProxyType({})
+PART = 1 << 20  # elements that are looked at at once
+# Results that say on which side of a jump an operand is, and nothing else of it.
+_STEPS = (
+    "all any argmax argmin ceil eq fix floor ge greater greater_equal gt le less less_equal"
+    " logical_and logical_not logical_or logical_xor lt ne not_equal round sign trunc"
+)
+STEPS = frozenset(_STEPS.split())
+_COMPARING = "eq ge greater greater_equal gt le less less_equal lt ne not_equal"
+_COMPARISONS = frozenset(_COMPARING.split())
+_CHOOSING = "argmax argmin cummax cummin kthvalue max median min mode nanmedian sort topk"
+_CHOOSES_ONE = frozenset(_CHOOSING.split())
+_LARGEST, _SMALLEST = ("argmax", "max"), ("argmin", "min")
+_SOFTMAX = ("_softmax", "softmax", "_log_softmax", "log_softmax", "_safe_softmax")
+_ATTENTION = "_scaled_dot_product"
+# How far off a correct kernel may be: some times the tolerance of `torch.testing.assert_close`.
+_NEARNESS = {torch.bfloat16: 1.6e-2, torch.float32: 1e-4, torch.complex64: 1e-4}
+_NEARNESS |= {torch.float64: 1e-6, torch.complex128: 1e-6}
+
+
+def nearness(dtype: torch.dtype) -> float:
+    """A relative distance that correct kernels may be apart in results of a dtype."""
+    return _NEARNESS.get(dtype, 1.6e-2)
+
+
+def near_jump(
+    name: str,
+    inexact: Sequence[torch.Tensor],
+    read: Sequence[torch.Tensor],
+    arguments: Arguments,
+    near: float,
+    whole: torch.Tensor | None = None,
+) -> bool:
+    """Whether one of the inexact operands is near a jump of an op. `near` is a relative distance.
+
+    Of the arguments, `other` is the number that a comparison compares its only tensor with. `whole`
+    has all elements of both operands of a comparison, if the elements of one come from the other.
+    """
+    numbers = [tensor for tensor in read if tensor.is_floating_point() or tensor.is_complex()]
+    if len(numbers) == 2:
+        one, other = map(readable, numbers)
+        try:
+            apart, limit = one - other, near * _scale(one, other)
+            at_itself = whole is not None and not _meets_another(one, apart, whole, limit)
+            if any_is(apart, lambda it: (it.abs() <= limit) & ~((it == 0) & at_itself)):
+                return True
+        except RuntimeError:  # they do not broadcast, so which elements meet is unknown
+            return True
+        if name in _COMPARISONS:
+            return False
+    if name in _CHOOSES_ONE:
+        return any(_has_ties(name, tensor, arguments.get("dim"), near) for tensor in inexact)
+    number = arguments.get("other") if name in _COMPARISONS else None
+    at = float(number) if isinstance(number, int | float) else None
+    half = 0.5 if name == "round" else 0.0
+    return any(any_is(tensor, lambda x: _distance(x, at, half, near)) for tensor in inexact)
+
+
+def _meets_another(
+    one: torch.Tensor, apart: torch.Tensor, whole: torch.Tensor, limit: float
+) -> bool:
+    """Whether a number that is not apart from its other operand is near two of all elements.
+
+    If not, it meets itself, and all kernels find it equal, whatever its last bits are.
+    """
+    if whole.numel() > PART or not whole.is_floating_point() or whole.is_meta:
+        return True
+    ordered = readable(whole).sort().values
+    equal = one.expand_as(apart)[apart == 0]
+    first = torch.searchsorted(ordered, equal - limit)
+    return bool((torch.searchsorted(ordered, equal + limit, right=True) - first > 1).any())
+
+
+def _distance(x: torch.Tensor, at: float | None, half: float, near: float) -> torch.Tensor:
+    """Where a tensor is near a number; without one, near a whole number, or one and a half."""
+    apart = x - at if at is not None else (x - half) - (x - half).round()
+    return apart.abs() <= near * x.abs().clamp(min=1)
+
+
+def _scale(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest finite number in two tensors, at least 1."""
+    finite = [part[part.isfinite()].abs() for part in (one, other)]
+    return max([1.0, *(float(part.max()) for part in finite if part.numel())])
+
+
+def _has_ties(name: str, tensor: torch.Tensor, dim: object, near: float) -> bool:
+    """Whether two elements among which the op chooses, or that it orders, are nearly equal."""
+    if not tensor.is_floating_point() or tensor.is_meta:
+        return True
+    if not tensor.dim():
+        return False
+    ordered = readable(tensor)
+    ordered = ordered.sort(dim).values if isinstance(dim, int) else ordered.flatten().sort().values
+    along = dim if isinstance(dim, int) else -1
+    if ordered.shape[along] < 2:
+        return False
+    apart = ordered.diff(dim=along)
+    if name in _LARGEST or name in _SMALLEST:  # only the first two matter
+        apart = apart.select(along, -1 if name in _LARGEST else 0)
+    return any_is(apart, lambda apart: apart <= near * _scale(ordered, ordered))
+
+
+def unmasked(
+    name: str, read: Sequence[torch.Tensor], arguments: Arguments
+) -> Sequence[torch.Tensor]:
+    """The operands of a call; of those of a softmax or of attention, the largest of each row.
+
+    What masks attention says nothing, be it the smallest number of a dtype or minus infinity: its
+    exponential is zero if another number of its row is larger.
+    """
+    if name not in _SOFTMAX and not name.startswith(_ATTENTION):
+        return read
+    dim = arguments.get("dim", -1)
+    return [_largest_of_rows(tensor, dim if isinstance(dim, int) else -1) for tensor in read]
+
+
+def _largest_of_rows(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    if not tensor.is_floating_point() or not tensor.numel() or tensor.is_meta or not tensor.dim():
+        return tensor
+    return readable(tensor).amax(dim)
+
+
+def huge_counts(name: str, read: Sequence[torch.Tensor]) -> bool:
+    """Whether an operand has numbers so large that what small ones say is lost beside them.
+
+    A huge number plus a small one is that huge number, up to rounding.
+    """
+    huge = [_huge(tensor) for tensor in read]
+    if name in ("add", "sub", "rsub") and len(read) == 2:
+        return all(huge)
+    return any(huge)
+
+
+def any_is(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    """Whether one of the numbers, or of the parts of complex ones, passes a test."""
+    if tensor.numel() > PART:  # a mask of a large tensor takes as much memory again
+        dim = max(range(tensor.dim()), key=lambda dim: tensor.shape[dim])
+        length = max(1, PART * tensor.shape[dim] // tensor.numel())
+        return any(any_is(part, test) for part in tensor.split(length, dim))
+    tensor = readable(tensor)
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    if not tensor.is_floating_point() or not tensor.numel() or tensor.is_meta:
+        return False
+    return bool(test(tensor).any())
+
+
+def _huge(tensor: torch.Tensor) -> bool:
+    """Whether a finite number is so large that sums in another order differ by more than 1."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    kind = torch.finfo(tensor.dtype)
+    # Narrow dtypes round small integers already, which their tolerance covers.
+    limit = min(max(1 / kind.eps, 2.0**20), kind.max / 4)
+    return any_is(tensor, lambda values: (values.abs() > limit) & values.isfinite())

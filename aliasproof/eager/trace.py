@@ -1,0 +1,461 @@
+"""`Trace`: what an eager run did, as far as contracts and comparisons depend on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from torch._ops import OpOverload
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from aliasproof.eager.rounding import (
+    ADDS_IN_ANY_ORDER,
+    ANY_ZERO,
+    CANCELS_IN_SHORT_DTYPES,
+    JUMPS,
+    MAY_DROP_NAN,
+    MAY_SKIP_ZEROS,
+    MOVES,
+    MULTIPLIES,
+    NO_ARGUMENTS,
+    OVERFLOWS_EARLY,
+    READS_ZERO_SIGN,
+    STEPS,
+    Arguments,
+    FusedRounding,
+    any_is,
+    huge_counts,
+    moves,
+    near_jump,
+    nearness,
+    rounding_name,
+    rounds_alike,
+    unmasked,
+)
+from aliasproof.ir.eager_call import EagerCall
+from aliasproof.ir.regions import Region
+from aliasproof.ir.schemas import Kind, facts
+from aliasproof.ir.storages import StorageSet
+
+# --- element origins ------------------------------------------------------------------------------
+#
+# `ElementOrigins`: which tensors have nothing but elements of another one, as `x.amax()` has of x.
+#
+# Where such a tensor is compared with the other one, an element meets itself. Its last bits depend
+# on the kernel that computed it, but all kernels find that it equals itself.
+
+
+# Each element that these return is one of their floating-point operand.
+_PICKING = (
+    "_to_copy _unsafe_view alias amax amin aminmax clone cummax cummin detach flip gather index"
+    " index_select kthvalue lift_fresh max median min mode msort nanmedian repeat roll sort take"
+    " topk view_copy"
+)
+PICKS = frozenset(_PICKING.split())
+# A storage by identity, and how often it was written before.
+_Contents: TypeAlias = tuple[int, int]
+
+
+@dataclass(slots=True)
+class ElementOrigins:
+    """From which contents of storages the data come, followed from call to call."""
+
+    _writes: dict[int, int] = field(default_factory=dict)
+    _origins: dict[int, frozenset[_Contents]] = field(default_factory=dict)
+    # A weak reference keeps the identity of a storage, so that no later one has it.
+    _known: dict[int, StorageWeakRef] = field(default_factory=dict)
+
+    def note(self, name: str, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> None:
+        """Follow one call that is no view: `made` are the tensors that it wrote or returned."""
+        there = {_storage(tensor) for tensor in read}
+        numbers = [tensor for tensor in read if tensor.is_floating_point()]
+        source = numbers[0] if name in PICKS and len(numbers) == 1 else None
+        for tensor in made:
+            key = _storage(tensor)
+            if key in there:
+                self._writes[key] = self._writes.get(key, 0) + 1
+                self._origins.pop(key, None)
+            elif source is not None and tensor.dtype == source.dtype:
+                self._known[key] = StorageWeakRef(tensor.untyped_storage())
+                self._origins[key] = self._origins_of(source) | {self._contents(source)}
+
+    def whole(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor | None:
+        """All elements of a storage that has one of the tensors, and from which the other comes.
+
+        None if neither comes from the other one.
+        """
+        if one.dtype != other.dtype or not one.is_floating_point() or one.is_meta:
+            return None
+        for base, part in ((one, other), (other, one)):
+            if self._contents(base) in self._origins_of(part) | {self._contents(part)}:
+                return _elements(base)
+        return None
+
+    def _origins_of(self, tensor: torch.Tensor) -> frozenset[_Contents]:
+        return self._origins.get(_storage(tensor), frozenset())
+
+    def _contents(self, tensor: torch.Tensor) -> _Contents:
+        key = _storage(tensor)
+        self._known.setdefault(key, StorageWeakRef(tensor.untyped_storage()))
+        return key, self._writes.get(key, 0)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    key: int = tensor.untyped_storage()._cdata
+    return key
+
+
+def _elements(tensor: torch.Tensor) -> torch.Tensor:
+    count = tensor.untyped_storage().nbytes() // tensor.itemsize
+    return tensor.detach().as_strided((count,), (1,), 0)
+
+
+# --- trace ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InputLocation:
+    """Where an input is in memory: the address of its storage, its region, and its dtype."""
+
+    storage: int
+    region: Region
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> InputLocation:
+        """The location of a tensor."""
+        return cls(tensor.untyped_storage().data_ptr(), Region.of(tensor), tensor.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What correct kernels may do differently in one tensor. NaN equals NaN in any case.
+
+    - `rounds`: the last bits may differ, and the sign of a zero.
+    - `zero_sign`: 0.0 and -0.0 are equal.
+    - `parts`: complex values that are not finite are equal. Which part is infinite or NaN differs
+      from kernel to kernel, since `inf * 0` is NaN.
+    - `coarser`: another dtype with fewer digits that the data come from. Then the last bits of that
+      one may differ, where the data are float64 now, and were rounded as float32.
+    """
+
+    rounds: bool = False
+    zero_sign: bool = False
+    parts: bool = False
+    coarser: torch.dtype | None = None
+
+
+EXACT = Tolerance()
+
+
+@dataclass(slots=True)
+class Rounding:
+    """Which storages have data that kernels may compute differently, followed from call to call.
+
+    - `inexact`: the last bits of the data depend on the kernel.
+    - `inexact_as`: the same, for each dtype that the data had on their way.
+    - `computed`: an op computed the data, so the payload of a NaN, and the parts of a complex
+      value that is not finite, depend on the kernel. What was only moved keeps all its bits.
+    - `zero_signs`: the sign of a zero depends on the kernel.
+    - `mixed`: tensors read the storage as more than one dtype.
+    - `split`: tensors read a complex storage as real numbers.
+    - `bits`: any value may differ, since kernel-dependent bits were read as another dtype, or since
+      what kernels may do differently was magnified (see `_magnifies`).
+    - `origins`: which tensors have elements of others.
+
+    `first` names the op where rounding began.
+    """
+
+    first: str | None = None
+    inexact: StorageSet = field(default_factory=StorageSet)
+    inexact_as: dict[torch.dtype, StorageSet] = field(default_factory=dict)
+    computed: StorageSet = field(default_factory=StorageSet)
+    zero_signs: StorageSet = field(default_factory=StorageSet)
+    mixed: StorageSet = field(default_factory=StorageSet)
+    split: StorageSet = field(default_factory=StorageSet)
+    bits: StorageSet = field(default_factory=StorageSet)
+    origins: ElementOrigins = field(default_factory=ElementOrigins)
+    # Of operands that a call under way is about to overwrite: their data must be seen before.
+    _magnified: bool = False
+
+    def before(self, call: EagerCall, *, factor: bool) -> None:
+        """Look at the operands, and the other arguments, of a call that is about to run."""
+        if facts(call.op).kind is not Kind.VIEW:
+            name = rounding_name(call.op)
+            self._magnified = self._magnifies(name, call.read(), call.arguments, factor=factor)
+
+    def note(
+        self,
+        op: OpOverload,
+        read: Sequence[torch.Tensor],
+        made: Sequence[torch.Tensor],
+        *,
+        factor: bool,
+    ) -> None:
+        """Follow one call: `read` are its operands, `made` the tensors it wrote or returned.
+
+        `factor` says that its arguments make the op add, multiply or round, beside what its name
+        says. Then the kernel may round once or twice.
+        """
+        if facts(op).kind is Kind.VIEW:
+            self._note_view(op, read, made)
+            return
+        name = rounding_name(op)
+        steps = name in STEPS and not self._magnified  # then all kernels are on one side
+        starts = not steps and (factor or not rounds_alike(op, [*read, *made]))
+        self.first = self.first or (str(op) if starts else None)
+        # What is computed from inexact data is inexact as well, in their dtypes.
+        dtypes = {dtype for dtype, kept in self.inexact_as.items() if kept.any(read)}
+        inexact = starts or (self.inexact.any(read) and not steps)
+        bits = self._magnified or self.bits.any(read)
+        if inexact and any(map(_is_whole_dtype, made)):
+            bits = bits or self._near_jump("trunc" if name in MOVES else name, read)
+        computed = factor or not moves(op, [*read, *made])
+        signs = name in ANY_ZERO or self.zero_signs.any(read)
+        for tensor in made:
+            if inexact:
+                self._note_inexact(tensor, {*dtypes, tensor.dtype})
+            if bits:
+                self.bits.add(tensor)
+            if computed or self.computed.any(read):
+                self.computed.add(tensor)
+            # A kernel for complex numbers may multiply by 1 + 0j.
+            if signs or (computed and tensor.is_complex()):
+                self.zero_signs.add(tensor)
+        self._note_bits(made)
+        self.origins.note(name, read, made)
+
+    def _note_inexact(self, tensor: torch.Tensor, dtypes: set[torch.dtype]) -> None:
+        self.inexact.add(tensor)
+        for dtype in dtypes:
+            self.inexact_as.setdefault(dtype, StorageSet()).add(tensor)
+
+    def tolerance(self, tensor: torch.Tensor) -> Tolerance:
+        """What correct kernels may do differently in a tensor that the run left."""
+        on_the_way = [dtype for dtype, kept in self.inexact_as.items() if tensor in kept]
+        coarsest = max(on_the_way, key=_unit, default=tensor.dtype)
+        return Tolerance(
+            tensor in self.inexact,
+            tensor in self.zero_signs,
+            tensor in self.computed,
+            coarsest if _unit(coarsest) > _unit(tensor.dtype) else None,
+        )
+
+    def _note_view(
+        self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
+    ) -> None:
+        """Follow a view. It shares the storage of its base, so it needs no entry of its own."""
+        # Only a view of another dtype changes what the bits mean.
+        if op is torch.ops.aten.view.dtype:
+            self.mixed.add(read[0])
+        elif any(view.is_complex() != read[0].is_complex() for view in made):
+            self.split.add(read[0])
+        self._note_bits(read)
+
+    def _note_bits(self, tensors: Sequence[torch.Tensor]) -> None:
+        for tensor in tensors:
+            # Only what is there now counts; what is written later is looked at when it is.
+            as_bits = tensor in self.mixed and (
+                tensor in self.inexact
+                or (tensor in self.computed and any_is(tensor, torch.isnan))
+                or (tensor in self.zero_signs and any_is(tensor, _is_zero))
+            )
+            as_parts = tensor in self.split and tensor in self.computed
+            if as_bits or (as_parts and any_is(tensor, _is_not_finite)):
+                self.bits.add(tensor)
+
+    def _magnifies(
+        self, name: str, read: Sequence[torch.Tensor], arguments: Arguments, *, factor: bool
+    ) -> bool:
+        """True if a small difference between correct kernels becomes a large one here.
+
+        1e20 + 1 - 1e20 is 0 or 1, by the order. A rounding error times 1e20 is no small one. A
+        rounding error times infinity is infinite, and 0 times infinity is NaN. 1 / 0.0 has the sign
+        of the zero. The floor of a number near 2 is 1 or 2. The parts of a complex infinity decide
+        what `expm1` of it is.
+        """
+        if name in CANCELS_IN_SHORT_DTYPES and any(tensor.itemsize == 2 for tensor in read):
+            return True
+        complex_ = any(tensor.is_complex() for tensor in read)
+        orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
+        inexact = self.inexact.any(read)
+        read = unmasked(name, read, arguments)
+        if (orders or (inexact and name not in MOVES)) and huge_counts(name, read):
+            return True
+        if name in OVERFLOWS_EARLY and any(map(_near_overflow_of_exp, read)):
+            return True
+        if name not in MOVES and any(
+            tensor.is_complex() and tensor in self.computed and any_is(tensor, _is_not_finite)
+            for tensor in read
+        ):
+            return True
+        # A number that is rounded first can be on the other side. The factor of `round` is a power
+        # of ten, and all kernels of eager divide by it.
+        if name in JUMPS and factor and name != "round":
+            return True
+        if name in JUMPS and inexact and self._near_jump(name, read, arguments):
+            return True
+        skips = name in MAY_SKIP_ZEROS | MAY_DROP_NAN or (complex_ and name in READS_ZERO_SIGN)
+        if skips or (inexact and name in MULTIPLIES):
+            return any(any_is(tensor, _is_not_finite) for tensor in read)
+        return name in READS_ZERO_SIGN and any(
+            any_is(tensor, _is_zero)
+            for tensor in read
+            if tensor in self.zero_signs or tensor in self.inexact
+        )
+
+    def _near_jump(
+        self, name: str, read: Sequence[torch.Tensor], arguments: Arguments = NO_ARGUMENTS
+    ) -> bool:
+        """Whether correct kernels may be on two sides of a jump of the op."""
+        inexact = [tensor for tensor in read if tensor in self.inexact]
+        dtypes = [dtype for dtype, kept in self.inexact_as.items() if kept.any(inexact)]
+        near = max(map(nearness, dtypes), default=0.0)
+        whole = self.origins.whole(*inexact) if len(inexact) == 2 else None
+        return near_jump(name, inexact, read, arguments, near, whole)
+
+
+@dataclass(slots=True)
+class Trace:
+    """What an eager run did. Storages are known by address.
+
+    - `written`: the storages that were written; `written_regions`: through which regions.
+    - `reshaped`: the storages of tensors whose metadata a call changed (`t_`, `resize_`, `set_`).
+    - `overlapping_writes`: those regions that overlap themselves; `expanded`: the storages whose
+      data come from such a write, followed from call to call.
+    - `from_expanded`: the inputs and outputs in such a storage, as `Observation` names them, and
+      the Python numbers among the outputs, which may come from one.
+    - `gradients`: the storages that a backward pass made, and those computed from them.
+    - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
+    - `written_as_strided`: a write went through a chain of views with `as_strided` in it.
+    - `overlapping_operands`: a call wrote memory that another operand of it covers.
+    - `overlap_error`: eager refused a call since memory overlaps; the function may catch that.
+    - `outside`: an `as_strided` showed bytes that its argument does not cover.
+    - `strided_layout`: an `as_strided` took an argument that is not dense from its storage's start.
+    - `as_written`: the function calls no composite op that computes; None if nobody looked yet.
+    - `data_dependent`: the first call that read tensor data into Python or into a size.
+    - `unspecified`: a call that this device runs in one way, and torch specifies none; how.
+    - `is_program`: the function is a `Program`, so it does nothing but call ATen ops.
+    - `differentiates`: autograd recorded a call.
+    - `custom_write`: an operator of another library than torch writes, by its schema.
+    - `reads_location`: an operator showed the offset of a tensor or the size of its storage.
+    - `reads_again`: an operator read an argument again after it had written it through another.
+    - `random`: an op drew random numbers.
+    - `without_fake`: fake tensors have no kernel for an op.
+    - `unwatched`: the higher-order operators that ran without a look at what they do.
+    - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
+    - `captured`: how many of the last inputs a user's function captures; None for a program.
+    - `rounding`, `fused`: what correct kernels, and compilers that fuse ops, may do differently.
+    """
+
+    inputs: tuple[InputLocation, ...] = ()
+    written: set[int] = field(default_factory=set)
+    written_regions: set[Region] = field(default_factory=set)
+    reshaped: set[int] = field(default_factory=set)
+    overlapping_writes: set[Region] = field(default_factory=set)
+    expanded: StorageSet = field(default_factory=StorageSet)
+    from_expanded: frozenset[str] = frozenset()
+    gradients: StorageSet = field(default_factory=StorageSet)
+    overlapping_as_strided: bool = False
+    written_as_strided: bool = False
+    overlapping_operands: bool = False
+    overlap_error: bool = False
+    outside: bool = False
+    strided_layout: bool = False
+    as_written: bool | None = None
+    data_dependent: str | None = None
+    unspecified: str | None = None
+    is_program: bool = False
+    differentiates: bool = False
+    custom_write: bool = False
+    reads_location: bool = False
+    reads_again: bool = False
+    random: bool = False
+    without_fake: bool = False
+    unwatched: dict[str, None] = field(default_factory=dict)
+    nbytes: int = 0
+    captured: int | None = None
+    rounding: Rounding = field(default_factory=Rounding)
+    fused: FusedRounding = field(default_factory=FusedRounding)
+
+    def exact(self, value: object) -> bool:
+        """True if every correct kernel must compute the same bits of a value that the run left."""
+        return not isinstance(value, torch.Tensor) or value not in self.rounding.inexact
+
+    def tolerance(self, value: torch.Tensor) -> Tolerance:
+        """What correct kernels may do differently in a tensor that the run left."""
+        return self.rounding.tolerance(value)
+
+    def number_tolerance(self) -> Tolerance:
+        """The same for a Python number, which may come from any tensor of the run."""
+        return Tolerance(self.rounding.first is not None, bool(self.rounding.zero_signs))
+
+    def bits_open(self, value: object) -> bool:
+        """True if any value may be right: see `Rounding.bits`."""
+        return isinstance(value, torch.Tensor) and value in self.rounding.bits
+
+    def rounds_between(self, value: object) -> bool:
+        """True if an op behind the value read a result that was rounded to a narrow dtype."""
+        if not isinstance(value, torch.Tensor):  # a number, which may come from any tensor
+            return bool(self.fused.rounded)
+        return value in self.fused.differs
+
+
+class StridedChains:
+    """The tensors that a chain of views with `as_strided` made.
+
+    Functionalization of torch documents limits for these, and contracts ask.
+    """
+
+    def __init__(self) -> None:
+        # The tensors stay alive here, so that no later one reuses an identity.
+        self._made: dict[int, torch.Tensor] = {}
+
+    def note(
+        self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
+    ) -> None:
+        """Follow one call: `read` are its operands, `made` what it returned."""
+        begins = op.overloadpacket in (torch.ops.aten.as_strided, torch.ops.aten.as_strided_)
+        # Most programs call no `as_strided`, so nothing is to be followed.
+        goes_on = self._made and facts(op).kind is Kind.VIEW and any(map(self.has, read))
+        if begins or goes_on:
+            self._made.update({id(tensor): tensor for tensor in made})
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """True if the tensor is one of these."""
+        return id(tensor) in self._made
+
+
+# --- what is in the data --------------------------------------------------------------------------
+
+
+def _is_whole_dtype(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _unit(dtype: torch.dtype) -> float:
+    """The distance from 1 to the next number of a dtype; 0 if it has whole numbers alone."""
+    has_digits = dtype.is_floating_point or dtype.is_complex
+    return torch.finfo(dtype).eps if has_digits else 0.0
+
+
+def _is_zero(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor == 0
+
+
+def _is_not_finite(tensor: torch.Tensor) -> torch.Tensor:
+    return ~tensor.isfinite()
+
+
+def _near_overflow_of_exp(tensor: torch.Tensor) -> bool:
+    """Whether `exp` of a number, or of its negation, overflows, but half of it would not."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    first = math.log(torch.finfo(tensor.dtype).max)
+    # A little more than log(2) beyond it, since the bounds are rounded, too.
+    return any_is(
+        tensor, lambda values: (values.abs() > first - 0.1) & (values.abs() < first + 0.8)
+    )

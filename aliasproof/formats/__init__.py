@@ -1,0 +1,1 @@
+"""Files of other tools, as programs: graphs as JSON or as torch prints them, exported programs."""

@@ -1,0 +1,1 @@
+"""`Program` and `PythonProgram`, the values that everything passes around; how eager runs them."""

@@ -1,0 +1,238 @@
+"""Running a program: directly, as a Python callable, or as an `fx.Graph` built without tracing."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from torch import fx
+from torch.autograd import forward_ad
+
+from aliasproof.ir.program import (
+    Argument,
+    Input,
+    Instruction,
+    Program,
+    Ref,
+    Storage,
+    rename_instruction,
+)
+from aliasproof.ir.schemas import resolve
+from aliasproof.ir.storages import texts_of
+from aliasproof.ir.values import storage_data
+
+Tensors = Sequence[torch.Tensor]
+
+SEED = 0  # of torch's generators when a program starts
+
+
+def seed_generators() -> None:
+    """Give torch's generators the state that they have when a program starts.
+
+    Call it before each run: eager and target must draw the same numbers.
+    """
+    # `torch.manual_seed` formats the stack for each kind of device that is not in use: 1 ms.
+    torch.default_generator.manual_seed(SEED)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(SEED)
+
+
+@contextlib.contextmanager
+def leaving_forward_levels() -> Iterator[None]:
+    """Leave the level of forward-mode autograd that what runs here enters, if it raises.
+
+    A graph that Dynamo captured enters and leaves a level by two calls, and an error between them
+    keeps the level. Torch has one level at most, so no `torch.func.jvp` would run afterwards.
+    """
+    within = forward_ad._current_level >= 0
+    try:
+        yield
+    except BaseException:
+        if not within:
+            with contextlib.suppress(RuntimeError):  # no level was kept
+                torch._C._exit_dual_level(level=0)
+            forward_ad._current_level = -1
+        raise
+
+
+def run(program: Program, tensors: Tensors) -> tuple[torch.Tensor, ...]:
+    """Execute the instructions in order on the input tensors and return the outputs.
+
+    The instructions may mutate the input tensors.
+    """
+    values = {view.name: tensor for view, tensor in zip(program.inputs, tensors, strict=True)}
+    for instruction in program.instructions:
+        execute(instruction, values)
+    return tuple(values[name] for name in program.outputs)
+
+
+def execute(instruction: Instruction, values: dict[str, torch.Tensor]) -> None:
+    """Run one instruction on the values by name and add its results to them."""
+    returned = call(instruction, values)
+    if instruction.results:
+        values.update(zip(instruction.results, returned, strict=True))
+
+
+def call(instruction: Instruction, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Run one instruction on the values by name and give the tensors that the op returns."""
+    args = [materialise(argument, values) for argument in instruction.args]
+    kwargs = {key: materialise(argument, values) for key, argument in instruction.kwargs}
+    with contextlib.nullcontext() if instruction.grad else torch.no_grad():
+        returned = resolve(instruction.op)(*args, **kwargs)
+    # Some ops return nothing, such as `_foreach_add_`.
+    return [returned] if isinstance(returned, torch.Tensor) else list(returned or ())
+
+
+def materialise(argument: Argument, values: dict[str, torch.Tensor]) -> object:
+    """The Python value to pass for an argument: tensors for references, lists for tuples."""
+    if isinstance(argument, Ref):
+        return values[argument.name]
+    if isinstance(argument, tuple):
+        return [materialise(element, values) for element in argument]
+    return argument
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFunction:
+    """A program as a function of its input tensors.
+
+    A target that can do more with a program than call it reads `program`.
+    """
+
+    program: Program
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return run(self.program, tensors)
+
+
+def as_graph(program: Program) -> fx.Graph:
+    """The program as a graph of ATen calls, one node per instruction.
+
+    If an op returns several tensors, each named result is a getitem node. If gradients are on now,
+    calls without gradients are between calls that switch them, as in a graph of Dynamo.
+    """
+    graph = fx.Graph()
+    switched = torch.is_grad_enabled()
+    grad = True
+    nodes = {view.name: graph.placeholder(view.name) for view in program.inputs}
+    for instruction in program.instructions:
+        as_node = functools.partial(_node_argument, nodes=nodes)
+        if switched and instruction.grad is not grad:
+            grad = instruction.grad
+            graph.call_function(torch._C._set_grad_enabled, (grad,))
+        op = resolve(instruction.op)
+        args = tuple(map(as_node, instruction.args))
+        kwargs = {key: as_node(argument) for key, argument in instruction.kwargs}
+        node = graph.call_function(op, args, kwargs)
+        if returns_one_tensor(op):
+            # At most one result: the call itself is the value.
+            nodes.update(dict.fromkeys(instruction.results, node))
+        else:
+            for index, name in enumerate(instruction.results):
+                nodes[name] = graph.call_function(operator.getitem, (node, index))
+    if not grad:
+        graph.call_function(torch._C._set_grad_enabled, (True,))
+    graph.output(tuple(nodes[name] for name in program.outputs))
+    return graph
+
+
+def returns_one_tensor(op: torch._ops.OpOverload) -> bool:
+    """True if calling the overload gives a tensor rather than a list or tuple of them."""
+    returns = op._schema.returns
+    return len(returns) == 1 and isinstance(returns[0].type, torch._C.TensorType)
+
+
+def _node_argument(argument: Argument, nodes: dict[str, fx.Node]) -> fx.node.Argument:
+    if isinstance(argument, Ref):
+        return nodes[argument.name]
+    if isinstance(argument, tuple):
+        return [_node_argument(element, nodes) for element in argument]
+    return argument
+
+
+# --- gluing ---------------------------------------------------------------------------------------
+#
+# `glue`: several programs as one, side by side.
+#
+# A compiler costs nearly the same for one program and for twenty. The members of a glued program
+# share no storage, and none uses a value of another. So each computes what it computes alone.
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GluedMember:
+    """A program in a glued one: the indices of its storages, inputs and outputs there."""
+
+    program: Program
+    storages: range
+    inputs: range
+    outputs: range
+
+
+@dataclass(frozen=True, slots=True)
+class Glued:
+    """A program made of others, which are its members in order."""
+
+    program: Program
+    members: tuple[GluedMember, ...]
+
+
+def glue(programs: Sequence[Program]) -> Glued:
+    """One program that does what these do, one after the other.
+
+    Storages, inputs, instructions and outputs of the members follow each other. Names begin with
+    the number of their member. The data in storages stay those of the members. All must be on one
+    device.
+    """
+    storages: list[Storage] = []
+    inputs: list[Input] = []
+    instructions: list[Instruction] = []
+    outputs: list[str] = []
+    members = []
+    for number, program in enumerate(programs):
+        names = _names(program, f"p{number}_")
+        first = len(storages), len(inputs), len(outputs)
+        storages += _with_values(program)
+        inputs += (
+            replace(view, name=names[view.name], storage=first[0] + view.storage)
+            for view in program.inputs
+        )
+        instructions += (rename_instruction(call, names) for call in program.instructions)
+        outputs += (names[name] for name in program.outputs)
+        ends = len(storages), len(inputs), len(outputs)
+        members.append(GluedMember(program, *map(range, first, ends)))
+    whole = Program(tuple(storages), tuple(inputs), tuple(instructions), tuple(outputs))
+    if programs:
+        whole = replace(whole, device=programs[0].device)
+    return Glued(whole, tuple(members))
+
+
+def part(values: Sequence[T], indices: range) -> Sequence[T]:
+    """The values of a member, out of those of the glued program."""
+    return values[indices.start : indices.stop]
+
+
+def _names(program: Program, prefix: str) -> dict[str, str]:
+    defined = [view.name for view in program.inputs]
+    defined += (name for call in program.instructions for name in call.results)
+    return {name: prefix + name for name in defined}
+
+
+def _with_values(program: Program) -> list[Storage]:
+    """The storages with the data that the fill of the program puts there.
+
+    A fill depends on the index of a storage and on the seed. In a glued program both differ.
+    """
+    return [
+        storage
+        if storage.values
+        else replace(storage, values=texts_of(storage_data(program, index)))
+        for index, storage in enumerate(program.storages)
+    ]

@@ -1,0 +1,383 @@
+"""Lifting: a function that runs in eager, as the `Program` of the ATen calls that it makes.
+
+The function runs once. Everything that is decided by Python or by tensor data in that run is
+decided in the program: branches, loops, the numbers of `.item()`. What a program cannot say is
+refused with the name of the operator and of the argument.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aliasproof.ir.devices import CPU, SUPPORTED, on_device
+from aliasproof.ir.errors import UserError, shown
+from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.schemas import facts
+from aliasproof.ir.storages import texts_of
+from aliasproof.ir.validation import call_schema, first_defect, fits
+from aliasproof.ir.values import STATIC
+
+# Elements. A longer storage gets the values of the fill, since each value is a text in the program.
+MOST_VALUES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LiftedProgram:
+    """A program, and notes on what it leaves out of the function that it was lifted from."""
+
+    program: Program
+    notes: tuple[str, ...] = ()
+
+
+def lift_program(
+    function: Callable[..., object],
+    inputs: Sequence[torch.Tensor],
+    originals: Sequence[torch.Tensor] = (),
+) -> LiftedProgram:
+    """Run a function in eager on tensors, and record its ATen calls as a program.
+
+    The inputs keep layout, mutual sharing and values. A tensor that the function captures becomes
+    a further input. The function may mutate its inputs, so give it copies. With `originals`, each
+    input is a leaf of autograd, a result, or neither, as its original is, and calls are without
+    gradients where the function switches them off. Raises `UserError` for what a program cannot
+    say; what the function itself raises is passed on.
+    """
+    # Without inputs, the device is that of the first tensor that the function captures.
+    recorder = _Recorder(inputs[0].device if inputs else None, with_modes=bool(originals))
+    for tensor in inputs:
+        recorder.require_here(tensor)
+        recorder.add_input(tensor)
+    with recorder:
+        returned = function(*inputs)
+    leaves = pytree.tree_leaves(returned)
+    outputs = tuple(recorder.name_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
+    program = Program(
+        tuple(recorder.storages_of(originals) if originals else recorder.storages),
+        tuple(recorder.inputs),
+        tuple(recorder.instructions),
+        outputs,
+    ).renamed()
+    program = on_device(program, str(recorder.device or CPU))
+    defect = first_defect(program)
+    if defect is not None:
+        raise UserError(f"the function cannot be a program: {defect}")
+    return LiftedProgram(program, tuple(recorder.notes()))
+
+
+def as_inputs(
+    values: Mapping[str, torch.Tensor],
+) -> tuple[tuple[Input, ...], tuple[Storage, ...]]:
+    """Inputs with the names, layouts and sharing of these tensors, and their storages.
+
+    Two names of one tensor become two inputs. The storages name no values.
+    """
+    numbers: dict[int, int] = {}
+    inputs: list[Input] = []
+    storages: list[Storage] = []
+    for name, tensor in values.items():
+        storage = tensor.untyped_storage()
+        if storage._cdata not in numbers:
+            numbers[storage._cdata] = len(storages)
+            storages.append(_storage_of(tensor))
+        inputs.append(_input_of(name, tensor, numbers[storage._cdata]))
+    return tuple(inputs), tuple(storages)
+
+
+def _storage_of(tensor: torch.Tensor) -> Storage:
+    """The storage of a tensor, in elements of its dtype, the last one rounded up."""
+    return Storage(tensor.dtype, -(-tensor.untyped_storage().nbytes() // tensor.dtype.itemsize))
+
+
+def _input_of(name: str, tensor: torch.Tensor, storage: int) -> Input:
+    layout = (tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+    return Input(name, storage, tensor.dtype, *layout, static=hasattr(tensor, STATIC))
+
+
+# --- recording ------------------------------------------------------------------------------------
+
+# They say how fast a call is, and nothing else.
+_LEFT_OUT = {"pin_memory", "non_blocking"}
+# The integers of the C++ enumeration. None of them is what most ops do without the argument.
+_MEMORY_FORMATS = {
+    torch.contiguous_format: 0,
+    torch.preserve_format: None,
+    torch.channels_last: 2,
+    torch.channels_last_3d: 3,
+}
+
+
+@dataclass(eq=False)
+class _Recorder(TorchDispatchMode):
+    """Records each ATen call as an instruction, and names the tensors that it sees."""
+
+    device: torch.device | None = None
+    with_modes: bool = False
+    storages: list[Storage] = field(default_factory=list)
+    inputs: list[Input] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    # Kept alive, so that no identity and no storage address is used twice.
+    _tensors: list[torch.Tensor] = field(default_factory=list)
+    _names: dict[int, str] = field(default_factory=dict)
+    _by_layout: dict[tuple[object, ...], str] = field(default_factory=dict)
+    _storage_numbers: dict[int, int | None] = field(default_factory=dict)
+    _constants: Counter[str] = field(default_factory=Counter)
+    _unnamed_values: list[str] = field(default_factory=list)
+    supports_higher_order_operators = True  # so that they arrive here, and are refused by name
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def notes(self) -> list[str]:
+        """What the program does not say of the function."""
+        notes = [
+            f"{count} call{'s' * (count > 1)} of {op} became constants of the program"
+            for op, count in self._constants.items()
+        ]
+        if self._unnamed_values:
+            names = ", ".join(self._unnamed_values)
+            notes.append(f"the storages of {names} are too long to keep their values")
+        return notes
+
+    def storages_of(self, originals: Sequence[torch.Tensor]) -> list[Storage]:
+        """The storages as autograd sees them: what the originals are, the first inputs are."""
+        kinds: dict[int, str] = {}
+        for view, original in zip(self.inputs, originals, strict=False):
+            if original.requires_grad:
+                kinds[view.storage] = "leaf" if original.is_leaf else "computed"
+        return [
+            replace(storage, gradient=kinds.get(number, "none"))
+            for number, storage in enumerate(self.storages)
+        ]
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if not isinstance(func, OpOverload):
+            raise UserError(f"a program cannot call the higher-order operator {func}")
+        if func is torch.ops.aten.lift_fresh.default and self._name_of(args[0]) is None:
+            return self._make_constant(args[0], func(*args))
+        # Before the call: an argument that is new here must be described as the call gets it.
+        instruction = self._instruction(func, args, kwargs or {})
+        returned = func(*args, **kwargs or {})
+        self._append(func, instruction, returned)
+        return returned
+
+    def _append(self, op: OpOverload, instruction: Instruction, returned: Any) -> None:
+        values = [returned] if isinstance(returned, torch.Tensor) else pytree.tree_leaves(returned)
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        if not tensors and not facts(op).writes:
+            self._constants[str(op)] += 1  # such as `_local_scalar_dense`, which is `.item()`
+            return
+        if all(id(tensor) in self._names for tensor in tensors):  # it returns its arguments
+            self.instructions.append(instruction)
+            return
+        if any(value is not None and not isinstance(value, torch.Tensor) for value in values):
+            raise UserError(f"{op} returns other things than tensors; a program cannot name those")
+        results = tuple(f"v{len(self.instructions)}_{index}" for index in range(len(values)))
+        for value, name in zip(values, results, strict=True):
+            if value is not None:
+                self._note(value, name)
+        self.instructions.append(replace(instruction, results=results))
+
+    def _make_constant(self, given: torch.Tensor, returned: torch.Tensor) -> torch.Tensor:
+        """A tensor that the function makes from numbers, as with `torch.tensor`. It is returned."""
+        name, dtype = f"v{len(self.instructions)}_0", (("dtype", given.dtype),)
+        value = _only_value(given)
+        if value is not None:
+            full = (tuple(given.shape), value)
+            made = Instruction("aten.full.default", full, dtype, (name,))
+        else:
+            # Its values come with an input. The function may write what it made, so it is a copy.
+            source = Ref(self.add_input(given.clone()))
+            made = Instruction("aten.clone.default", (source,), (), (name,))
+        self.instructions.append(made)
+        self._note(returned, name)
+        return returned
+
+    def _note(self, tensor: torch.Tensor, name: str) -> None:
+        _require_plain(tensor, "the result of a call")
+        self._tensors.append(tensor)
+        self._names.setdefault(id(tensor), name)
+        self._by_layout[_layout(tensor)] = name
+        self._storage_numbers.setdefault(tensor.untyped_storage()._cdata, None)
+
+    # --- tensors ---
+
+    def name_of(self, tensor: torch.Tensor) -> str:
+        """The name of a tensor. One that no call made is captured, and becomes an input."""
+        known = self._name_of(tensor)
+        if known is not None:
+            return known
+        self.require_here(tensor)
+        return self.add_input(tensor)
+
+    def require_here(self, tensor: torch.Tensor) -> None:
+        """Raises `UserError` if a tensor is on another device than the inputs before it."""
+        self.device = self.device or tensor.device
+        if tensor.device != self.device:
+            raise UserError(
+                f"tensors are on {self.device} and on {tensor.device}; a program is on one device"
+            )
+
+    def _is_here(self, device: torch.device, op: OpOverload) -> bool:
+        """Whether a program can leave out this argument of an op."""
+        here = self.device or torch.device(CPU)
+        # What an op makes from numbers, on the CPU, is made on the device of the program.
+        from_numbers = not any(map(_takes_tensor, op._schema.arguments))
+        same = device.type == here.type and device.index in (None, here.index)
+        return same or (from_numbers and device.type == CPU)
+
+    def _name_of(self, tensor: torch.Tensor) -> str | None:
+        """The name of a tensor, or of one that is the same part of the same storage."""
+        _require_plain(tensor, "a tensor that a call uses")
+        if id(tensor) in self._names:
+            return self._names[id(tensor)]
+        # Autograd passes on a shallow copy of what a view op returned.
+        return self._by_layout.get(_layout(tensor))
+
+    def add_input(self, tensor: torch.Tensor) -> str:
+        """Make a tensor an input, as it is now, and return its name."""
+        name = f"x{len(self.inputs)}"
+        _require_plain(tensor, name)
+        key = tensor.untyped_storage()._cdata
+        if self._storage_numbers.get(key, 0) is None:
+            raise UserError(
+                "a tensor shares memory with the result of a call, and no call made it (as with"
+                " `.data` and `set_`); a program cannot say that"
+            )
+        if key not in self._storage_numbers:
+            self._storage_numbers[key] = len(self.storages)
+            self.storages.append(self._storage_with_values(tensor, name))
+        number = self._storage_numbers[key]
+        assert number is not None
+        self.inputs.append(_input_of(name, tensor, number))
+        self._tensors.append(tensor)
+        self._names[id(tensor)] = self._by_layout[_layout(tensor)] = name
+        return name
+
+    def _storage_with_values(self, tensor: torch.Tensor, name: str) -> Storage:
+        storage = _storage_of(tensor)
+        nbytes = tensor.untyped_storage().nbytes()
+        if not storage.length or nbytes % tensor.dtype.itemsize:
+            return storage
+        buffer = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        buffer = buffer.set_(tensor.untyped_storage(), 0, (storage.length,), (1,))
+        # Values are repeated, so one is enough for a buffer of equal ones.
+        same = bool((buffer == buffer[0]).all())
+        if not same and storage.length > MOST_VALUES:
+            self._unnamed_values.append(name)
+            return storage
+        return Storage(tensor.dtype, storage.length, texts_of(buffer[:1] if same else buffer))
+
+    # --- calls ---
+
+    def _instruction(
+        self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Instruction:
+        parameters = [argument.name for argument in op._schema.arguments]
+        given = dict(zip(parameters, args, strict=False)) | dict(kwargs)
+        taken = _overload_for(op, given)
+        for argument in taken._schema.arguments:
+            # Python passes a number for a tensor. No overload takes it, so it becomes a tensor.
+            value: Any = given.get(argument.name)
+            number = _takes_tensor(argument) and isinstance(value, (bool, int, float))
+            if number and not fits(value, call_schema(str(taken)).by_name[argument.name]):
+                given[argument.name] = self._as_tensor(value)
+        said = {name: self._argument(value, op, name) for name, value in given.items()}
+        positional = tuple(said[name] for name in parameters[: len(args)])
+        keywords = tuple(
+            (name, said[name])
+            for name in kwargs
+            if said[name] is not None and name not in _LEFT_OUT
+        )
+        grad = torch.is_grad_enabled() or not self.with_modes
+        return Instruction(str(taken), positional, keywords, grad=grad)
+
+    def _as_tensor(self, value: float) -> torch.Tensor:
+        """A tensor without dimensions that promotes other operands as the number does."""
+        made = torch.scalar_tensor(value, dtype=torch.tensor(value).dtype)
+        name = f"v{len(self.instructions)}_0"
+        dtype = (("dtype", made.dtype),)
+        self.instructions.append(
+            Instruction("aten.scalar_tensor.default", (value,), dtype, (name,))
+        )
+        self._note(made, name)
+        return made
+
+    def _argument(self, value: Any, op: OpOverload, name: str) -> Argument:
+        if isinstance(value, torch.Tensor):
+            return Ref(self.name_of(value))
+        if isinstance(value, (list, tuple)):
+            return tuple(self._argument(element, op, name) for element in value)
+        if isinstance(value, torch.memory_format):
+            return _MEMORY_FORMATS[value]
+        if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
+            return value
+        # A program has dense tensors. What makes them from numbers gets its device at the end.
+        if value == torch.strided or (isinstance(value, torch.device) and self._is_here(value, op)):
+            return None
+        raise UserError(f"a program cannot say the argument {name!r} of {op}: {shown(value)}")
+
+
+def _takes_tensor(argument: Any) -> bool:
+    return str(argument.real_type) in ("Tensor", "Optional[Tensor]")
+
+
+def _overload_for(op: OpOverload, given: Mapping[str, Any]) -> OpOverload:
+    """The overload that takes numbers where Python passed numbers for tensors, if it must be one.
+
+    A program can call some overloads as Python did, and targets get these calls so.
+    """
+    numbers = {
+        argument.name
+        for argument in op._schema.arguments
+        if _takes_tensor(argument) and isinstance(given.get(argument.name), (bool, int, float))
+    }
+    if all(fits(given[name], call_schema(str(op)).by_name[name]) for name in numbers):
+        return op
+    names = [argument.name for argument in op._schema.arguments]
+    for overload in op.overloadpacket.overloads() if numbers else ():
+        other: OpOverload = getattr(op.overloadpacket, overload)
+        arguments = other._schema.arguments
+        if [argument.name for argument in arguments] != names:
+            continue
+        if all(
+            _takes_tensor(argument) == (_takes_tensor(old) and argument.name not in numbers)
+            for argument, old in zip(arguments, op._schema.arguments, strict=True)
+        ):
+            return other
+    return op
+
+
+def _only_value(tensor: torch.Tensor) -> bool | int | float | None:
+    """The value of all elements if they are equal, and a program can say it as a number."""
+    if tensor.numel() == 0 or tensor.is_complex():
+        return None
+    first: bool | int | float = tensor.reshape(-1)[0].item()
+    return first if bool((tensor == first).all()) else None
+
+
+def _layout(tensor: torch.Tensor) -> tuple[object, ...]:
+    storage = tensor.untyped_storage()._cdata
+    return storage, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+
+
+def _require_plain(tensor: torch.Tensor, name: str) -> None:
+    plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
+    if not plain or tensor.device.type not in SUPPORTED:
+        raise UserError(
+            f"{name} is a {tensor.layout} tensor on {tensor.device.type}; a program has dense"
+            f" tensors on {' or '.join(SUPPORTED)}"
+        )

@@ -1,0 +1,182 @@
+"""Facts about operators, read from their schemas (`OpOverload._schema`), never from names alone."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+
+import aliasproof.ir.custom_operators  # noqa: F401 - it registers them
+from aliasproof.ir.errors import UserError, did_you_mean, suggestion
+
+_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
+_TOUCHES_FILES = {"aten.from_file.default", "aten.from_file.out"}
+
+
+class Kind(Enum):
+    """What a schema says an operator does with storage."""
+
+    FUNCTIONAL = "functional"  # fresh outputs, no argument written
+    VIEW = "view"  # outputs may alias an argument, no argument written
+    IN_PLACE = "in-place"  # writes to its first argument
+    OUT = "out="  # writes to arguments passed for that purpose alone
+    MUTATING = "mutating"  # writes to other arguments than the first
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the schema of an operator says.
+
+    `writes` are the indices (into `schema.arguments`) of the arguments that the op writes.
+    `overwrites` are those among them whose old contents it does not read: `out=` arguments, and
+    the destination of a plain fill or copy. `pointwise` is true if element i of every output
+    depends on element i of the broadcast operands only. `random` is true if the op draws numbers
+    from torch's generator.
+    """
+
+    op: OpOverload
+    kind: Kind
+    writes: tuple[int, ...]
+    overwrites: tuple[int, ...]
+    pointwise: bool
+    random: bool
+
+
+# No schema says whether the old contents are read, hence the two lists.
+_PLAIN_STORES = {
+    "aten.copy_.default",
+    "aten.fill_.Scalar",
+    "aten.fill_.Tensor",
+    "aten.zero_.default",
+}
+# These compute element by element, and torch tags none of their forms, or one only.
+_UNTAGGED = {
+    *("_add_relu", "floor_divide", "hardswish", "masked_fill", "gcd", "lcm", "threshold"),
+    "__irshift",
+    # Other names, and ops that call only pointwise ones.
+    *("absolute", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "clip"),
+    *("divide", "true_divide", "fix", "float_power", "greater", "greater_equal", "less"),
+    *("less_equal", "multiply", "negative", "not_equal", "relu6", "selu", "square", "subtract"),
+    *("__and", "__or", "__xor", "__iand", "__ior", "__ixor"),
+}
+# By the index of the argument: the noise is drawn here, and never read.
+_OVERWRITTEN = {"aten.rrelu_with_noise.default": (1,), "aten.rrelu_with_noise_.default": (1,)}
+_RANDOM_STORES = {
+    "uniform_",
+    "normal_",
+    "bernoulli_",
+    "random_",
+    "exponential_",
+    "geometric_",
+    "cauchy_",
+    "log_normal_",
+}
+
+
+@functools.cache
+def resolve(name: str) -> OpOverload:
+    """The operator overload with that full name, such as `aten.add_.Tensor`.
+
+    Raises `UserError` with the nearest names if the dispatcher does not know it.
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"'{name}' is not an operator name;"
+            " write namespace.operator.overload, such as aten.add.Tensor"
+        )
+    # A program comes from a file and is run: it must not be able to open another file.
+    if name in _TOUCHES_FILES:
+        raise UserError(f"operator '{name}' touches files, so a program may not use it")
+    # `torch.ops` creates namespaces for any name, but packets and overloads for known ones only.
+    namespace, operator, overload = name.split(".")
+    packet = getattr(getattr(torch.ops, namespace), operator, None)
+    if packet is None and namespace == "prims":
+        # Inductor registers some of its own, which its decompositions call.
+        importlib.import_module("torch._inductor.inductor_prims")
+        packet = getattr(torch.ops.prims, operator, None)
+    op = getattr(packet, overload, None)
+    if isinstance(op, OpOverload):
+        return op
+    if isinstance(packet, OpOverloadPacket):
+        hint = suggestion([f"{namespace}.{operator}.{known}" for known in packet.overloads()])
+    else:
+        hint = did_you_mean(name, _names_of_overloads(namespace), most=3)
+    raise UserError(f"unknown operator '{name}'{hint}")
+
+
+def _names_of_overloads(namespace: str) -> list[str]:
+    """The full names of all overloads in a namespace."""
+    # The dispatcher writes `aten::add.Tensor`, and `aten::relu` for the overload `default`.
+    names = (
+        name.split("::")[1]
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith(f"{namespace}::")
+    )
+    return [
+        f"{namespace}.{name}" if "." in name else f"{namespace}.{name}.default" for name in names
+    ]
+
+
+@functools.cache
+def is_composite(op: OpOverload) -> bool:
+    """True if calling the op calls other ops: a trace shows those, and not every trace the same."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+
+
+@functools.cache
+def facts(op: OpOverload) -> Facts:
+    """The facts of an overload; see `Facts`."""
+    arguments = op._schema.arguments
+    writes = tuple(
+        index
+        for index, argument in enumerate(arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    out = tuple(index for index in writes if arguments[index].is_out)
+    name = str(op)
+    plain = name in _PLAIN_STORES or op.overloadpacket.__name__ in _RANDOM_STORES
+    return Facts(
+        op=op,
+        kind=_kind(op, writes, out),
+        writes=writes,
+        overwrites=out or ((0,) if plain else _OVERWRITTEN.get(name, ())),
+        # torch does not tag the plain stores as pointwise, though they are.
+        pointwise=name in _PLAIN_STORES or _is_pointwise(op),
+        random=torch.Tag.nondeterministic_seeded in op.tags,
+    )
+
+
+@functools.cache
+def has_fake_kernel(op: OpOverload) -> bool:
+    """True if fake tensors have a kernel for the op, which gives sizes without data."""
+    if op.namespace != "aten":  # `torch.library` keeps these elsewhere
+        return True
+    composite = ("ImplicitAutograd", "ExplicitAutograd", "ExplicitAutogradNonFunctional")
+    keys = ("Meta", *(f"Composite{name}" for name in composite))
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in keys)
+
+
+def _is_pointwise(op: OpOverload) -> bool:
+    """Whether the op, or its functional form, has the tag. Of many ops torch tags that one only."""
+    if torch.Tag.pointwise in op.tags:
+        return True
+    name = op.overloadpacket.__name__.rstrip("_")
+    if op.namespace != "aten" or name in _UNTAGGED:
+        return op.namespace == "aten"
+    overload = op._overloadname.removesuffix("out").removesuffix("_") or "default"
+    form = getattr(getattr(torch.ops.aten, name, None), overload, None)
+    return isinstance(form, OpOverload) and torch.Tag.pointwise in form.tags
+
+
+def _kind(op: OpOverload, writes: tuple[int, ...], out: tuple[int, ...]) -> Kind:
+    if not writes:
+        returns_alias = any(result.alias_info is not None for result in op._schema.returns)
+        return Kind.VIEW if returns_alias else Kind.FUNCTIONAL
+    if writes == out:  # an op that writes an operand as well is not `out=`
+        return Kind.OUT
+    return Kind.IN_PLACE if writes[0] == 0 else Kind.MUTATING

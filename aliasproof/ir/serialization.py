@@ -1,0 +1,581 @@
+"""The JSON form of a `Program`.
+
+Reading it executes nothing. A mistake in it is a `UserError` that names the location. The keys are
+the fields of the dataclasses; those with a default may be left out. An argument that JSON can
+express is written as itself, a tuple as a list. The others become {"ref": "x0"},
+{"dtype": "float32"} or {"float": "-inf"}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import math
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from aliasproof.ir.devices import CPU
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.errors import UserError, did_you_mean, shown
+from aliasproof.ir.execution import execute
+from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, Storage, names_in
+from aliasproof.ir.validation import Defect, validate
+
+# --- memory bound ---------------------------------------------------------------------------------
+#
+# What a program from a file allocates, before it runs: its calls on fake tensors have no data.
+#
+# A few bytes of JSON can ask for terabytes: `expand` to 4e9 elements costs nothing, and a `clone`
+# of that ends the machine. So the calls are made on fake tensors first (sizes, strides and dtypes,
+# from the same kernels that PyTorch's compilers use), and each tensor that one of them gives is
+# counted. Views count as often as they repeat elements, since a write to one takes as long as its
+# elements.
+#
+# A fake kernel can raise where eager does not, and some operators have none. Some results are as
+# large as the data says (`nonzero`). Then the result is replaced by a *stand-in*, which is as
+# large as the arguments of the call allow, and the calls after it are made on that.
+#
+# What a kernel allocates within itself is not seen. The processes that run a program have a limit
+# of memory for that (`aliasproof.processes.isolation`).
+
+
+LARGEST = 256 * 2**20  # bytes of one tensor; an input has 64 MiB at most
+MOST_TOGETHER = 2**30  # bytes of all storages
+MOST_TOUCHED = 32 * 2**30  # bytes that calls read and write together: about a minute
+MOST_DIMENSIONS = 64  # as many as kernels take
+MOST_CALLS = 100_000  # ATen calls. A call of a composite op makes several.
+MOST_RESULTS = 10_000  # tensors that one call gives
+# For stand-ins: a larger number may be a size. What is far above is the open end of a slice.
+LARGE_NUMBER, OPEN_END = 2**20, 2**62
+
+
+class TooLarge(Exception):
+    """A call gives more than is allowed. The message says what."""
+
+
+def require_bounded(program: Program) -> None:
+    """Raises `UserError` with the instruction, if a call of the program is too large to run."""
+    # Modes of the caller, such as one that watches calls, must not see these.
+    with _quiet(), _disable_current_modes(), torch.no_grad(), _without_data(), _Sizes():
+        storages = [torch.empty(storage.nbytes, dtype=torch.uint8) for storage in program.storages]
+        values = {view.name: _fake_input(storages, view) for view in program.inputs}
+        for index, instruction in enumerate(program.instructions):
+            try:
+                _execute(instruction, values)
+            except TooLarge as reason:
+                location, message = f"instructions[{index}]", f"{instruction.op} {reason}"
+                raise UserError(str(Defect(location, message))) from reason
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the log of fake tensors, which has a stack for each call that fails."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _without_data() -> FakeTensorMode:
+    # By default, it runs the kernel itself, on zeros, of an op that has none for fake tensors.
+    return FakeTensorMode(allow_fallback_kernels=False)
+
+
+def _fake_input(storages: Sequence[torch.Tensor], view: Input) -> torch.Tensor:
+    storage = storages[view.storage].untyped_storage()
+    tensor = torch.empty(0, dtype=view.dtype)
+    return tensor.set_(storage, view.offset, view.sizes, view.strides)
+
+
+def _execute(instruction: Instruction, values: dict[str, torch.Tensor]) -> None:
+    """Run an instruction on fake tensors, and give its results stand-ins if that fails."""
+    try:
+        execute(instruction, values)
+    except TooLarge:
+        raise
+    except Exception:  # noqa: BLE001 - whatever the kernel raises, eager may not
+        nbytes = _stand_in_bytes(instruction, values)
+        if nbytes > LARGEST:
+            raise TooLarge(
+                "gives a tensor whose size is not known before it runs, and which can have more"
+                f" than {LARGEST:,} bytes"
+            ) from None
+        for name in instruction.results:
+            values[name] = torch.empty(nbytes, dtype=torch.uint8)
+
+
+def _stand_in_bytes(instruction: Instruction, values: Mapping[str, torch.Tensor]) -> int:
+    """How large the results of a call can be: operands are broadcast, and repeated."""
+    arguments = (instruction.args, tuple(value for _, value in instruction.kwargs))
+    sizes = sorted(_nbytes(values[name]) for name in {*names_in(arguments)})
+    return math.prod(sizes[-2:]) * math.prod(_factors(arguments))
+
+
+def _factors(argument: Argument, *, in_list: bool = False) -> Iterator[int]:
+    """The numbers that can be a size: those in lists, and large ones."""
+    if isinstance(argument, tuple):
+        for element in argument:
+            yield from _factors(element, in_list=True)
+    elif (
+        isinstance(argument, int)
+        and argument > 1
+        and (in_list or LARGE_NUMBER < argument < OPEN_END)
+    ):
+        yield argument
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return max(tensor.numel(), 1) * tensor.dtype.itemsize
+
+
+@dataclass(eq=False)
+class _Sizes(TorchDispatchMode):
+    """Counts what calls give. Raises `TooLarge`."""
+
+    calls: int = 0
+    together: int = 0
+    touched: int = 0
+    _storages: dict[int, tuple[torch.UntypedStorage, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        self.calls += 1
+        if self.calls > MOST_CALLS:
+            raise TooLarge(f"leads to more than {MOST_CALLS:,} calls of ATen operators")
+        _require_short_lists(func, args)
+        returned = func(*args, **(kwargs or {}))
+        for tensor in tensors_in(returned):
+            self._count(tensor)
+        if not (isinstance(func, OpOverload) and func.is_view):
+            self.touched += sum(map(_nbytes, tensors_in((args, kwargs, returned))))
+        if self.touched > MOST_TOUCHED:
+            raise TooLarge(f"is the call at which more than {MOST_TOUCHED:,} bytes are touched")
+        return returned
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        if tensor.dim() > MOST_DIMENSIONS:
+            raise TooLarge(f"gives a tensor of {tensor.dim()} dimensions, above {MOST_DIMENSIONS}")
+        storage = tensor.untyped_storage()
+        _, before = self._storages.get(storage._cdata, (storage, 0))
+        self.together += max(storage.nbytes() - before, 0)
+        # Kept alive, so that no address is used twice.
+        self._storages[storage._cdata] = storage, max(storage.nbytes(), before)
+        largest = max(_nbytes(tensor), storage.nbytes())
+        if largest > LARGEST:
+            raise TooLarge(f"gives a tensor of {largest:,} bytes; at most {LARGEST:,} are allowed")
+        if self.together > MOST_TOGETHER:
+            raise TooLarge(
+                f"is the call at which all storages have more than {MOST_TOGETHER:,} bytes"
+            )
+
+
+def _require_short_lists(func: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Before the call, since long lists of sizes or results take long, also on fake tensors."""
+    if not isinstance(func, OpOverload) or not args:
+        return
+    gives_list = any(str(returned.type) == "List[Tensor]" for returned in func._schema.returns)
+    lists = [argument for argument in args if isinstance(argument, list | tuple) and not gives_list]
+    dimensions = max(
+        (len(sizes) for sizes in lists if sizes and isinstance(sizes[0], int)), default=0
+    )
+    if dimensions > MOST_DIMENSIONS:
+        raise TooLarge(f"is given {dimensions:,} sizes; a tensor has at most {MOST_DIMENSIONS}")
+    if gives_list and isinstance(args[0], torch.Tensor):
+        longest = max(args[0].shape, default=0)
+        if longest > MOST_RESULTS:
+            raise TooLarge(f"can give {longest:,} tensors; at most {MOST_RESULTS:,} are allowed")
+
+
+# --- serialization --------------------------------------------------------------------------------
+
+
+VERSION = 1
+DEEPEST = 8  # nesting of lists in an argument; no operator takes more than two
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+# All names, also the short ones: torch.float is torch.float32. `dtype_name` gives the written one.
+DTYPE_BY_NAME: dict[str, torch.dtype] = {
+    name: dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)
+}
+
+# The object `math.nan`, not a fresh NaN each time: tuples that contain the same object are equal,
+# so a program stays equal to itself after a round trip.
+SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a dtype within torch, such as `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def to_json(program: Program) -> dict[str, Json]:
+    """The program as dicts, lists, strings and finite numbers."""
+    return {
+        "version": VERSION,
+        "seed": program.seed,
+        # As in older files, which have no keys for these.
+        **({} if program.fill == "plain" else {"fill": program.fill}),
+        **({} if program.device == CPU else {"device": program.device}),
+        "storages": [_storage_to_json(storage) for storage in program.storages],
+        "inputs": [_input_to_json(view) for view in program.inputs],
+        "instructions": [_instruction_to_json(instruction) for instruction in program.instructions],
+        "outputs": list(program.outputs),
+    }
+
+
+def _storage_to_json(storage: Storage) -> dict[str, Json]:
+    written: dict[str, Json] = {"dtype": dtype_name(storage.dtype), "length": storage.length}
+    if storage.values:
+        written["values"] = list(storage.values)
+    if storage.gradient != "computed":
+        written["gradient"] = storage.gradient
+    return written
+
+
+def _input_to_json(view: Input) -> dict[str, Json]:
+    return {
+        "name": view.name,
+        "storage": view.storage,
+        "dtype": dtype_name(view.dtype),
+        "sizes": list(view.sizes),
+        "strides": list(view.strides),
+        "offset": view.offset,
+        # As in older files, which have no key for it.
+        **({"static": True} if view.static else {}),
+    }
+
+
+def _instruction_to_json(instruction: Instruction) -> dict[str, Json]:
+    return {
+        "op": instruction.op,
+        "args": [_argument_to_json(argument) for argument in instruction.args],
+        "kwargs": {key: _argument_to_json(argument) for key, argument in instruction.kwargs},
+        "results": list(instruction.results),
+        # As in older files, which have no key for it.
+        **({} if instruction.grad else {"grad": False}),
+    }
+
+
+def _argument_to_json(argument: Argument) -> Json:
+    if isinstance(argument, Ref):
+        return {"ref": argument.name}
+    if isinstance(argument, torch.dtype):
+        return {"dtype": dtype_name(argument)}
+    if isinstance(argument, tuple):
+        return [_argument_to_json(element) for element in argument]
+    # JSON has no infinity and no NaN.
+    if isinstance(argument, float) and not math.isfinite(argument):
+        return {"float": str(argument)}
+    if argument is None or isinstance(argument, bool | int | float | str):
+        return argument
+    raise UserError(f"{shown(argument)} cannot be an argument of a program")
+
+
+def dumps(program: Program) -> str:
+    """The program as JSON text with one storage, input or instruction per line."""
+    # `json.dumps(indent=2)` would give each number of a shape a line of its own.
+    fields = (f"  {json.dumps(key)}: {_lines(value)}" for key, value in to_json(program).items())
+    return "{\n" + ",\n".join(fields) + "\n}\n"
+
+
+def _lines(value: Json) -> str:
+    if not isinstance(value, list) or not any(isinstance(element, dict) for element in value):
+        return json.dumps(value, allow_nan=False)
+    lines = ",\n".join(f"    {json.dumps(element, allow_nan=False)}" for element in value)
+    return f"[\n{lines}\n  ]"
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def loads(text: str, file: str = "<text>") -> Program:
+    """The program in a JSON text.
+
+    Raises `UserError` that starts with `file`, the name of the file.
+    """
+    try:
+        return from_json(_json_value(text))
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+
+
+def _json_value(text: str) -> object:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        message = f"line {error.lineno} column {error.colno}: not JSON: {error.msg}"
+        raise UserError(message) from error
+    except (ValueError, RecursionError) as error:
+        # An integer of over 4,300 digits, or thousands of opening brackets.
+        raise UserError(f"not a program: {shown(str(error))}") from error
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    written = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}[constant]
+    raise UserError(f'{constant} is not JSON; write {{"float": "{written}"}}')
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # `json` would silently keep the last value of a repeated key.
+    members: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in members:
+            raise UserError(f"the key {shown(key)} occurs twice in one object")
+        members[key] = value
+    return members
+
+
+def from_json(data: object) -> Program:
+    """The well-formed program that `to_json` wrote, which is not too large to run.
+
+    Raises `UserError` that names the location of the defect.
+    """
+    fields = _record(_without_version(data), "", Program)
+    storages = _list(fields["storages"], "storages")
+    inputs = _list(fields["inputs"], "inputs")
+    instructions = _list(fields["instructions"], "instructions")
+    program = Program(
+        tuple(_storage(item, f"storages[{index}]") for index, item in enumerate(storages)),
+        tuple(_input(item, f"inputs[{index}]") for index, item in enumerate(inputs)),
+        tuple(
+            _instruction(item, f"instructions[{index}]") for index, item in enumerate(instructions)
+        ),
+        _texts(fields["outputs"], "outputs"),
+        _integer(fields.get("seed", 0), "seed"),
+        _text(fields.get("fill", "plain"), "fill"),
+        _text(fields.get("device", CPU), "device"),
+    )
+    validate(program)
+    require_bounded(program)
+    return program
+
+
+def _without_version(data: object) -> object:
+    """The same object without the key `version`, whose value is checked.
+
+    It is checked before anything else, because another version has other keys.
+    """
+    if not isinstance(data, dict):
+        return data
+    if "version" not in data:
+        raise UserError('version: missing; write "version": 1')
+    version = _integer(data["version"], "version")
+    if version != VERSION:
+        raise UserError(
+            f"version: {shown(version)} is not known; this aliasproof reads version {VERSION}"
+        )
+    return {key: value for key, value in data.items() if key != "version"}
+
+
+def _storage(data: object, location: str) -> Storage:
+    fields = _record(data, location, Storage)
+    return Storage(
+        _dtype(fields["dtype"], f"{location}.dtype"),
+        _integer(fields["length"], f"{location}.length"),
+        _texts(fields.get("values", []), f"{location}.values"),
+        _text(fields.get("gradient", "computed"), f"{location}.gradient"),
+    )
+
+
+def _input(data: object, location: str) -> Input:
+    fields = _record(data, location, Input)
+    return Input(
+        _text(fields["name"], f"{location}.name"),
+        _integer(fields["storage"], f"{location}.storage"),
+        _dtype(fields["dtype"], f"{location}.dtype"),
+        _integers(fields["sizes"], f"{location}.sizes"),
+        _integers(fields["strides"], f"{location}.strides"),
+        _integer(fields.get("offset", 0), f"{location}.offset"),
+        _boolean(fields.get("static", False), f"{location}.static"),
+    )
+
+
+def _instruction(data: object, location: str) -> Instruction:
+    fields = _record(data, location, Instruction)
+    kwargs = fields.get("kwargs", {})
+    if not isinstance(kwargs, dict):
+        raise _type_error("an object", kwargs, f"{location}.kwargs")
+    return Instruction(
+        _text(fields["op"], f"{location}.op"),
+        _arguments(fields["args"], f"{location}.args", depth=0),
+        tuple(_keyword_argument(key, value, f"{location}.kwargs") for key, value in kwargs.items()),
+        _texts(fields.get("results", []), f"{location}.results"),
+        _boolean(fields.get("grad", True), f"{location}.grad"),
+    )
+
+
+def _keyword_argument(key: object, value: object, location: str) -> tuple[str, Argument]:
+    key = _text(key, location)
+    # A location is part of a one-line message, so it repeats only a key that is a plain name.
+    if key.isascii() and key.isidentifier():
+        location = f"{location}.{key}"
+    return key, _argument(value, location)
+
+
+def _arguments(data: object, location: str, depth: int) -> tuple[Argument, ...]:
+    if depth > DEEPEST:
+        raise UserError(f"{location}: lists are nested more than {DEEPEST} deep")
+    items = enumerate(_list(data, location))
+    return tuple(_argument(item, f"{location}[{index}]", depth) for index, item in items)
+
+
+def _argument(data: object, location: str, depth: int = 0) -> Argument:
+    if data is None or isinstance(data, bool | int | float | str):
+        return data
+    if isinstance(data, list):
+        return _arguments(data, location, depth + 1)
+    # A mapping pattern accepts further keys, hence the guards.
+    match data:
+        case {"ref": name, **others} if not others:
+            return Ref(_text(name, f"{location}.ref"))
+        case {"dtype": name, **others} if not others:
+            return _dtype(name, f"{location}.dtype")
+        case {"float": name, **others} if not others:
+            return _special_float(name, f"{location}.float")
+    raise _type_error(
+        'null, a bool, a number, a text, a list, {"ref": ...}, {"dtype": ...} or {"float": ...}',
+        data,
+        location,
+    )
+
+
+def _special_float(data: object, location: str) -> float:
+    name = _text(data, location)
+    if name not in SPECIAL_FLOATS:
+        raise UserError(
+            f"{location}: expected one of {', '.join(SPECIAL_FLOATS)}, got {shown(name)}"
+        )
+    return SPECIAL_FLOATS[name]
+
+
+def _dtype(data: object, location: str) -> torch.dtype:
+    name = _text(data, location)
+    if name not in DTYPE_BY_NAME:
+        raise UserError(
+            f"{location}: unknown dtype {shown(name)}{did_you_mean(name, DTYPE_BY_NAME)}"
+        )
+    return DTYPE_BY_NAME[name]
+
+
+def _record(
+    data: object, location: str, kind: type[Program | Storage | Input | Instruction]
+) -> dict[str, object]:
+    """The object, whose keys must be the fields of the dataclass `kind`.
+
+    Fields with a default may be missing. The location of the program itself is empty.
+    """
+    if not isinstance(data, dict):
+        raise _type_error("an object", data, location or "program")
+    known = dataclasses.fields(kind)
+    names = [each.name for each in known]
+    dot = location and f"{location}."
+    for each in known:
+        if each.name not in data and each.default is dataclasses.MISSING:
+            raise UserError(f"{dot}{each.name}: missing")
+    for key in data:
+        if key not in names:
+            keys = f"the keys are {', '.join(names)}"
+            raise UserError(f"{location or 'program'}: unknown key {shown(key)}; {keys}")
+    return data
+
+
+def _list(data: object, location: str) -> list[object]:
+    if not isinstance(data, list):
+        raise _type_error("a list", data, location)
+    return data
+
+
+def _texts(data: object, location: str) -> tuple[str, ...]:
+    items = enumerate(_list(data, location))
+    return tuple(_text(item, f"{location}[{index}]") for index, item in items)
+
+
+def _integers(data: object, location: str) -> tuple[int, ...]:
+    items = enumerate(_list(data, location))
+    return tuple(_integer(item, f"{location}[{index}]") for index, item in items)
+
+
+def _text(data: object, location: str) -> str:
+    if not isinstance(data, str):
+        raise _type_error("a string", data, location)
+    return data
+
+
+def _boolean(data: object, location: str) -> bool:
+    if not isinstance(data, bool):
+        raise _type_error("true or false", data, location)
+    return data
+
+
+def _integer(data: object, location: str) -> int:
+    # To Python, true is the integer 1; in a file it is a mistake.
+    if not (isinstance(data, int) and not isinstance(data, bool)):
+        raise _type_error("an integer", data, location)
+    return data
+
+
+def _type_error(what: str, data: object, location: str) -> UserError:
+    return UserError(f"{location}: expected {what}, got {shown(data)}")
+
+
+# --- stored text ----------------------------------------------------------------------------------
+#
+# Reading the text of a stored file: of a program, a finding, a run.
+#
+# Such a file can come from anywhere, so it may be a pipe without an end, a device, gigabytes, or a
+# link to what the reader did not mean to read.
+
+
+MOST_BYTES = 32 * 2**20  # a program of 10,000 instructions takes two million
+
+
+def read_text(path: Path, *, within: Path | None = None) -> str:
+    """The text of a regular file in UTF-8. Raises `UserError` with the path.
+
+    If it is in a folder `within` which it belongs to, it is no link out of that folder.
+    """
+    if within is not None and not path.resolve().is_relative_to(within.resolve()):
+        raise UserError(f"{path} is a link out of its folder; put a copy in its place")
+    try:
+        # Without waiting for a writer, if it is a pipe.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UserError(f"{path} is not a regular file")
+            if status.st_size > MOST_BYTES:
+                raise UserError(
+                    f"{path} has {status.st_size:,} bytes; at most {MOST_BYTES:,} are read"
+                )
+            return file.read(MOST_BYTES).decode("utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not text in UTF-8: {error.reason} at byte {error.start}"
+        ) from error

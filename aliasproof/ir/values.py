@@ -1,0 +1,236 @@
+"""The data in a program's storages, and the tensors that view them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+
+from aliasproof.ir.program import Program, Storage
+from aliasproof.ir.storages import bytes_of, explicit_values
+
+# --- special values -------------------------------------------------------------------------------
+#
+# The fill *special*: values at which inverses and rewrites that are right in algebra are wrong.
+#
+# `base + (new - base)` is `new` for small integers, and NaN or 0 for infinity, NaN or 1e20. A
+# rewrite of `x + 0` to `x` changes -0.0.
+
+
+Number: TypeAlias = "bool | int | float | complex"
+
+INDEX_DTYPES = (torch.int64, torch.int32)
+
+# From one position to the next. A power of two is coprime to the odd number of choices below, so
+# each of them has its turn.
+STEP = 4
+
+
+def special_values(
+    plain: torch.Tensor, positions: Sequence[int], index: int, seed: int
+) -> torch.Tensor:
+    """The 1-d tensor `plain`, with about half of its elements replaced by special values.
+
+    `positions` are the positions of its elements in the order of counting, and `index` is that of
+    the storage in its program. What stays lets an element be told from its neighbour.
+
+    A storage of a dtype of indices is replaced if the sum of index and seed is even. The others
+    keep values that can serve as indices. Bools have no special values.
+    """
+    dtype = plain.dtype
+    if dtype == torch.bool or (dtype in INDEX_DTYPES and (index + seed) % 2):
+        return plain
+    parts = [special_parts(dtype)] * (2 if dtype.is_complex else 1)
+    values = []
+    for position, value in zip(positions, plain.tolist(), strict=True):
+        turn = STEP * position + index + seed
+        # Of a complex value, one part or both are replaced: both turns have other periods.
+        chosen = [_choice(part, turn + shift * position) for shift, part in enumerate(parts)]
+        values.append(_special_number(value, chosen))
+    return torch.tensor(values, dtype=dtype)
+
+
+@functools.cache
+def special_parts(dtype: torch.dtype) -> tuple[Number, ...]:
+    """The special values of a dtype; of a complex one, those of its real and imaginary parts.
+
+    Subnormals are left out: a correct kernel may flush them to zero.
+    """
+    if not (dtype.is_floating_point or dtype.is_complex):
+        limits = torch.iinfo(dtype)
+        integers = (limits.max, limits.min, -1, limits.max - 1)
+        return tuple(dict.fromkeys(max(number, limits.min) for number in integers))
+    kind = torch.finfo(dtype)
+    numbers = (math.inf, kind.max, math.nan, -0.0, 1e20, -math.inf, kind.tiny, kind.min)
+    # A dtype without infinity, or without a sign, would turn these into other values.
+    return tuple(number for number in numbers if _represents(dtype, number))
+
+
+def _represents(dtype: torch.dtype, number: float) -> bool:
+    stored = torch.tensor([number], dtype=dtype).to(torch.complex128).real.item()
+    close = stored == number or math.isclose(stored, number, rel_tol=0.01)
+    same = close and math.copysign(1, stored) == math.copysign(1, number)
+    return same or (math.isnan(number) and math.isnan(stored))
+
+
+def _choice(numbers: Sequence[Number], turn: int) -> Number | None:
+    """The number whose turn it is; None in every second turn, where the plain value stays."""
+    turn %= 2 * len(numbers) + 1
+    return numbers[turn] if turn < len(numbers) else None
+
+
+def _special_number(value: Number, chosen: Sequence[Number | None]) -> Number:
+    if len(chosen) == 1:
+        return value if chosen[0] is None else chosen[0]
+    assert isinstance(value, complex)
+    real, imaginary = (
+        old if new is None else float(new.real)
+        for old, new in zip((value.real, value.imag), chosen, strict=True)
+    )
+    return complex(real, imaginary)
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+FILLS = ("plain", "special")
+# Dynamo keeps in this attribute that an input stays at its address, such as a module's buffer.
+STATIC = "_dynamo_static_input_type"
+
+# The largest integer up to which a narrow dtype represents all of them exactly.
+EXACT_INTEGERS = {
+    torch.float16: 2048,
+    torch.bfloat16: 256,
+    torch.float8_e4m3fn: 16,
+    torch.float8_e4m3fnuz: 16,
+    torch.float8_e5m2: 8,
+    torch.float8_e5m2fnuz: 8,
+    torch.int16: 2**15 - 1,
+    torch.uint8: 2**8 - 1,
+    torch.int8: 2**7 - 1,
+}
+
+
+def storage_data(program: Program, index: int) -> torch.Tensor:
+    """The data of the storage with that index: a 1-d tensor of its length and dtype."""
+    return fill(program.storages[index], index, program.seed, program.fill)
+
+
+def fill(storage: Storage, index: int, seed: int, kind: str = "plain") -> torch.Tensor:
+    """A 1-d tensor of `storage.length` elements: its own values, or else those of the fill.
+
+    *plain*: small integers, distinct where the dtype can represent that. The dtypes of indices
+    count from 0, so that the values can serve as such. The others count from 1, so that no product
+    vanishes, and start again where they are no longer exact. A seed other than 0 permutes them; a
+    storage with another `index` in the same program has other values.
+
+    *special*: about half of these are replaced (see `aliasproof.ir.values`).
+    """
+    return _contents(storage, index, seed, kind).clone()
+
+
+# A program is filled several times in a row: for eager, for the target, for its build.
+@functools.lru_cache(maxsize=64)
+def _contents(storage: Storage, index: int, seed: int, kind: str) -> torch.Tensor:
+    if storage.values:
+        return explicit_values(storage)
+    positions = _permutation(storage.length, seed)
+    plain = _plain(storage, positions, index)
+    if kind == "plain":
+        return plain
+    return special_values(plain, positions.tolist(), index, seed)
+
+
+def _plain(storage: Storage, positions: torch.Tensor, index: int) -> torch.Tensor:
+    """Small integers at these positions in the order of counting."""
+    if storage.dtype == torch.bool:
+        return (positions + index) % 3 != 0
+    if storage.dtype in INDEX_DTYPES:
+        return positions.to(storage.dtype)
+    values = positions + 10 * index
+    if storage.dtype in EXACT_INTEGERS:
+        values = values % EXACT_INTEGERS[storage.dtype]
+    values = values + 1
+    if storage.dtype.is_complex:
+        # The imaginary part runs backwards, so a swap of the two parts shows.
+        imaginary = storage.length + 1 - positions
+        parts = values.to(torch.float32), imaginary.to(torch.float32)
+        return torch.complex(*parts).to(storage.dtype)
+    return values.to(storage.dtype)
+
+
+def _permutation(length: int, seed: int) -> torch.Tensor:
+    """The integers from 0 to `length - 1` in an order that the seed decides."""
+    positions = torch.arange(length, dtype=torch.int64)
+    if not seed or length <= 1:
+        return positions
+    # An affine map modulo the length is a permutation if the step and the length have no common
+    # divisor. A random generator would tie the meaning of a seed to a version of torch.
+    first = seed % length + 1
+    step = next(k for k in range(first, first + 2 * length) if math.gcd(k, length) == 1)
+    return (positions * step + seed // length) % length
+
+
+def input_tensors(program: Program) -> list[torch.Tensor]:
+    """Fresh input tensors: one buffer per storage, and each input is a view into its buffer.
+
+    They are on the program's device, with the same data on each.
+    """
+    device = program.device
+    buffers = [storage_data(program, index).to(device) for index in range(len(program.storages))]
+    tensors = []
+    for view in program.inputs:
+        # `set_` gives a tensor without `_base`. AOTAutograd treats inputs with a base differently.
+        tensor = torch.empty(0, dtype=view.dtype, device=device)
+        storage = buffers[view.storage].untyped_storage()
+        tensors.append(tensor.set_(storage, view.offset, view.sizes, view.strides))
+        if view.static:
+            setattr(tensor, STATIC, "unguarded")
+    return tensors
+
+
+def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
+    """Fresh tensors with equal data, strides, offsets, and the same sharing of storages.
+
+    A static tensor stays static, one that occurs twice in the list stays one object, and what is
+    not a tensor stays as it is. The tensors are on `device`, or each on its own if none is given.
+    """
+    storages: dict[int, torch.UntypedStorage] = {}
+    clones: dict[int, Any] = {}
+    for tensor in inputs:
+        if id(tensor) in clones or not isinstance(tensor, torch.Tensor):
+            continue
+        storage = tensor.untyped_storage()
+        if storage._cdata not in storages:
+            storages[storage._cdata] = clone_storage(storage, device)
+        clones[id(tensor)] = moved_to(storages[storage._cdata], tensor, tensor.dtype)
+    return [clones.get(id(value), value) for value in inputs]
+
+
+def moved_to(
+    storage: torch.UntypedStorage, tensor: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """A tensor like this one in another storage, without `_base`. It is static if this one is."""
+    empty: Any = torch.empty(0, dtype=dtype, device=storage.device)
+    moved: torch.Tensor = empty.set_(
+        storage, tensor.storage_offset(), tensor.shape, tensor.stride()
+    )
+    if hasattr(tensor, STATIC):
+        setattr(moved, STATIC, getattr(tensor, STATIC))
+    return moved
+
+
+def clone_storage(storage: torch.UntypedStorage, device: str | None = None) -> torch.UntypedStorage:
+    """A new storage with equal bytes, on `device`, or on the same device if none is given."""
+    # Between devices as a tensor: storages are not copied between all of them.
+    copied: torch.UntypedStorage = (
+        storage.clone()
+        if device is None
+        else bytes_of(storage).to(device, copy=True).untyped_storage()
+    )
+    return copied

@@ -1,1 +1,0 @@
-"""`Program`, the value that everything passes around: its parts, its forms, how eager runs it."""

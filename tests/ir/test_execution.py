@@ -1,0 +1,193 @@
+"""Three ways to run a program agree: call it, run its graph, run the Python printed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental import proxy_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.ir.execution import ProgramFunction, as_graph, returns_one_tensor, run
+from aliasproof.ir.printing import inputs_source, source
+from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.schemas import resolve
+from aliasproof.ir.values import input_tensors
+
+Way = Callable[[Program], tuple[list[Tensor], list[Tensor]]]  # inputs afterwards, outputs
+
+
+def sampled() -> Iterator[Program]:
+    for seed in range(30):
+        yield from sample(swarm(seed), seed, 10)
+
+
+def called(program: Program) -> tuple[list[Tensor], list[Tensor]]:
+    inputs = input_tensors(program)
+    return inputs, list(run(program, inputs))
+
+
+def interpreted(program: Program) -> tuple[list[Tensor], list[Tensor]]:
+    inputs = input_tensors(program)
+    return inputs, list(fx.Interpreter(fx.GraphModule({}, as_graph(program))).run(*inputs))
+
+
+def generated(program: Program) -> tuple[list[Tensor], list[Tensor]]:
+    inputs = input_tensors(program)
+    return inputs, list(fx.GraphModule({}, as_graph(program))(*inputs))
+
+
+def printed(program: Program) -> tuple[list[Tensor], list[Tensor]]:
+    namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
+    exec(inputs_source(program) + source(program), namespace)
+    inputs = list(namespace["inputs"]())
+    return inputs, list(namespace["program"](*inputs))
+
+
+def traits(tensor: Tensor) -> tuple[object, ...]:
+    return (
+        tensor.dtype,
+        tensor.shape,
+        tensor.stride(),
+        tensor.storage_offset(),
+        content(tensor),
+    )
+
+
+def content(tensor: Tensor) -> list[int]:
+    """The bytes of the elements: between them, a storage may have bytes that nothing wrote."""
+    shown = tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    stored: list[int] = shown.untyped_storage().tolist()
+    return stored
+
+
+@pytest.mark.parametrize("way", [interpreted, generated, printed])
+def test_every_way_gives_equal_tensors_and_leaves_equal_storages(way: Way) -> None:
+    count = 0
+    for program in sampled():
+        with torch.no_grad():
+            torch.manual_seed(0)
+            inputs, outputs = called(program)
+            torch.manual_seed(0)
+            other_inputs, other_outputs = way(program)
+        assert list(map(traits, other_outputs)) == list(map(traits, outputs)), source(program)
+        assert list(map(traits, other_inputs)) == list(map(traits, inputs)), source(program)
+        stored = [[each.untyped_storage().tolist() for each in xs] for xs in (inputs, other_inputs)]
+        assert stored[0] == stored[1], source(program)
+        ours = [
+            next((i for i, tensor in enumerate(inputs) if tensor is output), None)
+            for output in outputs
+        ]
+        theirs = [
+            next((i for i, tensor in enumerate(other_inputs) if tensor is output), None)
+            for output in other_outputs
+        ]
+        assert theirs == ours, "an output that is an input stays that object"
+        count += 1
+    assert count == 300
+
+
+X, Y = Ref("x"), Ref("y")
+INPUTS = (Input("x", 0, torch.float32, (2, 2), (2, 1)), Input("y", 0, torch.float32, (4,), (1,)))
+
+
+def program_of(*instructions: Instruction, outputs: tuple[str, ...] = ()) -> Program:
+    return Program((Storage(torch.float32, 4),), INPUTS, instructions, outputs)
+
+
+SEVERAL = program_of(
+    Instruction("aten.split.Tensor", (X, 1, 1), results=("left", "right")),
+    Instruction("aten.add_.Tensor", (Ref("left"), Ref("right")), (("alpha", 2),)),
+    Instruction("aten.cat.default", ((Ref("left"), Ref("right")), 1), results=("both",)),
+    outputs=("both", "right", "y"),
+)
+
+
+@pytest.mark.parametrize("way", [called, interpreted, generated, printed])
+def test_a_program_whose_result_was_computed_by_hand(way: Way) -> None:
+    inputs, (both, right, y) = way(SEVERAL)
+    assert both.tolist() == [[1 + 2 * 2, 2], [3 + 2 * 4, 4]]
+    assert right.tolist() == [[2], [4]]
+    assert y is inputs[1]
+    assert y.tolist() == [5, 2, 11, 4]
+
+
+def test_inputs_that_share_a_storage_see_each_other() -> None:
+    inputs, outputs = called(program_of(Instruction("aten.zero_.default", (X,)), outputs=("y",)))
+    assert outputs[0].tolist() == [0, 0, 0, 0]
+    assert inputs[0].untyped_storage().data_ptr() == inputs[1].untyped_storage().data_ptr()
+
+
+def test_the_result_of_an_in_place_op_is_the_argument() -> None:
+    program = program_of(Instruction("aten.add_.Scalar", (X, 1), results=("v",)), outputs=("v",))
+    inputs, outputs = called(program)
+    assert outputs[0] is inputs[0]
+
+
+def test_a_program_function_is_called_like_any_function() -> None:
+    x, y = input_tensors(SEVERAL)
+    assert ProgramFunction(SEVERAL)(x, y)[2] is y
+
+
+def test_too_few_inputs_are_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        run(SEVERAL, input_tensors(SEVERAL)[:1])
+
+
+# --- the graph ------------------------------------------------------------------------------------
+
+
+class NoCalls(TorchDispatchMode):
+    """Fails at any ATen call."""
+
+    def __torch_dispatch__(
+        self, func: object, types: object, args: object = (), kwargs: object = None
+    ) -> object:
+        pytest.fail(f"{func} is called")
+
+
+def test_a_graph_is_built_without_tracing_and_without_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        pytest.fail("traces")
+
+    for owner, name in (
+        (fx.Tracer, "trace"),
+        (fx, "symbolic_trace"),
+        (proxy_tensor, "make_fx"),
+        (torch.jit, "trace"),
+    ):
+        monkeypatch.setattr(owner, name, fail)
+    programs = list(sampled())
+    with NoCalls():
+        graphs = list(map(as_graph, programs))
+    for graph in graphs:
+        graph.lint()
+
+
+def test_a_graph_has_a_node_for_each_instruction_and_each_tensor_of_a_list() -> None:
+    graph = as_graph(SEVERAL)
+    targets = [str(node.target) for node in graph.nodes if node.op == "call_function"]
+    calls = [target for target in targets if target.startswith("aten.")]
+    assert calls == [instruction.op for instruction in SEVERAL.instructions]
+    assert sum("getitem" in target for target in targets) == 2
+    assert [node.name for node in graph.nodes if node.op == "placeholder"] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("op", "one"),
+    [
+        ("aten.add.Tensor", True),
+        ("aten.add_.Tensor", True),
+        ("aten.split.Tensor", False),
+        ("aten.topk.default", False),
+    ],
+)
+def test_ops_that_return_one_tensor(op: str, one: bool) -> None:
+    assert returns_one_tensor(resolve(op)) == one

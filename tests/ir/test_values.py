@@ -1,0 +1,90 @@
+"""The data in storages: plain, special, and values that a storage names."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.storages import texts_of
+from aliasproof.ir.validation import ELEMENT_DTYPES
+from aliasproof.ir.values import EXACT_INTEGERS, fill, input_tensors, storage_data
+
+FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def seen(dtype: torch.dtype, kind: str) -> list[float]:
+    """All values of short storages of a dtype, over many seeds, real and imaginary parts apart."""
+    buffers = [fill(Storage(dtype, 4), index, seed, kind) for seed in range(40) for index in (0, 1)]
+    parts = [torch.view_as_real(each) if dtype.is_complex else each for each in buffers]
+    return torch.cat([part.reshape(-1) for part in parts]).tolist()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.complex64])
+def test_the_special_fill_has_every_special_value(dtype: torch.dtype) -> None:
+    kind, values = torch.finfo(dtype), seen(dtype, "special")
+    assert {math.inf, -math.inf, kind.max, kind.min, kind.tiny} <= set(values)
+    assert any(map(math.isnan, values))
+    assert any(value == 0 and math.copysign(1, value) < 0 for value in values)
+    assert any(0.9e20 < value < 1.1e20 for value in values) or kind.max < 1e20
+    # The rest are the small integers of the plain fill.
+    assert 0.3 < sum(value in range(1, 15) for value in values) / len(values) < 0.7
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8, torch.int32])
+def test_special_integers_are_the_limits(dtype: torch.dtype) -> None:
+    limits, values = torch.iinfo(dtype), set(seen(dtype, "special"))
+    assert {limits.min, limits.max, max(-1, limits.min)} <= values
+
+
+def test_half_of_the_int64_storages_can_serve_as_indices() -> None:
+    buffers = [fill(Storage(torch.int64, 4), index, 3, "special") for index in range(6)]
+    fine = [sorted(each.tolist()) == [0, 1, 2, 3] for each in buffers]
+    assert fine in ([True, False] * 3, [False, True] * 3)
+
+
+@pytest.mark.parametrize("dtype", sorted(EXACT_INTEGERS, key=str))
+def test_plain_values_are_exact_and_not_zero(dtype: torch.dtype) -> None:
+    most = EXACT_INTEGERS[dtype]
+    values = fill(Storage(dtype, 300), 2, 5).double()
+    expected = {float(number) for number in range(1, most + 1)}
+    assert set(values.tolist()) <= expected
+    assert len(set(values.tolist())) == min(most, 300)
+
+
+def test_every_dtype_can_be_filled_in_every_way(subtests: pytest.Subtests) -> None:
+    for dtype, length, seed in itertools.product(ELEMENT_DTYPES, (0, 1, 5, 64), (0, 7, -2)):
+        with subtests.test(dtype=dtype, length=length, seed=seed):
+            special = fill(Storage(dtype, length), 0, seed, "special")
+            assert (special.dtype, special.shape) == (dtype, (length,))
+            named = fill(Storage(dtype, length, texts_of(special) or ("1",)), 3, 9)
+            assert named.untyped_storage().tolist() == special.untyped_storage().tolist()
+
+
+def test_values_of_a_storage_repeat_and_hide_both_fills() -> None:
+    storage = Storage(torch.float32, 5, ("inf", "-0.0"))
+    for kind in ("plain", "special"):
+        values = storage_data(Program((storage,), (), (), (), 0, kind), 0).tolist()
+        assert list(map(str, values)) == ["inf", "-0.0", "inf", "-0.0", "inf"]
+
+
+def test_programs_are_equal_if_and_only_if_their_values_are() -> None:
+    zero, minus, nan = (Storage(torch.float32, 1, (text,)) for text in ("0.0", "-0.0", "nan"))
+    assert len({zero, minus, nan}) == 3
+    assert nan == Storage(torch.float32, 1, ("nan",))
+
+
+def test_a_caller_may_write_to_what_a_fill_returned() -> None:
+    program = Program(
+        (Storage(torch.float32, 3),),
+        (Input("x", 0, torch.float32, (3,), (1,)),),
+        (),
+        (),
+        0,
+        "special",
+    )
+    input_tensors(program)[0].fill_(5)
+    assert input_tensors(program)[0].tolist() != [5, 5, 5]
