@@ -15,18 +15,16 @@ from aliasproof.campaigns.store.python_finding import PythonFinding, is_of_pytho
 from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.localization import PassAtFault, first_wrong_pass
+from aliasproof.judge.python_trial import Cause, examine_layer, layers, part_of
+from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.minimize_request import MinimizeRequest
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import is_own
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.passes import PassAtFault, first_wrong_pass
-from aliasproof.trials.python_blame import part_of
-from aliasproof.trials.python_trial import Cause, examine_layer, layers
-from aliasproof.trials.trial import Case
-from aliasproof.trials.worker import quiet_torch
 
 RIGHT, WRONG, NOT_JUDGED = "right", "wrong", "not judged"
 

@@ -30,6 +30,8 @@ from aliasproof.ir.errors import Rejected, UserError, out_of_memory
 from aliasproof.ir.execution import SEED
 from aliasproof.ir.program import Program
 from aliasproof.isolated_check import Begun, CheckEvent, CheckRequest, ShownBug, shown_bugs
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.minimize_session import lift
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.given_tolerance import compare_within
@@ -42,9 +44,6 @@ from aliasproof.targets.registry import TARGETS, is_importable, is_name
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import NAME_IT, grant
 from aliasproof.targets.variants import GRAD
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
-from aliasproof.trials.worker import quiet_torch
 from aliasproof.user_code import user_file
 from aliasproof.user_code.user_file import FileNames, UserFunction
 

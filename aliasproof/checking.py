@@ -22,6 +22,11 @@ from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.execution import ProgramFunction, seed_generators
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors
+from aliasproof.judge.examination import examine, split_by_blame
+from aliasproof.judge.localization import first_wrong_pass
+from aliasproof.judge.python_trial import layers
+from aliasproof.judge.trial import Case, EagerRun, Trial
+from aliasproof.judge.value_search import Budget
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
 from aliasproof.oracles.judge import EVERY_ORACLE, all_not_applicable
 from aliasproof.oracles.missed import Opportunity, missed_opportunities
@@ -36,14 +41,8 @@ from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_builds import of_value
 from aliasproof.targets.user_names import grant
 from aliasproof.targets.variants import KEPT_BUFFERS
-from aliasproof.trials.blame import split_by_blame
-from aliasproof.trials.examination import examine
-from aliasproof.trials.passes import first_wrong_pass
-from aliasproof.trials.python_trial import layers
-from aliasproof.trials.trial import Case, EagerRun, Trial
-from aliasproof.trials.value_search import Budget
-from aliasproof.user_code.call_arguments import check_arguments
 from aliasproof.user_code.comparable import NO_BACKWARD, Comparable
+from aliasproof.user_code.user_file import check_arguments
 
 # A name, a target, or a pass or backend of the caller.
 GivenTarget: TypeAlias = str | Target | Callable[..., object]

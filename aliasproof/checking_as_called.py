@@ -19,19 +19,9 @@ from aliasproof.eager.definedness import Undefined
 from aliasproof.eager.trace import InputLocation, Trace
 from aliasproof.eager_check import eager_result
 from aliasproof.ir.errors import Rejected
-from aliasproof.oracles.check_result import EagerResult, Row, TargetResult
-from aliasproof.oracles.judge import EVERY_ORACLE, ON_RESULTS, Judgement, all_not_applicable, judge
-from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both
-from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
-from aliasproof.reports.side_by_side import beside, named_rows
-from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
-from aliasproof.targets.registry import target as target_named
-from aliasproof.targets.target import Function, Target
-from aliasproof.trials.blame import not_yours
-from aliasproof.trials.promises import same_promise
-from aliasproof.trials.python_run import FloatState, PythonRun, run_in_eager, run_python
-from aliasproof.trials.python_trial import (
+from aliasproof.judge.examination import not_yours
+from aliasproof.judge.python_run import FloatState, PythonRun, run_in_eager, run_python
+from aliasproof.judge.python_trial import (
     EAGER,
     EVERYTHING,
     STRUCTURE,
@@ -40,7 +30,16 @@ from aliasproof.trials.python_trial import (
     judge_runs,
     layers,
 )
-from aliasproof.trials.rounding_control import wide_factories, without_rounding
+from aliasproof.judge.rounding_control import wide_factories, without_rounding
+from aliasproof.oracles.check_result import EagerResult, Row, TargetResult
+from aliasproof.oracles.judge import EVERY_ORACLE, ON_RESULTS, Judgement, all_not_applicable, judge
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both, same_promise
+from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
+from aliasproof.reports.side_by_side import beside, named_rows
+from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Function, Target
 from aliasproof.user_code.user_call import RETURNED, SECOND, GradientUse, UserCall
 from aliasproof.user_code.user_file import raised_text
 

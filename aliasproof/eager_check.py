@@ -9,12 +9,12 @@ import torch
 from aliasproof.eager.definedness_rules import Fill
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import Rejected
+from aliasproof.judge.trial import Case, EagerRun, run_eager
 from aliasproof.oracles.check_result import EagerResult
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.reports.side_by_side import value_text
-from aliasproof.trials.trial import Case, EagerRun, run_eager
 from aliasproof.user_code.comparable import Leaves
 from aliasproof.user_code.user_file import raised_text
 

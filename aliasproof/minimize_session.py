@@ -25,6 +25,9 @@ from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.lifting import LiftedProgram, lift_program
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, quiet_torch, run_eager
 from aliasproof.minimize_request import MinimizeRequest, Subject
 from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import EVERY_ORACLE
@@ -32,14 +35,9 @@ from aliasproof.processes.isolation import step
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 from aliasproof.targets.variants import GRAD
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, run_eager
-from aliasproof.trials.worker import quiet_torch
 from aliasproof.user_code import user_file
-from aliasproof.user_code.call_arguments import check_arguments
 from aliasproof.user_code.comparable import Comparable
-from aliasproof.user_code.user_file import FileNames, UserFunction
+from aliasproof.user_code.user_file import FileNames, UserFunction, check_arguments
 
 OUR_NAMESPACES = {"aten", "prims"}
 

@@ -17,6 +17,8 @@ from aliasproof.candidate_checks import outcome_of
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.ir.errors import InternalError, Rejected, UserError
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.python_trial import EAGER, Cause, FailsAlike
+from aliasproof.judge.trial import start_worker
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
@@ -32,8 +34,6 @@ from aliasproof.reports.wording import counted
 from aliasproof.startup import INTERRUPTED
 from aliasproof.targets.registry import backend_source
 from aliasproof.targets.user_names import grant
-from aliasproof.trials.python_trial import EAGER, Cause, FailsAlike
-from aliasproof.trials.worker import start_worker
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.corpus.python_bugs import python_bugs
 from aliasproof.ir.errors import Rejected
+from aliasproof.judge.python_trial import examine_python
+from aliasproof.judge.trial import quiet_torch
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.console import (
     output_for_results,
@@ -25,8 +27,6 @@ from aliasproof.reports.console import (
 )
 from aliasproof.reports.differences import print_violation
 from aliasproof.reports.status import Status
-from aliasproof.trials.python_trial import examine_python
-from aliasproof.trials.worker import quiet_torch
 
 
 def show_python(folder: Path, *, as_json: bool) -> None:

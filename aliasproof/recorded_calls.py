@@ -14,8 +14,8 @@ from aliasproof.explaining import letter
 from aliasproof.ir.eager_call import EagerCall, tensors_in
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.python_run import run_python
 from aliasproof.reports.node_lines import NodeLine, ShownLayout
-from aliasproof.trials.python_run import run_python
 
 MOST_CALLS = 200
 

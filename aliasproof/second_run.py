@@ -17,6 +17,11 @@ from aliasproof.explaining import graph_lines, named_graph
 from aliasproof.ir.errors import InternalError, Rejected, UserError
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.localization import first_wrong_pass
+from aliasproof.judge.python_run import PythonRun, run_in_eager, run_python
+from aliasproof.judge.python_trial import compiler, judge_runs
+from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.new_values import first_new_value
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.stage import Stage
@@ -34,12 +39,6 @@ from aliasproof.reports.verdict_matrix import STYLES, WORDS
 from aliasproof.showing import status_of
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.passes import first_wrong_pass
-from aliasproof.trials.python_run import PythonRun, run_in_eager, run_python
-from aliasproof.trials.python_trial import compiler, judge_runs
-from aliasproof.trials.trial import Case
-from aliasproof.trials.worker import quiet_torch
 
 IN_EAGER = "the program in eager, call by call"
 NEW_VALUE = "marked: the first value on the way to the wrong result that eager never has"

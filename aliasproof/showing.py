@@ -16,6 +16,8 @@ from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stor
 from aliasproof.ir.devices import require_device
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.printing import source
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.python_showing import show_python
@@ -35,9 +37,6 @@ from aliasproof.targets.registry import is_importable
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 from aliasproof.targets.user_names import grant
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case
-from aliasproof.trials.worker import quiet_torch
 
 
 def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:

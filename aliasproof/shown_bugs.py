@@ -19,10 +19,9 @@ from aliasproof.campaigns.publish.known_reproducers import known_reproducer
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.shown_differences import ShownDifference, shown_differences
+from aliasproof.judge.trial import Case, quiet_torch, run_eager, run_trial
 from aliasproof.oracles.judge import ON_RESULTS
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.trial import Case, run_eager, run_trial
-from aliasproof.trials.worker import quiet_torch
 
 TIMEOUT = 120.0  # seconds
 

@@ -23,16 +23,15 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import dumps
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.groups import can_glue, examine_group
+from aliasproof.judge.localization import first_wrong_pass
+from aliasproof.judge.trial import Case, processor_seconds
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import Death, Raised
 from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.groups import can_glue, examine_group
-from aliasproof.trials.passes import first_wrong_pass
-from aliasproof.trials.trial import Case
-from aliasproof.trials.worker import processor_seconds
 
 UNKNOWN = "unknown: "  # how the name of a cause begins that is no known bug
 

@@ -35,11 +35,10 @@ from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.execution import as_graph
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
+from aliasproof.judge import trial
+from aliasproof.judge.attribution import grades_of
+from aliasproof.judge.trial import Case, Trial, quiet_torch, run_trial
 from aliasproof.reduction.reducer import Reducer
-from aliasproof.trials import trial
-from aliasproof.trials.attribution import grades_of
-from aliasproof.trials.trial import Case, Trial, run_trial
-from aliasproof.trials.worker import quiet_torch
 from benchmarks import minimization_subjects
 from benchmarks.minimization_subjects import LongProgram
 from benchmarks.tables import Table

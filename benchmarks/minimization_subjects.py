@@ -37,12 +37,12 @@ from aliasproof.ir.lifting import lift_program
 from aliasproof.ir.program import Instruction, Program, Ref, rename_instruction
 from aliasproof.ir.schemas import Kind, facts, resolve
 from aliasproof.ir.values import clone_inputs, input_tensors
+from aliasproof.judge.attribution import Symptom, grade
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.targets.reference import REFERENCE
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
-from aliasproof.trials.attribution import Symptom, grade
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 from benchmarks.running_models import Gpt, LanguageLstm, Llama
 
 WIDEST = 3  # instructions of the host between two of the bug

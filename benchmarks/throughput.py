@@ -34,10 +34,10 @@ from aliasproof.generators.features import swarm
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.program import Program
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, Spent
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Target
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, Spent
 from benchmarks.tables import Table, percent
 
 FIRST_SEED = 1000  # one seed per shard

@@ -46,8 +46,8 @@ def explain(
     if views not in VIEWS:
         raise UserError(f"--views {views}: give one of {', '.join(VIEWS)}")
     from aliasproof import explaining
+    from aliasproof.judge.trial import quiet_torch
     from aliasproof.reports.explanation import explanation_json, print_explanation
-    from aliasproof.trials.worker import quiet_torch
 
     quiet_torch()
     given = GivenFile.of(file)

@@ -53,7 +53,7 @@ def faults(
     """
     from aliasproof.faults.catalogue import FAULTS, fault_named
     from aliasproof.faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, kill_matrix
-    from aliasproof.trials.worker import quiet_torch
+    from aliasproof.judge.trial import quiet_torch
 
     if listed:
         for wrong in [fault_named(name) for name in fault or FAULTS]:

@@ -292,9 +292,9 @@ def run_campaign(
     from aliasproof.campaigns.run.cluster_connection import connect
     from aliasproof.campaigns.run.fuzz import fuzz as search
     from aliasproof.campaigns.run.local_workers import LocalWorkers
+    from aliasproof.judge.trial import quiet_torch
     from aliasproof.reports.campaign_outcome import print_outcome
     from aliasproof.reports.progress import display
-    from aliasproof.trials.worker import quiet_torch
 
     quiet_torch()
     # A cluster that cannot be joined leaves no folder of a run.

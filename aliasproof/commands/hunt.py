@@ -97,9 +97,9 @@ def _plan(run: Path | None, target: str | None, given: Mapping[str, Any]) -> Pla
     """The plan with what is given by options; the rest is as in the run that goes on."""
     from aliasproof.campaigns.store.opened_run import stored_plan
     from aliasproof.campaigns.store.plan import HUNT, Plan
+    from aliasproof.judge.python_trial import EAGER
     from aliasproof.targets.registry import backend_source
     from aliasproof.targets.user_names import grant
-    from aliasproof.trials.python_trial import EAGER
 
     stored = None if run is None else stored_plan(run)
     plan = replace(stored or Plan((DEFAULT,)), command=HUNT, workers=Plan(()).workers)

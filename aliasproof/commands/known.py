@@ -23,9 +23,9 @@ Shown = Annotated[
 def known(names: Names = None, target: Shown = None, json: Json = False) -> None:
     """List the known bugs; with names, show the programs, versions and targets."""
     from aliasproof.corpus.known_bugs import KNOWN_BUGS
+    from aliasproof.judge.trial import quiet_torch
     from aliasproof.reports.known_bug_table import known_bug_json, print_known_bugs, print_titles
     from aliasproof.targets.names import refuse_unknown
-    from aliasproof.trials.worker import quiet_torch
 
     if target is not None:
         refuse_unknown(target)

@@ -49,9 +49,9 @@ def merge(
     """
     from aliasproof.campaigns.run import merging
     from aliasproof.campaigns.run.python_hunt import PythonHunt
+    from aliasproof.judge.trial import quiet_torch
     from aliasproof.reports.campaign_outcome import print_outcome
     from aliasproof.reports.hunt_report import print_hunt
-    from aliasproof.trials.worker import quiet_torch
 
     quiet_torch()
     before = {path.name for path in folder.glob("findings/*/")}

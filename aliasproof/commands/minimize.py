@@ -322,8 +322,8 @@ def _subject(process: Isolated, request: MinimizeRequest) -> Subject:
 def _found(outcome: Outcome, program: Program, request: MinimizeRequest) -> Found:
     """The difference that must stay."""
     from aliasproof.campaigns.failure.kept import Kept
+    from aliasproof.judge.attribution import Symptom
     from aliasproof.minimize_session import Found
-    from aliasproof.trials.attribution import Symptom
 
     if isinstance(outcome, Death) and outcome.step == TARGET_STEP and request.target is not None:
         kept = Kept(Symptom(request.target, "errors", outcome.kind), step=TARGET_STEP)

@@ -52,8 +52,8 @@ def prove(
     import torch
 
     from aliasproof import proving
+    from aliasproof.judge.trial import quiet_torch
     from aliasproof.reports.proof_table import has_symbols, print_proofs
-    from aliasproof.trials.worker import quiet_torch
 
     chosen = list(target or PROVED)
     grant(chosen)

@@ -86,7 +86,7 @@ def report(
 
 def _report(given: str, seconds: float, target: str | None) -> RunReport:
     from aliasproof import reporting
-    from aliasproof.trials.worker import quiet_torch
+    from aliasproof.judge.trial import quiet_torch
 
     quiet_torch()
     console = notes()

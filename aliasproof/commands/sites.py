@@ -60,7 +60,7 @@ def sites(
     A site that never fired has a reason, such as a setting that is off, or it is a gap in what is
     drawn.
     """
-    from aliasproof.trials.worker import quiet_torch
+    from aliasproof.judge.trial import quiet_torch
 
     quiet_torch()
     console = notes()

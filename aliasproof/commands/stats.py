@@ -48,7 +48,7 @@ def stats(
         _forms(programs, seed, frames, json)
         return
     from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
-    from aliasproof.trials.worker import quiet_torch
+    from aliasproof.judge.trial import quiet_torch
 
     quiet_torch()
     drawn = DrawnPrograms()

@@ -28,12 +28,11 @@ from aliasproof.faults.mistakes import own_mistake
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import SEEDS_APART, Case, EagerRun, run_eager, start_worker
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.oracles.verdict import Report, Verdict
 from aliasproof.targets.target import Target
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case, EagerRun, run_eager
-from aliasproof.trials.worker import SEEDS_APART, start_worker
 
 PROGRAMS_PER_SHARD = 25  # programs of one seed, that is of the same features
 MOST_PROGRAMS = 5_000  # before a fault without a kill is given up

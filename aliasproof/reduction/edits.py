@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from aliasproof.ir.program import Input, Instruction, Program, Ref, rename_instruction
+import torch
+
+from aliasproof.ir.execution import call
+from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, rename_instruction
+from aliasproof.ir.regions import dense_strides
+from aliasproof.ir.schemas import resolve
 
 T = TypeVar("T")
 
@@ -116,3 +123,229 @@ def _with_uses(program: Program, names: list[str]) -> Program:
         taken.add(result)
         uses.append(Instruction("aten.add.Scalar", (Ref(name), 1), (), (result,)))
     return replace(program, instructions=(*program.instructions, *uses))
+
+
+# --- simplicity -----------------------------------------------------------------------------------
+#
+# `simplicity`: when one program is simpler than another. Each step of a reduction lowers it.
+
+
+# From plain to less plain. Any other dtype counts as less plain than these.
+_PLAIN_DTYPES = [
+    torch.float32,
+    torch.int64,
+    torch.float64,
+    torch.bool,
+    torch.bfloat16,
+    torch.complex64,
+    torch.int32,
+    torch.float16,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.complex128,
+    torch.float8_e5m2,
+    torch.float8_e4m3fn,
+]
+# A reader knows these at sight. Any other op counts as less plain.
+_PLAIN_OPS = [
+    "aten.alias.default",
+    "aten.add_.Scalar",
+    "aten.add.Scalar",
+    "aten.zero_.default",
+    "aten.fill_.Scalar",
+    "aten.copy_.default",
+    "aten.add.Tensor",
+    "aten.clone.default",
+    "aten.select.int",
+    "aten.slice.Tensor",
+    "aten.view.default",
+    "aten.transpose.int",
+    "aten.expand.default",
+]
+# The constant with which an op gives back its operand, by the name of the op without overload.
+_NEUTRAL = {
+    "add": 0,
+    "sub": 0,
+    "mul": 1,
+    "div": 1,
+    "pow": 1,
+    "bitwise_or": 0,
+    "bitwise_xor": 0,
+    "bitwise_and": -1,
+    "bitwise_left_shift": 0,
+    "bitwise_right_shift": 0,
+    "roll": 0,
+}
+_LARGEST = 10**6  # what a constant counts at most, so that NaN and infinity are in the order too
+
+
+class Simplicity(NamedTuple):
+    """A sort key, compared field by field from the first: smaller is simpler.
+
+    Each field is a number from zero up, in whole or half steps. So the order is well-founded:
+    nothing can become simpler for ever.
+    """
+
+    unused_inputs: int  # inputs that no instruction uses
+    empty_values: int  # inputs and results without elements
+    instructions: int  # number of instructions
+    outputs: int  # number of returned values
+    inputs: int  # number of inputs
+    sharing_inputs: int  # inputs beyond the first of their storage
+    storages: int  # number of storages
+    idle_calls: int  # calls that change nothing, such as `add_(x, 0)`
+    without_gradients: int  # calls without gradients, storages of leaves, and static inputs
+    op_ranks: int  # how far the ops are from the plainest ones, in sum
+    results: int  # number of named results
+    arguments: int  # number of arguments, positional and keyword
+    dtype_ranks: int  # how far the dtypes are from float32, in sum
+    dimensions: int  # dimensions of all inputs
+    bytes: int  # bytes of all storages
+    sizes: int  # sum of all sizes of inputs
+    strided_inputs: int  # inputs that are not dense
+    offsets_and_strides: int  # sum of offsets and strides of inputs, in elements
+    constants: float  # distance of all constants from zero
+    special: int  # 1 if the fill is special
+    values: int  # weight of the values that storages name
+    seed: int  # 0 fills the storages with 1, 2, 3, ...
+    late_uses: int  # how late the values in use are defined
+
+
+def simplicity(program: Program) -> Simplicity:
+    """The key of a program."""
+    return _key_without_run(program)._replace(empty_values=empty_values(program))
+
+
+def is_simpler(program: Program, key: Simplicity) -> bool:
+    """True if a program is simpler than the program with this key."""
+    least = _key_without_run(program)
+    # Most candidates are not simpler, whatever a run shows, so most do not run.
+    if least >= key:
+        return False
+    return least._replace(empty_values=empty_values(program)) < key
+
+
+def _key_without_run(program: Program) -> Simplicity:
+    """The key if no value were empty."""
+    inputs, instructions = program.inputs, program.instructions
+    return Simplicity(
+        unused_inputs=len(unused_inputs(program)),
+        empty_values=0,
+        instructions=len(instructions),
+        outputs=len(program.outputs),
+        inputs=len(inputs),
+        sharing_inputs=len(inputs) - len({view.storage for view in inputs}),
+        storages=len(program.storages),
+        idle_calls=sum(map(is_idle, instructions)),
+        without_gradients=sum(not instruction.grad for instruction in instructions)
+        + sum(storage.gradient != "computed" for storage in program.storages)
+        + sum(view.static for view in inputs),
+        op_ranks=sum(_op_rank(instruction.op) for instruction in instructions),
+        results=sum(len(instruction.results) for instruction in instructions),
+        arguments=sum(
+            len(instruction.args) + len(instruction.kwargs) for instruction in instructions
+        ),
+        dtype_ranks=sum(_dtype_rank(storage.dtype) for storage in program.storages)
+        + sum(_dtype_rank(view.dtype) for view in inputs),
+        dimensions=sum(len(view.sizes) for view in inputs),
+        bytes=sum(storage.nbytes for storage in program.storages),
+        sizes=sum(sum(view.sizes) for view in inputs),
+        strided_inputs=sum(view.strides != dense_strides(view.sizes) for view in inputs),
+        offsets_and_strides=sum(view.offset + sum(view.strides) for view in inputs),
+        constants=sum(
+            _weight(value)
+            for instruction in instructions
+            for value in (instruction.args, *(value for _, value in instruction.kwargs))
+        ),
+        special=int(program.fill != "plain"),
+        values=sum(_value_weight(text) for storage in program.storages for text in storage.values),
+        seed=program.seed,
+        late_uses=_late_uses(program),
+    )
+
+
+def empty_values(program: Program) -> int:
+    """The number of inputs and results without elements. A program with fewer is simpler.
+
+    What happens to nothing shows little, so size 0 is not simpler than size 1. The program runs on
+    meta tensors, which have shapes and no data. The count ends at an op that is not torch's own,
+    that has no meta kernel, or whose shapes depend on data.
+    """
+    values = {
+        view.name: torch.empty_strided(view.sizes, view.strides, dtype=view.dtype, device="meta")
+        for view in program.inputs
+    }
+    empty = [tensor.numel() == 0 for tensor in values.values()]
+    for instruction in program.instructions:
+        # The meta kernel of a custom operator is code of a user, which may crash or hang.
+        if not instruction.op.startswith(("aten.", "prims.")):
+            break
+        try:
+            made = dict(zip(instruction.results, call(instruction, values), strict=False))
+            # An unnamed result is an argument, which was counted where it was defined.
+            empty += [tensor.numel() == 0 for tensor in made.values()]
+        except Exception:  # noqa: BLE001 - any kernel may raise anything; the predicate decides
+            break
+        values.update(made)
+    return sum(empty)
+
+
+def is_idle(instruction: Instruction) -> bool:
+    """True if a constant or an operand makes the call leave its first operand as it is."""
+    _, name, _ = instruction.op.split(".")
+    if name == "copy_":  # a copy onto itself
+        return len(instruction.args) > 1 and instruction.args[0] == instruction.args[1]
+    neutral = _NEUTRAL.get(name.removesuffix("_"))
+    if neutral is None or len(instruction.args) < 2:
+        return False
+    constant, keywords = instruction.args[1], dict(instruction.kwargs)
+    if isinstance(constant, tuple):  # the shifts of `roll`
+        return all(item == neutral for item in constant)
+    return constant == neutral or (keywords.get("alpha") == 0 and neutral == 0)
+
+
+@functools.cache
+def _op_rank(name: str) -> int:
+    if name in _PLAIN_OPS:
+        return _PLAIN_OPS.index(name)
+    # Among the others, an op with fewer tensor arguments is plainer.
+    tensors = sum("Tensor" in str(argument.type) for argument in resolve(name)._schema.arguments)
+    return len(_PLAIN_OPS) + tensors
+
+
+def _dtype_rank(dtype: torch.dtype) -> int:
+    return _PLAIN_DTYPES.index(dtype) if dtype in _PLAIN_DTYPES else len(_PLAIN_DTYPES)
+
+
+def _weight(argument: Argument) -> float:
+    """The distance of the constants from zero; a negative number counts half a step more."""
+    if isinstance(argument, tuple):
+        return sum(map(_weight, argument)) + len(argument)  # a shorter list is simpler
+    if isinstance(argument, (bool, int, float)):
+        if argument != argument:  # NaN
+            return _LARGEST
+        size = min(abs(argument), _LARGEST)
+        # A fraction is less plain than the whole number above it.
+        whole = size if float(size).is_integer() else math.ceil(size) + 1
+        return whole + (0.5 if argument < 0 else 0)
+    return 0
+
+
+def _value_weight(text: str) -> int:
+    """The weight of a value that a storage names: 1 is the simplest, a short text the next."""
+    return 1 if text == "1" else 1 + len(text)
+
+
+def _late_uses(program: Program) -> int:
+    """The sum, over all uses, of the position at which the used value is defined.
+
+    Inputs are defined first, so a use of the first input counts nothing.
+    """
+    position = {view.name: index for index, view in enumerate(program.inputs)}
+    total = 0
+    for instruction in program.instructions:
+        total += sum(position[name] for name in instruction.refs)
+        for result in instruction.results:
+            position[result] = len(position)
+    return total + sum(position[name] for name in program.outputs)

@@ -3,16 +3,151 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, Storage, rename
+from aliasproof.ir.execution import execute
+from aliasproof.ir.lifting import MOST_VALUES, as_inputs
+from aliasproof.ir.program import (
+    Argument,
+    Input,
+    Instruction,
+    Program,
+    Ref,
+    Storage,
+    names_in,
+    rename,
+    rename_instruction,
+)
 from aliasproof.ir.regions import reach
-from aliasproof.ir.schemas import Kind, facts, resolve
-from aliasproof.reduction.data_flow import DataFlow
+from aliasproof.ir.schemas import Facts, Kind, facts, resolve
+from aliasproof.ir.storages import entries_of, texts_of
+from aliasproof.ir.values import input_tensors
 from aliasproof.reduction.edits import fractions, put, with_uses_renamed, without, without_undefined
+
+# --- data flow ------------------------------------------------------------------------------------
+#
+# `DataFlow`: which instruction of a program depends on which, byte by byte, in a run in eager.
+
+
+NOBODY = -1  # what wrote the bytes of an input
+
+
+@dataclass(slots=True)
+class DataFlow:
+    """A run of a program in eager, up to the first instruction that raises.
+
+    `needs[i]` are the instructions that instruction i depends on: those that made the tensors which
+    it uses, and those that last wrote the bytes which it reads. `made_by` has the instruction that
+    a value is a result of. `values` are the tensors by name, as the run left them.
+    """
+
+    values: dict[str, torch.Tensor]
+    needs: list[set[int]] = field(default_factory=list)
+    made_by: dict[str, int] = field(default_factory=dict)
+    _writers: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, program: Program) -> DataFlow:
+        """Run a program on its inputs."""
+        tensors = input_tensors(program)
+        flow = cls(
+            {view.name: tensor for view, tensor in zip(program.inputs, tensors, strict=True)}
+        )
+        for index, instruction in enumerate(program.instructions):
+            known = facts(resolve(instruction.op))
+            # Before the call: afterwards its own writes would count.
+            needed = flow.behind(instruction.refs, _names_read(instruction, known))
+            try:
+                with torch.no_grad():
+                    execute(instruction, flow.values)
+            except (RuntimeError, IndexError, ValueError, TypeError):
+                return flow
+            flow.needs.append(needed)
+            flow._note(instruction, known, index)
+        return flow
+
+    def _note(self, instruction: Instruction, known: Facts, index: int) -> None:
+        self.made_by.update(dict.fromkeys(instruction.results, index))
+        fresh = instruction.results if known.kind is Kind.FUNCTIONAL else ()
+        for name in (*_names_at(instruction, known.writes), *fresh):
+            self._writers_of(self.values[name])[...] = index
+
+    def behind(self, used: Iterable[str], read: Iterable[str]) -> set[int]:
+        """What made the values `used`, and what last wrote the bytes of the values `read`."""
+        needed = {self.made_by[name] for name in used if name in self.made_by}
+        for name in read:
+            needed.update(np.unique(self._writers_of(self.values[name])).tolist())
+        return needed - {NOBODY}
+
+    def _writers_of(self, tensor: torch.Tensor) -> npt.NDArray[np.int64]:
+        """For each byte of a tensor, the instruction that wrote it last; a view."""
+        storage = tensor.untyped_storage()
+        known = self._writers.get(storage._cdata)
+        if known is None or len(known) != storage.nbytes():  # new, or resized
+            known = self._writers[storage._cdata] = np.full(storage.nbytes(), NOBODY)
+        return entries_of(
+            known, tensor.shape, tensor.stride(), int(tensor.storage_offset()), tensor.itemsize
+        )
+
+    def backward(self, start: Iterable[int]) -> set[int]:
+        """The instructions that these depend on, and these."""
+        reached: set[int] = set()
+        waiting = list(start)
+        while waiting:
+            index = waiting.pop()
+            if index not in reached:
+                reached.add(index)
+                waiting.extend(self.needs[index])
+        return reached
+
+    def around(self, center: int) -> Iterator[set[int]]:
+        """The neighbourhoods of an instruction: itself, then one step further in each direction.
+
+        They grow until one has no neighbours. Both directions count, since a wrong write often
+        stands beside what it breaks, and not behind it.
+        """
+        neighbours: dict[int, set[int]] = {index: set() for index in range(len(self.needs))}
+        for index, needed in enumerate(self.needs):
+            neighbours[index] |= needed
+            for other in needed:
+                neighbours[other].add(index)
+        reached, border = {center}, {center}
+        while border:
+            yield set(reached)
+            border = set().union(*(neighbours[index] for index in border)) - reached
+            reached |= border
+
+
+def _names_at(instruction: Instruction, positions: Iterable[int]) -> list[str]:
+    """The names that an instruction passes for the arguments with these indices in the schema."""
+    parameters = resolve(instruction.op)._schema.arguments
+    keywords, args = dict(instruction.kwargs), instruction.args
+    return [
+        name
+        for position in positions
+        for name in names_in(
+            args[position] if position < len(args) else keywords.get(parameters[position].name)
+        )
+    ]
+
+
+def _names_read(instruction: Instruction, known: Facts) -> list[str]:
+    """The values whose contents an instruction reads."""
+    if known.kind is Kind.VIEW:
+        return []
+    count = len(known.op._schema.arguments)
+    return _names_at(
+        instruction, (index for index in range(count) if index not in known.overwrites)
+    )
+
+
+# --- instruction steps ----------------------------------------------------------------------------
+
 
 # --- leaving out ----------------------------------------------------------------------------------
 
@@ -261,3 +396,219 @@ def plain_gradients(program: Program) -> Iterator[Program]:
         yield program.with_instruction(index, instruction)
     for index, view in enumerate(inputs):
         yield program.with_input(index, view)
+
+
+# --- slices ---------------------------------------------------------------------------------------
+#
+# Steps that cut the data flow of a program: its tail, its outputs, its head, a neighbourhood.
+#
+# Each offers halves of the program first, then quarters, and so on. So a long program becomes
+# short after a few questions, if the failure needs few of its instructions.
+
+
+def cut_tail(program: Program) -> Iterator[Program]:
+    """Cut off instructions at the end: all, half of them, a quarter, down to one.
+
+    The outputs that are left are returned; or all values that what was cut off used, since a wrong
+    value may have reached an output only through that.
+    """
+    count = len(program.instructions)
+    for size in (count, *fractions(count)) if count else ():
+        head, tail = program.instructions[: count - size], program.instructions[count - size :]
+        defined = {view.name for view in program.inputs}
+        defined |= {result for instruction in head for result in instruction.results}
+        shorter = replace(program, instructions=head)
+        yield without_undefined(shorter)
+        used = [name for instruction in tail for name in instruction.refs]
+        live = dict.fromkeys(name for name in (*program.outputs, *used) if name in defined)
+        yield replace(shorter, outputs=tuple(live))
+
+
+def slice_outputs(program: Program) -> Iterator[Program]:
+    """Keep a part of the outputs, with what they depend on: none, all, halves, down to one."""
+    outputs = program.outputs
+    flow = DataFlow.of(program)
+    if len(flow.needs) < len(program.instructions):  # an instruction raises
+        return
+    yield replace(program, outputs=())
+    yield _behind(program, flow, ())
+    yield _behind(program, flow, outputs)
+    for size in fractions(len(outputs)):
+        # The last outputs first: values that are defined late show more of what went wrong.
+        for end in range(len(outputs), 0, -size):
+            part = outputs[max(end - size, 0) : end]
+            yield _behind(program, flow, part)
+            yield replace(program, outputs=part)
+
+
+def _behind(program: Program, flow: DataFlow, outputs: tuple[str, ...]) -> Program:
+    """The program with these outputs and what they depend on; without any, what inputs end as."""
+    names = outputs or tuple(view.name for view in program.inputs)
+    kept = flow.backward(flow.behind(names, names))
+    instructions = tuple(
+        instruction for index, instruction in enumerate(program.instructions) if index in kept
+    )
+    return replace(program, instructions=instructions, outputs=outputs)
+
+
+def keep_neighbourhood(program: Program) -> Iterator[Program]:
+    """Keep the last instruction with those that are near it in the data flow.
+
+    `cut_tail` made it the last, so without it nothing fails.
+    """
+    count = len(program.instructions)
+    flow = DataFlow.of(program)
+    if not 2 < count == len(flow.needs):
+        return
+    for near in flow.around(count - 1):
+        if 1 < len(near) < count:
+            yield from _extracts(program, flow, near)
+
+
+def cut_head(program: Program) -> Iterator[Program]:
+    """Cut off instructions at the start: half of them, a quarter, down to one."""
+    count = len(program.instructions)
+    flow = DataFlow.of(program)
+    if len(flow.needs) < count:
+        return
+    for size in fractions(count) if count > 1 else ():
+        yield from _extracts(program, flow, set(range(size, count)))
+
+
+# --- a part of the instructions -------------------------------------------------------------------
+
+
+def _extracts(program: Program, flow: DataFlow, kept: set[int]) -> Iterator[Program]:
+    """Only these instructions. Other values that they use become inputs.
+
+    First with the view ops between a value and what it is a view of. Then without: a view becomes
+    an input too, and shares its storage with others, as in the run.
+    """
+    yield _extract(program, flow, _with_views(program, flow, kept))
+    yield _extract(program, flow, kept)
+
+
+def _with_views(program: Program, flow: DataFlow, kept: Collection[int]) -> set[int]:
+    """These instructions, and the view ops behind the values that they use."""
+    closure, waiting = set(kept), list(kept)
+    while waiting:
+        for name in program.instructions[waiting.pop()].refs:
+            maker = flow.made_by.get(name)
+            if maker is None or maker in closure:
+                continue
+            if facts(resolve(program.instructions[maker].op)).kind is Kind.VIEW:
+                closure.add(maker)
+                waiting.append(maker)
+    return closure
+
+
+def _extract(program: Program, flow: DataFlow, kept: set[int]) -> Program:
+    instructions = [program.instructions[index] for index in sorted(kept)]
+    made = {result for instruction in instructions for result in instruction.results}
+    # An op in place returns its argument. If the op goes, the argument takes the place of its
+    # result: `values` are in the order of their definition, so it is the first name of the tensor.
+    first: dict[int, str] = {}
+    names = {name: first.setdefault(id(tensor), name) for name, tensor in flow.values.items()}
+    names.update({name: name for name in made})
+    instructions = [rename_instruction(instruction, names) for instruction in instructions]
+    used = {name for instruction in instructions for name in instruction.refs} - made
+    inputs, storages = as_inputs({name: flow.values[name] for name in names if name in used})
+    outputs = tuple(names[name] for name in program.outputs if names[name] in used | made)
+    if program.outputs and not outputs:  # something must show what goes wrong
+        outputs = tuple(result for instruction in instructions for result in instruction.results)
+    return replace(
+        program,
+        storages=storages,
+        inputs=inputs,
+        instructions=tuple(instructions),
+        outputs=outputs,
+    )
+
+
+# --- windows --------------------------------------------------------------------------------------
+#
+# `keep_window`: half of the instructions, in a row, on what eager had computed until there.
+#
+# A compile of 2,000 instructions costs a hundred times what one of 20 costs. Steps that cut one
+# end after the other ask about programs of nearly the full length until they are done. A window is
+# half as long, and the next one a quarter: all questions together cost about three compiles of the
+# whole. It also holds for failures that no value shows, such as errors. (Delta debugging by
+# levels: Misherghi and Su, "HDD", ICSE 2006; the levels here are halves of the program, since it
+# has no tree.)
+
+
+SHORTEST = 16  # instructions: the other steps take few questions then
+
+
+def keep_window(program: Program) -> Iterator[Program]:
+    """Keep one half of the instructions, the other, or the half in the middle.
+
+    What a window uses becomes inputs with the layouts and the sharing that eager had at its start;
+    first with the values of the fill, then with those of eager. It returns what is used after it.
+    """
+    count = len(program.instructions)
+    if count < SHORTEST:
+        return
+    half = -(-count // 2)
+    for start in (0, count - half, (count - half) // 2):
+        values = _values_at(program, start)
+        if values is None:  # an instruction before it raises
+            return
+        yield from _windows(program, start, start + half, values)
+
+
+def _values_at(program: Program, start: int) -> dict[str, torch.Tensor] | None:
+    """The values of a run in eager before an instruction; None if an earlier one raises."""
+    tensors = input_tensors(program)
+    values = {view.name: tensor for view, tensor in zip(program.inputs, tensors, strict=True)}
+    try:
+        with torch.no_grad():
+            for instruction in program.instructions[:start]:
+                execute(instruction, values)
+    except (RuntimeError, IndexError, ValueError, TypeError):
+        return None
+    return values
+
+
+def _windows(
+    program: Program, start: int, end: int, values: dict[str, torch.Tensor]
+) -> Iterator[Program]:
+    """The instructions from `start` to `end` on these values."""
+    # An op in place returns its argument: one name per tensor, the first.
+    first: dict[int, str] = {}
+    names = {name: first.setdefault(id(tensor), name) for name, tensor in values.items()}
+    window = [rename_instruction(call, names) for call in program.instructions[start:end]]
+    made = {result for call in window for result in call.results}
+    used = {name for call in window for name in call.refs} - made
+    later = {name for call in program.instructions[end:] for name in call.refs}
+    returned = [names.get(name, name) for name in program.outputs]
+    live = [*returned, *(name for call in window for name in call.results if name in later)]
+    shown = made | (used & set(returned))
+    outputs = tuple(dict.fromkeys(name for name in live if name in shown))
+    given = {name: tensor for name, tensor in values.items() if name in used}
+    inputs, storages = as_inputs(given)
+    plain = replace(
+        program, storages=storages, inputs=inputs, instructions=tuple(window), outputs=outputs
+    )
+    yield plain
+    contents = _contents(inputs, storages, list(given.values()))
+    if contents is not None:
+        yield replace(plain, storages=contents)
+
+
+def _contents(
+    inputs: Sequence[Input], storages: Sequence[Storage], tensors: Sequence[torch.Tensor]
+) -> tuple[Storage, ...] | None:
+    """The storages with the values of these inputs; None if they are too long for that."""
+    made = list(storages)
+    if sum(storage.length for storage in storages) > MOST_VALUES:
+        return None
+    for view, tensor in zip(inputs, tensors, strict=True):
+        storage = storages[view.storage]
+        whole = tensor.untyped_storage()
+        if storage.values or storage.nbytes != whole.nbytes() or not storage.length:
+            continue
+        buffer = torch.empty(0, dtype=storage.dtype, device=tensor.device)
+        buffer = buffer.set_(whole, 0, (storage.length,), (1,))
+        made[view.storage] = replace(storage, values=texts_of(buffer))
+    return tuple(made)

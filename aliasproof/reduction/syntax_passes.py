@@ -3,28 +3,425 @@
 from __future__ import annotations
 
 import ast
+import copy
 import functools
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from aliasproof.ir.python_program import CALLS, COMPILED
-from aliasproof.reduction.inlined_calls import inline_calls, unroll_loops
-from aliasproof.reduction.spread_objects import pass_globals, spread_arguments
-from aliasproof.reduction.syntax_places import (
+from aliasproof.ir.python_program import BUILTINS, CALLS, COMPILED
+from aliasproof.reduction.syntax_trees import (
     Edit,
     Path,
     at,
+    attribute_of,
     blocks_of,
     calls_of,
+    definitions,
     delete_at,
+    drop_unused,
     function,
     is_plain,
     nodes,
     reads,
     remove,
     replace_at,
+    statement_of,
     substitute,
 )
-from aliasproof.reduction.unused_syntax import drop_unused
+
+# --- inlined calls --------------------------------------------------------------------------------
+#
+# Calls of functions, methods and lambdas written out where they are; loops as their first pass.
+
+
+Callee: TypeAlias = ast.FunctionDef | ast.Lambda
+_SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)
+_INNER = (ast.Lambda, ast.ListComp, ast.DictComp, ast.GeneratorExp)
+_LONGEST_RANGE = 3
+
+
+def inline_calls(tree: ast.Module) -> list[Edit]:
+    """The body of a function, a method or a lambda in place of its call."""
+    functions, methods = _callees(tree)
+    return [
+        functools.partial(_inline, path=path, callee=callee)
+        for path, node in nodes(tree)
+        if isinstance(node, ast.Call)
+        for callee in _callees_of(node, functions, methods)
+    ]
+
+
+def _callees(tree: ast.Module) -> tuple[dict[str, Path], dict[str, list[Path]]]:
+    """Where functions and lambdas are, by name, and methods, `forward` under no name as well."""
+    functions: dict[str, Path] = {}
+    methods: dict[str, list[Path]] = {}
+    for path, node in nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            parent = at(tree, path[:-1])
+            if isinstance(parent, ast.ClassDef):
+                methods.setdefault(node.name, []).append(path)
+                if node.name == "forward":
+                    methods.setdefault("", []).append(path)
+            elif node.name not in (COMPILED, CALLS):
+                functions[node.name] = path
+        elif isinstance(node, ast.Lambda) and isinstance(made := at(tree, path[:-1]), ast.Assign):
+            functions[ast.unparse(made.targets[0])] = path
+    return functions, methods
+
+
+def _callees_of(
+    call: ast.Call, functions: dict[str, Path], methods: dict[str, list[Path]]
+) -> list[Path]:
+    if isinstance(call.func, ast.Attribute):
+        return methods.get(call.func.attr, [])
+    if isinstance(call.func, ast.Name):
+        name = call.func.id
+        if name in functions:
+            return [functions[name]]
+        return [] if name in (COMPILED, *BUILTINS) else methods.get("", [])
+    return []
+
+
+def _inline(tree: ast.Module, path: Path, callee: Path) -> None:
+    call, made = at(tree, path), at(tree, callee)
+    where = statement_of(tree, path)
+    statement = at(tree, where)
+    between = [at(tree, path[:end]) for end in range(len(where), len(path))]
+    assert isinstance(call, ast.Call)
+    assert isinstance(made, ast.FunctionDef | ast.Lambda)
+    if not isinstance(statement, _SIMPLE) or any(isinstance(it, _INNER) for it in between):
+        raise LookupError("it is not run once, as a part of a simple statement")
+    first, body, value = _bound_body(call, made)
+    replace_at(tree, path, value)
+    # Nothing is left of a statement that was the call alone.
+    done = isinstance(statement, ast.Expr) and statement.value is value and is_plain(value)
+    new = [*first, *body, *([] if done else [statement])]
+    replace_at(tree, where, *(new or [ast.Pass()]))
+    _forget(tree, made)
+
+
+def _bound_body(call: ast.Call, made: Callee) -> tuple[list[ast.stmt], list[ast.stmt], ast.expr]:
+    """Assignments of parameters, the body without its return, and what is returned."""
+    values = _values(call, made)
+    if isinstance(made, ast.Lambda):
+        body, result = [], copy.deepcopy(made.body)
+    else:
+        copied = copy.deepcopy(made.body)
+        unneeded = (ast.Nonlocal, ast.Global, ast.Pass)
+        body = [it for it in copied if not isinstance(it, unneeded)]
+        last = body.pop() if body and isinstance(body[-1], ast.Return) else None
+        result = getattr(last, "value", None) or ast.Constant(None)
+        inner = [it for statement in body for it in ast.walk(statement)]
+        if any(isinstance(it, ast.Return | ast.Yield) for it in inner):
+            raise LookupError("it returns early")
+    whole = ast.Module([*body, ast.Expr(result)], [])
+    first: list[ast.stmt] = []
+    for name, value in list(values.items()):
+        if not is_plain(value) and reads(whole, name) != 1:
+            first.append(ast.Assign([ast.Name(name, ast.Store())], value))
+            del values[name]
+    substitute(whole, values)
+    *body, returned = whole.body
+    assert isinstance(returned, ast.Expr)
+    return first, body, returned.value
+
+
+def _values(call: ast.Call, made: Callee) -> dict[str, ast.expr]:
+    """The value of each parameter. Raises `LookupError` if the call does not give them in order."""
+    names = [it.arg for it in made.args.args]
+    given = [*call.args]
+    if names[:1] == ["self"]:
+        given.insert(0, call.func.value if _is_method(call, made) else call.func)  # type: ignore[attr-defined]
+    if missing := len(names) - len(given):
+        given += made.args.defaults[-missing:]
+    if call.keywords or len(names) != len(given):
+        raise LookupError("other parameters than arguments")
+    return dict(zip(names, given, strict=True))
+
+
+def _is_method(call: ast.Call, made: Callee) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == getattr(made, "name", "")
+
+
+def _forget(tree: ast.Module, made: Callee) -> None:
+    """Delete a function that is not named any more."""
+    if isinstance(made, ast.FunctionDef):
+        attributes = {it.attr for it in ast.walk(tree) if isinstance(it, ast.Attribute)}
+        if not reads(tree, made.name) and made.name not in attributes:
+            remove(tree, made)
+        return
+    for node in list(ast.walk(tree)):
+        unread = isinstance(node, ast.Assign) and not reads(tree, ast.unparse(node.targets[0]))
+        if unread and getattr(node, "value", None) is made:
+            remove(tree, node)
+
+
+# --- loops and conditions -------------------------------------------------------------------------
+
+
+def unroll_loops(tree: ast.Module) -> list[Edit]:
+    """A loop as all of its passes over a short range; then as its first pass."""
+    edits: list[Edit] = []
+    for path, node in nodes(tree):
+        if isinstance(node, ast.For):
+            edits.append(functools.partial(_unroll, path=path, passes=range(_length(node.iter))))
+            edits.append(functools.partial(_unroll, path=path, passes=range(1)))
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+            edits.append(functools.partial(_first_item, path=path))
+    return edits
+
+
+def _length(items: ast.expr) -> int:
+    """How many items are written out: of a range or a list."""
+    if isinstance(items, ast.List | ast.Tuple):
+        return len(items.elts)
+    text = re.fullmatch(r"range\((\d+)\)", ast.unparse(items))
+    return int(text[1]) if text else 0
+
+
+def _unroll(tree: ast.Module, path: Path, passes: range) -> None:
+    loop = at(tree, path)
+    assert isinstance(loop, ast.For)
+    if not 0 < len(passes) <= _LONGEST_RANGE:
+        raise LookupError("it is not known how often it runs")
+    body: list[ast.stmt] = []
+    for index in passes:
+        block = ast.Module(copy.deepcopy(loop.body), [])
+        body += _bind(block, loop.target, item(loop.iter, index))
+        body += block.body
+    replace_at(tree, path, *body)
+
+
+def _first_item(tree: ast.Module, path: Path) -> None:
+    """The first item alone in place of a comprehension."""
+    made = at(tree, path)
+    assert isinstance(made, ast.ListComp | ast.GeneratorExp)
+    (loop,) = made.generators
+    value = ast.Module([ast.Expr(made.elt)], [])
+    if _bind(value, loop.target, item(loop.iter, 0)):
+        raise LookupError("the item is used several times")
+    (statement,) = value.body
+    assert isinstance(statement, ast.Expr)
+    replace_at(tree, path, ast.List([statement.value], ast.Load()))
+
+
+def _bind(block: ast.Module, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
+    """Put a value in place of a variable of a loop; the assignments that are needed before."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = zip(target.elts, value.elts, strict=True)
+        return [it for one, other in pairs for it in _bind(block, one, other)]
+    if isinstance(target, ast.Name) and (is_plain(value) or reads(block, target.id) == 1):
+        substitute(block, {target.id: value})
+        return []
+    return [ast.Assign([target], value)]
+
+
+def item(items: ast.expr, index: int) -> ast.expr:
+    """The item of an iterable with this index, as an expression."""
+    if isinstance(items, ast.List | ast.Tuple):
+        return items.elts[index]
+    call = items if isinstance(items, ast.Call) else None
+    name = call.func.id if call is not None and isinstance(call.func, ast.Name) else ""
+    if call is not None and name == "range":
+        return ast.Constant(index)
+    if call is not None and name == "zip":
+        return ast.Tuple([item(it, index) for it in call.args], ast.Load())
+    if call is not None and name == "enumerate":
+        return ast.Tuple([ast.Constant(index), item(call.args[0], index)], ast.Load())
+    if call is not None and name == "reversed":
+        return _subscript(call.args[0], -1 - index)
+    if call is not None and isinstance(call.func, ast.Attribute) and call.func.attr == "unbind":
+        return _subscript(call.func.value, index)
+    return _subscript(items, index)
+
+
+def _subscript(value: ast.expr, index: int) -> ast.expr:
+    key = ast.parse(str(index), mode="eval").body
+    return ast.Subscript(copy.deepcopy(value), key, ast.Load())
+
+
+# --- spread objects -------------------------------------------------------------------------------
+#
+# Objects and containers that `program` gets, as their parts; globals as arguments.
+
+
+Key: TypeAlias = str | int  # the name of an attribute, or what a container is indexed by
+
+
+def spread_arguments(tree: ast.Module) -> list[Edit]:
+    """An argument that is an object or a container as those of its parts that are used."""
+    count = len(function(tree, COMPILED).args.args)
+    return [functools.partial(_spread, index=index) for index in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """The parts of what `program` gets for a parameter, and the variable, if it is one."""
+
+    parts: Mapping[Key, ast.expr]
+    name: str = ""
+    made: ast.Assign | None = None
+
+
+def _spread(tree: ast.Module, index: int) -> None:
+    compiled, calls = function(tree, COMPILED), function(tree, CALLS)
+    sites = calls_of(calls, COMPILED)
+    wholes = [_whole(tree, calls, call.args.pop(index)) for call in sites]
+    parameter = compiled.args.args.pop(index).arg
+    keys = [
+        key for key in _take_parts(compiled, parameter) if all(key in it.parts for it in wholes)
+    ]
+    compiled.args.args[index:index] = [ast.arg(_name(parameter, key)) for key in keys]
+    for call, whole in zip(sites, wholes, strict=True):
+        # A part of a variable gets a name: callers see it afterwards.
+        call.args[index:index] = [
+            ast.Name(_name(whole.name, key), ast.Load()) if whole.name else whole.parts[key]
+            for key in keys
+        ]
+    for whole in {it.name: it for it in wholes if it.made is not None}.values():
+        _make_parts(tree, calls, whole, keys)
+    definitions(tree)  # the class may be unused now
+
+
+def _make_parts(
+    tree: ast.Module, calls: ast.FunctionDef, whole: _Whole, keys: Sequence[Key]
+) -> None:
+    """Assign those parts of a variable that are used, in place of the variable."""
+    used = {*keys, *_take_parts(calls, whole.name)} & whole.parts.keys()
+    new = [
+        ast.Assign([ast.Name(_name(whole.name, key), ast.Store())], value)
+        for key, value in whole.parts.items()
+        if key in used and not is_plain(value)
+    ]
+    for path, node in nodes(tree):
+        if node is whole.made:
+            replace_at(tree, path, *new)
+            break
+    plain = {_name(whole.name, key): it for key, it in whole.parts.items() if is_plain(it)}
+    substitute(calls, plain)
+
+
+def _name(name: str, key: Key) -> str:
+    return f"{name}_{key}".replace("-", "m")
+
+
+def _whole(tree: ast.Module, calls: ast.FunctionDef, argument: ast.expr) -> _Whole:
+    """What a call passes. Raises `LookupError` if its parts are not known."""
+    if not isinstance(argument, ast.Name):
+        return _Whole(_parts_by_key(tree, argument))
+    made = [
+        it
+        for it in ast.walk(calls)
+        if isinstance(it, ast.Assign) and ast.unparse(it.targets[0]) == argument.id
+    ]
+    if len(made) != 1:
+        raise LookupError(argument.id)
+    return _Whole(_parts_by_key(tree, made[0].value), argument.id, made[0])
+
+
+def _parts_by_key(tree: ast.Module, value: ast.expr) -> dict[Key, ast.expr]:
+    """The parts of an object or a container where it is made."""
+    if isinstance(value, ast.List | ast.Tuple):
+        count = len(value.elts)
+        return {index: value.elts[index] for index in range(-count, count)}
+    if isinstance(value, ast.Dict):
+        keys = [key.value for key in value.keys if isinstance(key, ast.Constant)]
+        return {str(key): it for key, it in zip(keys, value.values, strict=True)}
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and node.name == value.func.id:
+                return _attributes(node, value)
+    raise LookupError("its parts are not known")
+
+
+def _attributes(kind: ast.ClassDef, call: ast.Call) -> dict[Key, ast.expr]:
+    parts: dict[Key, ast.expr] = {}
+    for statement in kind.body:
+        if isinstance(statement, ast.Assign) and isinstance(name := statement.targets[0], ast.Name):
+            parts[name.id] = statement.value
+        elif isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
+            names = [it.arg for it in statement.args.args]
+            values = dict(zip(names[1:], call.args, strict=True))
+            for name_, value in _set_by(statement):
+                holder = ast.Expr(copy.deepcopy(value))
+                substitute(holder, values)
+                parts[name_] = holder.value
+    return parts
+
+
+def _set_by(init: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
+    for statement in init.body:
+        name, value = attribute_of(statement)
+        if name is not None:
+            yield name, value
+        elif "super()" not in ast.unparse(statement) and not isinstance(statement, ast.Pass):
+            raise LookupError("it does more than set attributes")
+
+
+def _take_parts(made: ast.FunctionDef, name: str) -> list[Key]:
+    """Put a name in place of each attribute or item of a variable; the keys that were used.
+
+    Raises `LookupError` if the variable is used as a whole, other than as an argument of `program`.
+    """
+    keys: dict[Key, None] = {}
+    for path, node in list(nodes(made)):
+        key = _key(node, name)
+        if key is not None:
+            keys[key] = None
+            assert isinstance(node, ast.Attribute | ast.Subscript)
+            replace_at(made, path, ast.Name(_name(name, key), node.ctx))
+    left = [it for it in ast.walk(made) if isinstance(it, ast.Name) and it.id == name]
+    if any(isinstance(it.ctx, ast.Load) for it in left):
+        raise LookupError(name)
+    return list(keys)
+
+
+def _key(node: ast.AST, name: str) -> Key | None:
+    if not isinstance(node, ast.Attribute | ast.Subscript):
+        return None
+    if not isinstance(node.value, ast.Name) or node.value.id != name:
+        return None
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    try:
+        key = ast.literal_eval(node.slice)
+    except ValueError:
+        return None
+    return key if isinstance(key, str | int) else None
+
+
+def pass_globals(tree: ast.Module) -> list[Edit]:
+    """A global tensor as an argument of `program`, made in the call."""
+    names = [
+        target.id
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        and isinstance(target := statement.targets[0], ast.Name)
+        if target.id != COMPILED
+    ]
+    return [functools.partial(_pass_global, name=name) for name in names]
+
+
+def _pass_global(tree: ast.Module, name: str) -> None:
+    (made,) = (
+        it for it in tree.body if isinstance(it, ast.Assign) and ast.unparse(it.targets[0]) == name
+    )
+    remove(tree, made)
+    calls, sites = function(tree, CALLS), calls_of(tree, COMPILED)
+    if reads(function(tree, COMPILED), name):
+        function(tree, COMPILED).args.args.append(ast.arg(name))
+        if len(sites) == 1 and not reads(calls, name):
+            sites[0].args.append(made.value)
+            return
+        for call in sites:
+            call.args.append(ast.Name(name, ast.Load()))
+    calls.body.insert(0, made)
+
+
+# --- syntax passes --------------------------------------------------------------------------------
+
 
 SIMPLE_TENSORS = ("torch.ones(2)", "torch.arange(4.0)", "torch.ones(2, 2)", "torch.tensor(1.0)")
 _MAKERS = ("arange", "zeros", "ones", "tensor", "full", "eye", "randn", "rand")

@@ -17,8 +17,7 @@ from typing import TypeAlias
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import CALLS, COMPILED, PythonProgram
 from aliasproof.reduction.syntax_passes import PASSES, shorten_results, unwrap_blocks
-from aliasproof.reduction.syntax_places import Edit, Path, at, blocks_of, delete_at
-from aliasproof.reduction.syntax_scopes import is_complete
+from aliasproof.reduction.syntax_trees import Edit, Path, at, blocks_of, delete_at, is_complete
 
 # The lines that a candidate lacks, and those that it has instead.
 Change: TypeAlias = tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]]

@@ -24,22 +24,15 @@ from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.place_names import PlaceNames
-from aliasproof.oracles.verdict import Violation
+from aliasproof.oracles.verdict import ON_VALUES, Violation
 from aliasproof.reports.wording import counted
-from aliasproof.running_model.arriving_gradients import ArrivingGradients
-from aliasproof.running_model.autograd_history import (
-    FORBIDDEN,
-    RESULT,
-    End,
-    end_of,
-    histories,
-    numbers_for,
-)
 from aliasproof.running_model.checked_target import CheckedTarget
 from aliasproof.running_model.closer_look import (
     BACKWARD,
     FORWARD,
     Compared,
+    KnownRounding,
+    MayDiffer,
     differentiated,
     judged,
     look_closer,
@@ -47,16 +40,21 @@ from aliasproof.running_model.closer_look import (
     zeros_for_none,
 )
 from aliasproof.running_model.graph_call import (
+    FORBIDDEN,
+    RESULT,
+    ArrivingGradients,
+    End,
     GraphCall,
     GraphFunction,
     GraphRun,
     Overwritten,
     RandomState,
     Tangents,
+    end_of,
+    histories,
+    numbers_for,
 )
-from aliasproof.running_model.known_rounding import KnownRounding, MayDiffer
-from aliasproof.trials.promises import ON_VALUES
-from aliasproof.user_code.call_arguments import not_comparable
+from aliasproof.user_code.user_file import not_comparable
 
 LONGEST_REASON = 120  # characters of a message
 IN_BACKWARD = "in its backward pass: "

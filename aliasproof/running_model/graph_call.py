@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils import _pytree as pytree
@@ -20,8 +20,51 @@ from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.observation import Observation
-from aliasproof.running_model.autograd_history import LEAF, end_of, histories
 from aliasproof.user_code.user_call import Copies
+
+# --- autograd history -----------------------------------------------------------------------------
+#
+# What autograd knows of the tensors that a run leaves: leaves, results, results of before it.
+
+
+# The node of autograd that computed a tensor, and which of its results that is. None: a leaf.
+End: TypeAlias = tuple[torch.autograd.graph.Node, int] | None
+LEAF, RESULT, FORBIDDEN = "leaf", "result of the run", "forbidden"
+
+
+def end_of(tensor: torch.Tensor) -> End:
+    """The node behind a tensor. Autograd may forbid to ask for it (`RuntimeError`)."""
+    return None if tensor.grad_fn is None else (tensor.grad_fn, tensor.output_nr)
+
+
+def histories(run: Observation, ends: Sequence[End]) -> dict[str, str]:
+    """The histories of all tensors that require gradients after a run, by place.
+
+    `ends` are those of the inputs before it.
+    """
+    known = {end: f"history of input {index}" for index, end in enumerate(ends) if end}
+    named = {}
+    for place, tensor in run.tensors().items():
+        if tensor.requires_grad:
+            try:
+                end = end_of(tensor)
+                named[place] = LEAF if end is None else known.get(end, RESULT)
+            except RuntimeError:  # some views, after a write to their base
+                named[place] = FORBIDDEN
+    return named
+
+
+def numbers_for(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Gradients to start a backward pass from these tensors, with another number in each place."""
+    numbers = {}
+    for place, tensor in tensors.items():
+        counted = torch.arange(tensor.numel()).remainder(5).add(1).reshape(tensor.shape)
+        numbers[place] = counted.to(tensor)
+    return numbers
+
+
+# --- graph call -----------------------------------------------------------------------------------
+
 
 GraphFunction: TypeAlias = Callable[..., object]
 # What arrives at outputs and at written inputs in a backward pass, by place, such as 'output 0'.
@@ -189,3 +232,52 @@ def _leaves(tensors: Sequence[torch.Tensor], copies: Copies) -> Iterator[tuple[s
         leaf = copies.sources.get(key, copies.made[key])
         if leaf.is_leaf:
             yield places.get(key, f"base {number - len(places)} of the inputs"), leaf
+
+
+# --- arriving gradients ---------------------------------------------------------------------------
+#
+# The gradients that arrive at a graph's outputs while the model's own backward pass runs.
+#
+# Nothing of the model is changed for it: the nodes of autograd that made the outputs tell what
+# arrives. A node that other outputs of the graph were computed from gets their part, too. Eager
+# and target are both given the same, so this changes no verdict.
+
+
+@dataclass(slots=True, eq=False)
+class ArrivingGradients:
+    """Collects what arrives in one backward pass, and hands it over at its end, once.
+
+    `overwritten` returns inputs of the call that were written before this pass begins: hooks of
+    the model may write others in it, such as parameters.
+    """
+
+    then: Callable[[Overwritten, Tangents], None] | None
+    overwritten: Callable[[], Overwritten]
+    _overwritten: Overwritten = field(default_factory=dict)
+    _arrived: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def wait_at(self, place: str, tensor: torch.Tensor) -> None:
+        """Look at the node of autograd that made this tensor."""
+        assert tensor.grad_fn is not None
+        tensor.grad_fn.register_prehook(self._hook(place, tensor.output_nr))
+
+    def _hook(self, place: str, index: int) -> Callable[[Sequence[torch.Tensor | None]], None]:
+        def note(gradients: Sequence[torch.Tensor | None]) -> None:
+            if torch.compiler.is_compiling():
+                return  # compiled autograd makes graphs of the backward pass, which are checked
+            arrived = gradients[index]
+            if self.then is None or arrived is None or arrived.layout is not torch.strided:
+                return
+            if not self._arrived:  # the first of this pass
+                engine: Any = torch.autograd.Variable._execution_engine
+                engine.queue_callback(self._end)
+                self._overwritten = self.overwritten()
+            self._arrived[place] = clone_inputs([arrived.detach()])[0]
+
+        return note
+
+    def _end(self) -> None:
+        then, self.then = self.then, None
+        arrived, self._arrived = self._arrived, {}
+        if then is not None:
+            then(self._overwritten, arrived)

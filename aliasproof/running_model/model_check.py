@@ -2,31 +2,99 @@
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import torch
 from torch import fx
 from torch._dynamo.exc import RestartAnalysis, SkipFrame
 
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.errors import UserError, printable
+from aliasproof.ir.values import STATIC
 from aliasproof.oracles.place_names import renamed
 from aliasproof.reports.console import notes, print_lines
+from aliasproof.reports.wording import counted
 from aliasproof.running_model.checked_graph import (
+    IN_BACKWARD,
+    CallCounts,
     CheckedGraph,
     FoundDifference,
     GraphDiffers,
     Running,
 )
 from aliasproof.running_model.checked_target import CheckedTarget
-from aliasproof.running_model.eager_graph import eager_graph
-from aliasproof.running_model.graph_names import place_names, where
-from aliasproof.running_model.graph_storing import stored_graph
-from aliasproof.running_model.lifted_graph import LiftedGraph, snapshot
+from aliasproof.running_model.graph_call import Modes
+from aliasproof.running_model.lifted_graph import (
+    LiftedGraph,
+    eager_graph,
+    place_names,
+    snapshot,
+    where,
+)
+from aliasproof.targets.registry import TARGETS, is_name
+from aliasproof.targets.user_names import NAME_IT
+
+# --- graph storing --------------------------------------------------------------------------------
+#
+# A graph of a model that differs, as a `StoredGraph`: with its inputs, and the modes around it.
+
+
+_ENTER, _EXIT = torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast
+
+
+def stored_graph(found: FoundDifference) -> StoredGraph:
+    """What is stored of a difference."""
+    module = in_modes(snapshot(found.graph.module), found.call.modes)
+    about = {
+        "target": found.graph.target.name,
+        "reduced through": found.graph.target.reducing(found.direction),
+        "direction": found.direction,
+        "graph": f"{found.graph.number} ({found.graph.where})",
+        "difference": f"{found.violation.oracle}: {found.violation.describe()}",
+        "torch": str(torch.__version__),
+    }
+    _mark_static(found)
+    return StoredGraph(module, found.call.given, about)
+
+
+def _mark_static(found: FoundDifference) -> None:
+    """Mark the inputs that Dynamo took for static, such as buffers, and those that it captured."""
+    inputs = found.graph.module.graph.find_nodes(op="placeholder")
+    for index, (node, value) in enumerate(zip(inputs, found.call.given, strict=True)):
+        known = node.meta.get("tensor_dict", {}).get(STATIC)
+        static = "unguarded" if index < len(found.graph.captured) else known
+        if static is not None:
+            setattr(value, STATIC, static)
+
+
+def in_modes(module: fx.GraphModule, modes: Modes) -> fx.GraphModule:
+    """The graph with calls that enter the modes at its begin, and leave them at its end."""
+    graph = module.graph
+    body = next(node for node in graph.nodes if node.op != "placeholder")
+    entered = []
+    with graph.inserting_before(body):
+        if not modes.gradients or modes.inference:
+            graph.call_function(torch._C._set_grad_enabled, (False,))
+        for device, dtype in modes.autocast.items():
+            entered.append(graph.call_function(_ENTER, (device, dtype, True, None)))
+    with graph.inserting_before(graph.output_node()):
+        for mode in reversed(entered):
+            graph.call_function(_EXIT, (mode,))
+        if not modes.gradients or modes.inference:
+            graph.call_function(torch._C._set_grad_enabled, (True,))
+    module.recompile()
+    return module
+
+
+# --- model check ----------------------------------------------------------------------------------
+
 
 OnDifference: TypeAlias = Literal["continue", "raise"]
 OUT = "aliasproof-graphs"  # the folder for graphs that differ
@@ -196,3 +264,87 @@ def _first_element(evidence: Any) -> str:
 def _short(value: object) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+# --- check summary --------------------------------------------------------------------------------
+#
+# What a checked run says at its end: what was not checked, what differs, and the cost.
+
+
+_ZEROS = "a gradient is None on one side and zeros on the other (an optimizer skips None only)"
+
+
+def summary(
+    check: ModelCheck, without_graphs: str = "NOT CHECKED: no graph was compiled"
+) -> Iterator[str]:
+    """The lines, without the differences themselves, which have a line each already.
+
+    `without_graphs` is what to say if no graph was compiled.
+    """
+    graphs = check.graphs
+    for reason in dict.fromkeys(check.unchecked):
+        yield f"NOT CHECKED: a graph, because aliasproof fails; please report it: {reason}"
+    if not graphs:
+        yield without_graphs
+        return
+    counts = [graph.counts for graph in graphs]
+    yield from _not_checked(counts)
+    targets = ", ".join(dict.fromkeys(graph.target.name for graph in graphs))
+    wrong = len({difference.graph.number for difference in check.differences})
+    yield (
+        f"{targets} beside eager: {counted(len(graphs), 'graph')},"
+        f" {counted(sum(it.calls for it in counts), 'call')}:"
+        f" {sum(it.forward for it in counts)} judged,"
+        f" {sum(it.backward for it in counts)} with a backward pass;"
+        f" {counted(wrong, 'graph')} {'differs' if wrong == 1 else 'differ'}"
+    )
+    rounding = sum(it.rounding for it in counts)
+    if rounding:
+        yield f"{counted(rounding, 'call')}: rounding alone, both sides agree in float64"
+    documented = sum(it.documented for it in counts)
+    if documented:
+        yield f"{counted(documented, 'difference')} that the target documents"
+    alone = sum(it.target for it in counts)
+    spent = sum(it.model + it.checking for it in counts)
+    cost = f"{sum(it.first for it in counts):.1f} s in compilations and first calls"
+    if alone:
+        cost += f"; {spent:.1f} s in later calls, {spent / alone:.1f} times the target alone"
+    yield cost
+    if check.folders:
+        yield _reduction(check)
+
+
+def _not_checked(counts: Sequence[CallCounts]) -> Iterator[str]:
+    """How many calls were not judged, and why."""
+    calls = counted(sum(it.calls for it in counts), "call")
+    reasons: Counter[str] = Counter()
+    for it in counts:
+        reasons.update(it.unjudged)
+        reasons.update({f"{IN_BACKWARD}{_ZEROS}": it.zeros})
+    for reason, number in (+reasons).items():
+        why = reason.removeprefix(IN_BACKWARD)
+        which = f"the backward pass in {number}" if why != reason else f"{number}"
+        yield f"NOT CHECKED: {which} of {calls}, because {why}"
+
+
+def _reduction(check: ModelCheck) -> str:
+    """The command that goes on from here. An issue is for a bug of torch."""
+    found, folder = check.differences[0], check.folders[0]
+    checked = found.graph.target
+    target = checked.reducing(found.direction)
+    if not is_name(target):
+        return f"no command can import the backend of {folder}: {NAME_IT}"
+    if found.direction == "backward" and not checked.gradients:  # a program has no backward pass
+        command = ["aliasproof", "check", str(folder), "--target", target]
+        return f"to see what differs first: {shlex.join(command)}"
+    command = ["aliasproof", "minimize", str(folder), "--target", target]
+    if target.split(":")[0] not in TARGETS:
+        return f"to reduce what differs first: {shlex.join(command)}"
+    command += ["--finding", f"{folder}-reduced"]
+    return f"to reduce what differs first to a script and an issue: {shlex.join(command)}"
+
+
+def print_summary(check: ModelCheck, *without_graphs: str) -> None:
+    """Print it on standard error; the arguments are those of `summary`."""
+    for line in summary(check, *without_graphs):
+        print_lines(notes(), f"aliasproof: {line}")

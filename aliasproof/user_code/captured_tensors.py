@@ -20,8 +20,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from aliasproof.ir.object_graph import leaves
 from aliasproof.ir.values import clone_inputs
-from aliasproof.user_code.call_arguments import not_comparable
 from aliasproof.user_code.surroundings import Surroundings
+from aliasproof.user_code.user_file import not_comparable
 
 UNNAMED = "unnamed"
 

@@ -20,7 +20,6 @@ from aliasproof.ir.errors import UserError
 from aliasproof.ir.object_graph import PLAIN, leaves
 from aliasproof.ir.values import clone_inputs
 from aliasproof.targets.target import Function, UserRun
-from aliasproof.user_code.call_arguments import CallArguments
 from aliasproof.user_code.captured_tensors import (
     UNNAMED,
     Found,
@@ -33,6 +32,7 @@ from aliasproof.user_code.captured_tensors import (
     with_gradients,
 )
 from aliasproof.user_code.surroundings import Surroundings
+from aliasproof.user_code.user_file import CallArguments
 
 # Values that are equal in two runs if their texts are.
 _NAMED = (

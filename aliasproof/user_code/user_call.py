@@ -16,11 +16,11 @@ import torch
 
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.python_run import Left
+from aliasproof.judge.rounding_control import widened
 from aliasproof.targets.target import Function
-from aliasproof.trials.python_run import Left
-from aliasproof.trials.rounding_control import widened
-from aliasproof.user_code.call_arguments import CallArguments, not_comparable
 from aliasproof.user_code.surroundings import Surroundings
+from aliasproof.user_code.user_file import CallArguments, not_comparable
 
 RETURNED, SECOND = "output", "second "  # names of what a call returns, and of a second call
 

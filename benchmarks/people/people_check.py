@@ -13,9 +13,9 @@ import torch
 from torch import fx
 
 from aliasproof.checking import Prepared, check, check_target, default_targets, prepare
+from aliasproof.judge.trial import quiet_torch
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.targets.user_builds import of_value
-from aliasproof.trials.worker import quiet_torch
 from benchmarks.people import plain_run
 from benchmarks.people.people_functions import names, path_of, world
 from benchmarks.people.plain_run import GivenGraph, compiled_run, differences, eager_run

@@ -98,7 +98,7 @@ def test_the_target(check: Check, code: str) -> None:
 
 
 # It dies in the step after it, as if it had destroyed the heap.
-LATER = "import aliasproof.trials.trial as t; t.judge = lambda *_: os.abort()"
+LATER = "import aliasproof.judge.trial as t; t.judge = lambda *_: os.abort()"
 
 
 def test_a_target_that_ends_its_process_later(check: Check) -> None:

@@ -13,9 +13,9 @@ from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.ir.errors import InternalError
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.python_trial import Cause, FailsAlike
 from aliasproof.processes.isolation import Limits
 from aliasproof.processes.outcome import Death, Raised, Returned
-from aliasproof.trials.python_trial import Cause, FailsAlike
 from tests.wrong_python import WRONG
 
 LARGER = WRONG.replace("    x.expand", "    y = x * 2\n    z = y.sum()\n    x.expand")

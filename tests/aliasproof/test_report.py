@@ -20,9 +20,9 @@ from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.program import Instruction, Ref
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.python_trial import Cause
 from aliasproof.reporting import report
 from aliasproof.second_run import word_on
-from aliasproof.trials.python_trial import Cause
 
 SHOWN = asdict(Confirmation(True, "BUG: it", "exits 1"))
 PYTHON = """

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from aliasproof.checking import check
-from aliasproof.user_code.call_arguments import CallArguments
 from aliasproof.user_code.surroundings import Surroundings
+from aliasproof.user_code.user_file import CallArguments
 from tests.aliasproof.planted_targets import judged_equal, places
 
 TARGETS = ("aot-eager", "identity", "inductor-fx")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 ROOT = Path(__file__).parents[2]
 REASON = "inductor needs a C++ compiler, and finds no 'no-such-compiler': install g++"

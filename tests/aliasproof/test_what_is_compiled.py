@@ -18,8 +18,8 @@ from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.captured_graph import CapturedGraph
 from aliasproof.targets.inductor_fx import as_dynamo_does
 from aliasproof.targets.registry import target
-from aliasproof.user_code.call_arguments import CallArguments
 from aliasproof.user_code.comparable import Comparable
+from aliasproof.user_code.user_file import CallArguments
 from tests.aliasproof.user_functions import (
     GIVEN,
     WRONG,

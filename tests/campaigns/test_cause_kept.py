@@ -13,7 +13,7 @@ from aliasproof.campaigns.failure.recognition import cause_of, has_cause
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.execution import glue
 from aliasproof.ir.program import Program
-from aliasproof.trials.attribution import Symptom
+from aliasproof.judge.attribution import Symptom
 
 pytestmark = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="bugs of torch 2.13"

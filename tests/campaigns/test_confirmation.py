@@ -19,11 +19,11 @@ from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, Confirmati
 from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer, render
 from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.ir.program import Program
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.trials.trial import Case, run_trial
 
 
 def in_process(path: Path) -> Confirmation:

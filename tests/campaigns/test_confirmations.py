@@ -23,8 +23,8 @@ from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder, read_findings
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
-from aliasproof.trials.attribution import Symptom
 
 PROGRAM = Program((), (), (), ())
 REDUCED = ReducedFailure(

@@ -15,10 +15,10 @@ from aliasproof.campaigns.store.finding import Finding
 from aliasproof.eager import definedness
 from aliasproof.eager.definedness_rules import RULES
 from aliasproof.ir.eager_call import EagerCall
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 
 def swap_operands(graph: fx.Graph) -> None:

@@ -15,10 +15,10 @@ from aliasproof.eager.definedness_rules import RULES
 from aliasproof.ir.eager_call import EagerCall
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom, grade
 from aliasproof.oracles.contract import Contract
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.trials.attribution import Symptom, grade
 
 SYMPTOM = Symptom("planted", "values", "wrong value")
 

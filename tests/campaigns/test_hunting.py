@@ -28,10 +28,10 @@ from aliasproof.campaigns.store.run_view import RunReader
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.errors import InternalError, UserError
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.python_trial import Cause
 from aliasproof.processes.interrupts import Interrupts
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.processes.pool import RemoteCall
-from aliasproof.trials.python_trial import Cause
 from tests.wrong_python import WRONG
 
 PLAN = Plan(("aot-eager",), seed=3, programs=60, workers=2, command="hunt")

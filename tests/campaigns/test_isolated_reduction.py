@@ -14,9 +14,9 @@ from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
 from aliasproof.campaigns.run.local_workers import REDUCE, start_pool
 from aliasproof.ir.errors import OutOfMemory
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
 from aliasproof.processes.outcome import Death, Raised, Returned, outcome_here
 from aliasproof.processes.pool import Pool, RemoteCall
-from aliasproof.trials.attribution import Symptom
 
 TARGET = "deadly_pass.py:cleanup"
 

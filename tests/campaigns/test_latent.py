@@ -22,10 +22,10 @@ from aliasproof.campaigns.store.run_folder import RunFolder, read_finding
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.execution import ProgramFunction, as_graph
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.trials.attribution import Symptom
 
 LATENT = Symptom("planted", "equivalence", "wrong symbolic value")
 TEXT = """

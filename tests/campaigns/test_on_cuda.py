@@ -18,10 +18,10 @@ from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.devices import on_device
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, run_trial
 
 pytestmark = pytest.mark.cuda
 

@@ -11,9 +11,9 @@ from aliasproof.campaigns.run.python_calls import judge_programs
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.python_trial import Cause, examine_python
 from aliasproof.targets.registry import backend_source
 from aliasproof.targets.user_names import grant
-from aliasproof.trials.python_trial import Cause, examine_python
 
 CODE = '''
 import torch

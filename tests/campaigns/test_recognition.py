@@ -11,10 +11,10 @@ from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 VERSION = ".".join(torch.__version__.split(".")[:2])
 # What a contract documents is no violation, so there is nothing to recognise.

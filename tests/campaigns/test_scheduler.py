@@ -25,10 +25,10 @@ from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.errors import DeviceLost
+from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import Death, Outcome, Returned, death_of, outcome_here
 from aliasproof.processes.pool import RemoteCall
-from aliasproof.trials.attribution import Symptom
 from tests.campaigns.test_confirmations import finish
 
 

@@ -10,7 +10,7 @@ import torch
 
 from aliasproof.campaigns.failure.aliasing_kinds import aliasing_kinds
 from aliasproof.campaigns.failure.signature import Signature, innermost_frame, signature
-from aliasproof.trials.attribution import Symptom
+from aliasproof.judge.attribution import Symptom
 
 WRONG_VALUE = Symptom("planted", "values", "wrong value")
 RAISES = Symptom("planted", "errors", "raises RuntimeError: #")

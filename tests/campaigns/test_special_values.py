@@ -14,11 +14,11 @@ from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.ir.program import Program
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.output_values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 COPY = """
     v0 = aten.expand.default(x0, [1, 4])

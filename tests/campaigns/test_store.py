@@ -24,10 +24,10 @@ from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.scene import Counts
 from aliasproof.ir.errors import UserError
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.groups import GroupFailure
+from aliasproof.judge.trial import Spent
 from aliasproof.oracles.verdict import Violation
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.groups import GroupFailure
-from aliasproof.trials.trial import Spent
 
 PROGRAM = KNOWN_BUGS["expand-inverse"].program
 SYMPTOM = Symptom("aot", "values", "wrong value")

@@ -14,9 +14,9 @@ import torch
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.signature import signature
 from aliasproof.corpus.failing import FailingProgram, failing_programs
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, run_trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from aliasproof.checking import check
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.program import Program
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 
 def drawn_programs() -> list[Program]:

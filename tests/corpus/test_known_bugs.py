@@ -19,11 +19,11 @@ from aliasproof.corpus.known_bugs import mended as mended_bugs
 from aliasproof.ir.devices import vector_bits
 from aliasproof.ir.program import Input
 from aliasproof.ir.serialization import dumps, loads
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, Trial, run_eager, run_trial
 from aliasproof.oracles.verdict import Verdict, Violation
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, Trial, run_eager, run_trial
 
 BUGS = list(KNOWN_BUGS.values())
 VERSION = ".".join(torch.__version__.split(".")[:2])
@@ -112,7 +112,7 @@ def test_a_program_that_ends_its_process_does_so(bug: KnownBug) -> None:
         run = (
             "from aliasproof.corpus.known_bugs import KNOWN_BUGS\n"
             "from aliasproof.targets.registry import target\n"
-            "from aliasproof.trials.trial import Case, run_trial\n"
+            "from aliasproof.judge.trial import Case, run_trial\n"
             f"run_trial(Case.of(KNOWN_BUGS[{bug.identifier!r}].program), target({target!r}))"
         )
         ended = subprocess.run([sys.executable, "-c", run], capture_output=True, check=False)

@@ -14,10 +14,10 @@ from aliasproof.campaigns.failure.recognition import by_mark, recognised
 from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 # Whose marks ask about the numbers of a program: those of `plain` do not show the bug.
 OF_NUMBERS = (

@@ -10,8 +10,7 @@ from aliasproof.campaigns.run.python_calls import reduced
 from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.corpus.python_bugs import PythonBug, python_bugs
 from aliasproof.ir.python_program import PythonProgram, traits
-from aliasproof.trials.python_blame import part_of
-from aliasproof.trials.python_trial import PythonExamination, examine_python, layers
+from aliasproof.judge.python_trial import PythonExamination, examine_python, layers, part_of
 
 BUGS = [
     pytest.param(bug, id=bug.identifier, marks=[pytest.mark.thorough] * (bug.target == "inductor"))

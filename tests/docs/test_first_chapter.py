@@ -20,7 +20,7 @@ from aliasproof import reference_pass
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.execution import as_graph
-from aliasproof.trials.trial import Case
+from aliasproof.judge.trial import Case
 from docs import first_chapter
 from docs.first_chapter import CONDITIONS, Emitter, Refused, Storage, functionalize, reinplace
 from tests.reference_pass.scene import Example, adds_to, afresh, counted, names, seen_at_end

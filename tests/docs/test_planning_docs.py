@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from aliasproof.explaining import explain
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.targets.registry import TARGETS
-from aliasproof.trials.trial import Case, run_trial
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "planning.md"

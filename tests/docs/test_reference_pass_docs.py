@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from aliasproof.explaining import explain, step_of
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.reference_pass.functionalize import Rules
 from aliasproof.reference_pass.pipeline import CONDITIONS
 from aliasproof.targets.registry import TARGETS
-from aliasproof.trials.trial import Case, run_trial
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference_pass.md"
 EXAMPLE = re.compile(

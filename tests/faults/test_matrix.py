@@ -13,10 +13,10 @@ from aliasproof.faults.matrix import (
     row_of,
     row_of_target,
 )
+from aliasproof.judge.trial import Case, run_eager
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.targets.reference import REFERENCE
 from aliasproof.targets.target import Target
-from aliasproof.trials.trial import Case, run_eager
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 

@@ -7,8 +7,8 @@ import pytest
 from aliasproof.faults import matrix
 from aliasproof.faults.matrix import PreparedCase, row_of, row_of_target
 from aliasproof.faults.planning_faults import FAULTS
+from aliasproof.judge.trial import Case, run_eager
 from aliasproof.targets.reference import REFERENCE_PLANNED
-from aliasproof.trials.trial import Case, run_eager
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 

@@ -9,11 +9,11 @@ import pytest
 
 from aliasproof.faults.catalogue import FAULTS
 from aliasproof.ir.program import Program
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
+from aliasproof.judge.value_search import Budget
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Target
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
-from aliasproof.trials.value_search import Budget
 
 SHOWING = {
     "new contents are a sum": ("aten.neg_.default(x0)\nreturn ()", "inf", "inputs"),

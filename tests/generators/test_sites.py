@@ -29,8 +29,8 @@ from aliasproof.generators.sites.all_sites import KINDS, all_sites, recording
 from aliasproof.generators.sites.site import SiteKind
 from aliasproof.ir.lifting import lift_program
 from aliasproof.ir.program import Program
+from aliasproof.judge.trial import Case, Spent, run_target
 from aliasproof.targets.registry import target
-from aliasproof.trials.trial import Case, Spent, run_target
 
 Function = Callable[..., object]
 

@@ -14,8 +14,8 @@ from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.ir.validation import first_defect
 from aliasproof.ir.values import input_tensors
-from aliasproof.trials.examination import returning
-from aliasproof.trials.trial import Case, run_eager
+from aliasproof.judge.examination import returning
+from aliasproof.judge.trial import Case, run_eager
 
 GROUPS = st.lists(programs(), min_size=1, max_size=4)
 

@@ -18,13 +18,13 @@ from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.parsing import parse_source
 from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.judge import attribution
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.trials import attribution
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.trial import Case, run_trial
 
 # --- planted compilers ----------------------------------------------------------------------------
 

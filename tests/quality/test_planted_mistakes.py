@@ -22,6 +22,9 @@ from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.ir.regions import Region
 from aliasproof.ir.values import input_tensors
+from aliasproof.judge import attribution, trial
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.trial import Case
 from aliasproof.oracles import aliasing, output_values
 from aliasproof.oracles import judge as judging
 from aliasproof.oracles import mutated_inputs as inputs_oracle
@@ -29,9 +32,6 @@ from aliasproof.oracles.contract import Contract, Refusal
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.oracles.verdict import HOLDS, Violation
 from aliasproof.targets.target import Target
-from aliasproof.trials import attribution, trial
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.trial import Case
 from tests.quality.harness_checks import (
     CHECKS,
     a_bug_is_blamed_on_the_earliest_target,

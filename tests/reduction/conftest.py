@@ -13,8 +13,7 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.program import Program
 from aliasproof.ir.validation import validate
-from aliasproof.reduction.input_steps import drop_inputs
-from aliasproof.reduction.value_steps import simplify_fill
+from aliasproof.reduction.input_steps import drop_inputs, simplify_fill
 
 PARTS = Features(
     dtypes=(torch.float32,),

@@ -11,11 +11,11 @@ import torch
 from aliasproof.generators.features import Features
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.program import Instruction, Program
+from aliasproof.judge.attribution import grade
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.target import Target
-from aliasproof.trials.attribution import grade
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 MOST_QUESTIONS, MOST_INSTRUCTIONS = 150, 6
 # Only what the rules below rewrite, so that a new group, dtype or scenario draws no other programs.

@@ -12,13 +12,13 @@ from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Instruction, Program
 from aliasproof.ir.validation import validate
 from aliasproof.ir.values import input_tensors
+from aliasproof.judge.attribution import Symptom, grade, shows
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Target
-from aliasproof.trials.attribution import Symptom, grade, shows
-from aliasproof.trials.trial import Case, run_trial
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

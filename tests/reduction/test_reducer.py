@@ -13,9 +13,8 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import InternalError, UserError
 from aliasproof.ir.program import Instruction, Program, Ref
 from aliasproof.reduction import reducer
-from aliasproof.reduction.reducer import Reducer
-from aliasproof.reduction.simplicity import simplicity
-from aliasproof.reduction.steps import STEPS
+from aliasproof.reduction.edits import simplicity
+from aliasproof.reduction.reducer import STEPS, Reducer
 
 
 def ops(program: Program) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aliasproof.ir.program import Program, Ref
-from aliasproof.reduction.simplicity import simplicity
+from aliasproof.reduction.edits import simplicity
 
 
 def numbers_in(key: tuple[object, ...]) -> list[float]:

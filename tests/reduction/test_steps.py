@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from aliasproof.ir.program import Instruction, Program, Ref
-from aliasproof.reduction import input_steps, instruction_steps, slices, value_steps, windows
-from aliasproof.reduction.simplicity import Simplicity, is_simpler, simplicity
-from aliasproof.reduction.steps import STEPS, ReductionStep
+from aliasproof.reduction import input_steps, instruction_steps
+from aliasproof.reduction.edits import Simplicity, is_simpler, simplicity
+from aliasproof.reduction.reducer import STEPS, ReductionStep
 
 # --- every step on sampled programs ---------------------------------------------------------------
 
@@ -21,7 +21,7 @@ from aliasproof.reduction.steps import STEPS, ReductionStep
 def test_no_step_is_forgotten() -> None:
     public = {
         function
-        for module in (instruction_steps, input_steps, slices, value_steps, windows)
+        for module in (instruction_steps, input_steps)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from aliasproof.reduction.inlined_calls import inline_calls, unroll_loops
-from aliasproof.reduction.spread_objects import pass_globals, spread_arguments
 from aliasproof.reduction.syntax_passes import (
+    inline_calls,
     inline_names,
+    pass_globals,
     shorten_results,
     simplify_expressions,
     simplify_tensors,
+    spread_arguments,
+    unroll_loops,
     unwrap_blocks,
 )
-from aliasproof.reduction.syntax_places import Edit
-from aliasproof.reduction.syntax_scopes import is_complete
-from aliasproof.reduction.unused_syntax import drop_unused
+from aliasproof.reduction.syntax_trees import Edit, drop_unused, is_complete
 
 CALLS = """
 def calls(program):

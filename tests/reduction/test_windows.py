@@ -10,8 +10,8 @@ import torch
 from aliasproof.ir.execution import run
 from aliasproof.ir.program import Instruction, Program, Ref
 from aliasproof.ir.values import input_tensors
+from aliasproof.reduction.instruction_steps import keep_window
 from aliasproof.reduction.reducer import Reducer
-from aliasproof.reduction.windows import keep_window
 
 BODY = """
     v0 = aten.select.int(x0, 0, 1)

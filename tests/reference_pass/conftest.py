@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.pipeline import functionalize, metadata_is_true, reinplace
 from aliasproof.reference_pass.reinplace import Decision, decisions
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.trials.trial import Case, run_trial
 
 
 @dataclass(frozen=True, slots=True)

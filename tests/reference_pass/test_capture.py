@@ -13,12 +13,12 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.reference_pass.capture.function_trace import SizeMode, capture
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import pipeline
 from aliasproof.targets.target import Build, Target
-from aliasproof.trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 

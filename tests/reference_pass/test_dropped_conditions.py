@@ -16,6 +16,7 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import as_graph
 from aliasproof.ir.program import Program
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reference_pass.conditions import Condition
@@ -24,7 +25,6 @@ from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace, remove_noops
 from aliasproof.reference_pass.reinplace import decisions
 from aliasproof.targets.target import Build, Target
-from aliasproof.trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs

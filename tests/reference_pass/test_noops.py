@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, fx
 
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.reference_pass import checked, functionalize, pipeline, remove_noops
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
@@ -19,7 +20,6 @@ from aliasproof.reference_pass.noops import (
 )
 from aliasproof.reference_pass.pipeline import NOOP_RULES, RemoveNoOps
 from aliasproof.targets.target import Build, Target
-from aliasproof.trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.reference_pass.pipeline import metadata_is_true, pipeline
 from aliasproof.targets.registry import TARGETS
-from aliasproof.trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 

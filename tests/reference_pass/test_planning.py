@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, fx
 from torch.nn.functional import pad, silu
 
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.reference_pass import functionalize, plan_memory, reinplace
 from aliasproof.reference_pass.planning.timeline import lifetimes, live_bytes
 from aliasproof.targets.target import Build, Target
-from aliasproof.trials.trial import Case, run_trial
 from benchmarks.models_side import bytes_of
 
 SCRATCH = 200  # bytes that kernels may allocate for themselves, such as a number as a tensor

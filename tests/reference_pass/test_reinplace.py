@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import fx
 
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.reference_pass import pipeline, reinplace
 from aliasproof.targets.registry import TARGETS
-from aliasproof.trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 

@@ -11,11 +11,11 @@ from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.eager.definedness import Undefined
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import Examination
+from aliasproof.judge.trial import Case
 from aliasproof.reports.campaign_outcome import print_outcome
 from aliasproof.targets.registry import TARGETS
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import Examination
-from aliasproof.trials.trial import Case
 
 
 def outcome(campaign: Campaign, width: int = 100) -> str:

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from aliasproof.ir.errors import UserError
-from aliasproof.running_model.check_summary import summary
 from aliasproof.running_model.checked_graph import GraphDiffers
 from aliasproof.running_model.checking_backend import aliasproof_check
+from aliasproof.running_model.model_check import summary
 
 AOT = "aot-eager"
 

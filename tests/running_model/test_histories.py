@@ -7,7 +7,7 @@ import torch
 
 from aliasproof.checking_as_called import check_as_called, prepare_as_called
 from aliasproof.formats.stored_graph import StoredGraph
-from aliasproof.running_model.check_summary import summary
+from aliasproof.running_model.model_check import summary
 from aliasproof.targets.gradients import WithGradients
 from aliasproof.targets.registry import TARGETS
 

@@ -24,8 +24,8 @@ from aliasproof.campaigns.store.store import Store
 from aliasproof.command_line import run
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.serialization import to_json
+from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
-from aliasproof.trials.attribution import Symptom
 from tests.security import hostile_files as hostile
 
 COUNT = int(os.environ.get("HOSTILE_FILES", "100"))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.observation import observe
 from aliasproof.targets.target import Function
-from aliasproof.trials.trial import Case
 
 
 def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function]) -> object:

@@ -15,11 +15,11 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.observation import observe
 from aliasproof.targets.aot import AOT
 from aliasproof.targets.target import Function
-from aliasproof.trials.trial import Case, run_trial
 
 
 def traced(function: Function, program: Program) -> object:

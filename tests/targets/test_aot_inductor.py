@@ -8,11 +8,11 @@ from torch import Tensor
 
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.lifting import lift_program
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, run_trial
 
 PACKAGE = target("aot-inductor")
 KNOWN_BUG = pytest.mark.skipif(

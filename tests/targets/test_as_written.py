@@ -15,9 +15,9 @@ from aliasproof.generators.sites.all_sites import recording
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.ordinary_syntax import ordinary_source
 from aliasproof.ir.program import Program
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, Spent, run_target
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, Spent, run_target
 
 PARTS = program_of(
     """

@@ -15,12 +15,12 @@ from torch.utils._pytree import tree_leaves
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.lifting import lift_program
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets import buffers, identity
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 
 def vector() -> Tensor:

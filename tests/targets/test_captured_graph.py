@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, fx
 
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Report, Verdict
 from aliasproof.targets import dynamo
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 BEHIND_DYNAMO = ("dynamo", "aot-eager", "inductor-fx", "dynamo:symbolic")
 

@@ -21,14 +21,14 @@ from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import run
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets import aot
 from aliasproof.targets.control_flow import FORMS, PartTwice, Split
 from aliasproof.targets.program_parts import RunValues
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case
 from tests.targets.vector_programs import of_vectors
 
 known_bug = pytest.mark.skipif(

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.judge.attribution import examine_graphs
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.targets.registry import target
-from aliasproof.trials.graphs import examine_graphs
-from aliasproof.trials.trial import Case, run_trial
 
 
 def labels(function: Callable[..., Any], *inputs: Tensor) -> dict[str, str]:

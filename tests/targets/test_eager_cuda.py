@@ -15,11 +15,11 @@ from torch import Tensor
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.targets import eager_cuda
 from aliasproof.targets.eager_cuda import Elsewhere
 from aliasproof.targets.target import Build
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, run_trial
 
 HERE = replace(
     eager_cuda.TARGET,

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from aliasproof.generators.features import Features, without
 from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.localization import first_wrong_pass
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets import executorch, executorch_contract
 from aliasproof.targets.executorch_options import SUMMARIES
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.passes import first_wrong_pass
-from aliasproof.trials.trial import Case
 
 needs_executorch = pytest.mark.skipif(
     executorch.NEEDS.missing() is not None, reason=f"executorch {executorch.NEEDS.missing()}"

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case
 
 EXPORT = target("export")
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from aliasproof.ir.lifting import lift_program
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case
 
 FREEZING = target("inductor-fx:freezing")
 

@@ -19,13 +19,13 @@ from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import aot, aot_eager, gradients
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case
 from tests.targets.vector_programs import of_vectors
 
 known_bug = pytest.mark.skipif(

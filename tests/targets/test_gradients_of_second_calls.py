@@ -23,6 +23,9 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.printing import source
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.reference_pass.backend import compiled
 from aliasproof.reference_pass.pipeline import pipeline
 from aliasproof.targets import gradients, identity
@@ -31,9 +34,6 @@ from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.second_calls import CHANGES, SECOND_CALLS
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import GRADS, VARIANTS, is_variant
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case, run_trial
 from tests.targets.planted_gradients import Doubled
 from tests.targets.runs_that_end import ends
 from tests.targets.vector_programs import of_vectors

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from aliasproof.ir.program import Program
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.targets import inductor
 from aliasproof.targets.one_library import Library
 from aliasproof.targets.registry import TARGETS
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 SOURCE = """
 #include <torch/csrc/inductor/cpp_prefix.h>

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case
 from aliasproof.targets.onnx_runtime import NEEDS
 from aliasproof.targets.registry import target
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case
 from tests.targets.conftest import RIGHT
 
 pytestmark = pytest.mark.skipif(NEEDS.missing() is not None, reason=f"onnx {NEEDS.missing()}")

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case
 from aliasproof.targets import openvino_runtime
 from aliasproof.targets.openvino_runtime import NEEDS
 from aliasproof.targets.registry import target
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case
 from tests.targets.conftest import RIGHT
 
 pytestmark = pytest.mark.skipif(NEEDS.missing() is not None, reason=f"openvino {NEEDS.missing()}")

@@ -10,10 +10,10 @@ from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case
 
 tvm = pytest.importorskip("tvm", reason="TVM is not installed: pip install 'aliasproof[relax]'")
 pytest.importorskip("tvm.relax", reason="TVM is not installed: pip install 'aliasproof[relax]'")

@@ -6,9 +6,9 @@ import pytest
 
 from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.ir.errors import Rejected
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 WRITTEN = program_of(
     """

@@ -18,6 +18,8 @@ from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.program import Program
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.targets import identity
 from aliasproof.targets.first_inputs import (
@@ -36,8 +38,6 @@ from aliasproof.targets.first_inputs import (
 from aliasproof.targets.registry import target
 from aliasproof.targets.second_calls import CHANGES, SECOND_CALLS, shortened
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, run_trial
 from tests.targets.vector_programs import of_vectors
 
 known_bug = pytest.mark.skipif(

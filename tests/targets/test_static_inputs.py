@@ -20,14 +20,14 @@ from aliasproof.ir.printing import inputs_source
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import dumps, loads
 from aliasproof.ir.values import STATIC, clone_inputs, input_tensors
+from aliasproof.judge.examination import examine
+from aliasproof.judge.rounding_control import widened
+from aliasproof.judge.trial import Case
 from aliasproof.minimize_request import MinimizeRequest
+from aliasproof.reduction.edits import simplicity
 from aliasproof.reduction.instruction_steps import plain_gradients
-from aliasproof.reduction.simplicity import simplicity
 from aliasproof.targets.gradients import requiring_gradients
 from aliasproof.targets.registry import target
-from aliasproof.trials.examination import examine
-from aliasproof.trials.rounding_control import widened
-from aliasproof.trials.trial import Case
 from tests.targets.vector_programs import of_vectors
 
 known_bug = pytest.mark.skipif(

@@ -12,10 +12,10 @@ from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Function, Target
-from aliasproof.trials.trial import Case, run_trial
 from tests.targets.conftest import OF_TORCH
 
 

@@ -16,6 +16,8 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.observation import observe
 from aliasproof.targets import registry, user_names
@@ -24,8 +26,6 @@ from aliasproof.targets.registry import is_importable, target
 from aliasproof.targets.target import Target
 from aliasproof.targets.user_names import CodeName, code_name, grant
 from aliasproof.targets.user_targets import UserBackend, UserPass, classify
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.trial import Case
 
 CODE = """
 import functools

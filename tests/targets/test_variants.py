@@ -17,6 +17,9 @@ from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.printing import source
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.control_flow import FORMS
 from aliasproof.targets.registry import TARGETS, taken_by, target
@@ -24,9 +27,6 @@ from aliasproof.targets.second_calls import SECOND_CALLS
 from aliasproof.targets.target import Function
 from aliasproof.targets.user_builds import KINDS
 from aliasproof.targets.variants import VARIANTS, is_variant
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 from tests.targets.conftest import OF_TORCH
 from tests.targets.runs_that_end import ends
 from tests.targets.vector_programs import of_vectors

@@ -18,6 +18,9 @@ from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.reference_pass import functionalize
 from aliasproof.targets import captured, reference
@@ -25,9 +28,6 @@ from aliasproof.targets.gradients import WithGradients
 from aliasproof.targets.registry import target
 from aliasproof.targets.second_calls import CHANGES
 from aliasproof.targets.target import Build, Function
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, run_trial
 from tests.targets.planted_gradients import Doubled
 from tests.targets.vector_programs import of_vectors
 

@@ -10,12 +10,12 @@ from aliasproof.campaigns.failure.signature import Signature
 from aliasproof.corpus.known_bugs import mended
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom, latent_violation
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS
 from aliasproof.reduction.reducer import StepStatistics
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.attribution import Symptom, latent_violation
-from aliasproof.trials.trial import Case
 
 
 @dataclass(frozen=True, slots=True)

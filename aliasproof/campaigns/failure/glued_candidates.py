@@ -12,13 +12,13 @@ from collections.abc import Generator, Iterable, Sequence
 
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.program import Program
+from aliasproof.judge.examination import returning
+from aliasproof.judge.groups import GluedCase, Member
+from aliasproof.judge.trial import Case, Spent, run_eager
 from aliasproof.oracles.judge import judge
-from aliasproof.processes import time_limit
+from aliasproof.processes import outcome
 from aliasproof.reduction.reducer import Evaluate, Predicate
 from aliasproof.targets.target import Target
-from aliasproof.trials.examination import returning
-from aliasproof.trials.glued_case import GluedCase, Member
-from aliasproof.trials.trial import Case, Spent, run_eager
 
 MOST = 16  # candidates that are compiled as one
 
@@ -32,7 +32,7 @@ def in_groups(target: Target, most: int = MOST) -> Evaluate:
     def evaluate(predicate: Predicate, candidates: Iterable[Program]) -> Generator[int, None, None]:
         source, size = iter(candidates), 1
         while batch := list(itertools.islice(source, size)):
-            time_limit.begin(2)
+            outcome.begin(2)
             doubtful = _doubtful(batch, target)
             for index, candidate in enumerate(batch):
                 yield predicate(candidate) if index in doubtful else 0

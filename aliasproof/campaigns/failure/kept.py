@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from aliasproof.campaigns.failure.recognition import has_cause
 from aliasproof.ir.errors import Rejected, require_sound_process
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom, grade, grades_of
+from aliasproof.judge.examination import examine
+from aliasproof.judge.localization import GENERATES_CODE, first_wrong_pass
+from aliasproof.judge.trial import Case
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
-from aliasproof.processes import time_limit
+from aliasproof.processes import outcome
 from aliasproof.processes.outcome import Death
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
-from aliasproof.trials.attribution import Symptom, grade, grades_of
-from aliasproof.trials.code_generation import GENERATES_CODE
-from aliasproof.trials.examination import examine
-from aliasproof.trials.passes import first_wrong_pass
-from aliasproof.trials.trial import Case
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Kept:
 
     def grade(self, program: Program) -> int:
         """Which of `grades` a program has, counted from 1; 0 if it has none."""
-        time_limit.begin()
+        outcome.begin()
         if self.step:
             try_program(program, self.target)
             return 0
@@ -78,7 +77,7 @@ class Kept:
 
 def try_program(program: Program, target: Target) -> None:
     """Run a program, which may end this process."""
-    time_limit.begin()
+    outcome.begin()
     try:
         examine(Case.of(program), target, attribute=False)
     except Exception as error:  # noqa: BLE001 - what it raises is not how a process ends
@@ -100,7 +99,7 @@ def blamed_pass(program: Program, symptom: Symptom) -> str:
     Errors are told by their message, and what is latent by its graph. A target that generates code
     is at fault if its graphs are right, and experiments with each candidate would cost too much.
     """
-    time_limit.begin()
+    outcome.begin()
     target = target_named(symptom.target)
     generates = target.name.split(":")[0] in GENERATES_CODE
     if target.after is None or generates or symptom.oracle == "errors" or symptom.latent:

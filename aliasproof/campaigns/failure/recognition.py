@@ -15,14 +15,14 @@ from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, EagerRun, Trial, run_eager, run_trial
 from aliasproof.oracles.verdict import Violation
-from aliasproof.processes import time_limit
+from aliasproof.processes import outcome
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 from aliasproof.targets.variants import is_variant
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case, EagerRun, Trial, run_eager, run_trial
 
 
 class Recognition(NamedTuple):
@@ -52,7 +52,7 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     eager = run_eager(case)
     if target.needs is not None and not target.needs.loaded:
         _run_mended(case, target, eager, [])  # a mend replaces what is there
-    time_limit.begin(2)
+    outcome.begin(2)
     with mended(KNOWN_BUGS.values()):
         examination = examine(case, target, eager=eager)
     if _is_right(examination.trial):
@@ -161,7 +161,7 @@ def _run_mended(
 ) -> Trial | None:
     """None if the target does not take the program: with a mend, nothing may be left for it."""
     # Each is a compile, so that many of them take longer than a program may.
-    time_limit.begin()
+    outcome.begin()
     with mended(bugs), contextlib.suppress(Rejected):
         return run_trial(case, target, eager=eager)
     return None

@@ -24,21 +24,20 @@ from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import InternalError, require_sound_process
 from aliasproof.ir.program import Program
-from aliasproof.oracles.verdict import Violation
-from aliasproof.processes import time_limit
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.groups import can_glue
+from aliasproof.judge.localization import first_wrong_pass
+from aliasproof.judge.trial import Case, Trial, run_trial
+from aliasproof.judge.value_search import CAMPAIGN_BUDGET
+from aliasproof.oracles.verdict import ON_VALUES, Violation
+from aliasproof.processes import outcome
 from aliasproof.processes.forked import forked
 from aliasproof.processes.isolation import PREPARATION
 from aliasproof.processes.outcome import Death, Raised
 from aliasproof.reduction.reducer import Reducer, one_by_one
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.groups import can_glue
-from aliasproof.trials.passes import first_wrong_pass
-from aliasproof.trials.promises import ON_VALUES
-from aliasproof.trials.trial import Case, Trial, run_trial
-from aliasproof.trials.value_search import CAMPAIGN_BUDGET
 
 # Seconds of a candidate. The limit of a campaign would make the reduction of a hang take hours. Of
 # other failures, a candidate may be a group of programs, whose compile takes long.
@@ -96,7 +95,7 @@ class Runner:
 
     def _grade_in_forks(self, kept: Kept, program: Program) -> int:
         grade = 0
-        with time_limit.lowered(self.limit):
+        with outcome.lowered(self.limit):
             for _ in range(self.times if self.hangs < self.most_hangs else 0):
                 try:
                     grade = int(self.call(kept.grade, program))
@@ -168,7 +167,7 @@ def _minimal(failure: Failure, bug: KnownBug) -> ReducedFailure | None:
 
 def _symptom(program: Program, target: str) -> Symptom | None:
     """The symptom of a program whose results differ; None if they do not."""
-    time_limit.begin()
+    outcome.begin()
     examination = examine(Case.of(program), target_named(target))
     return examination.symptom if examination.failed else None
 
@@ -256,7 +255,7 @@ def _violation_shown(
 ) -> ReducedFailure | None:
     """What a run shows: evidence and place are those of this program; None if it is right."""
     # Experiments tell which pass is at fault: each is a compile of its own.
-    time_limit.begin(10)
+    outcome.begin(10)
     case, target = Case.of(program), target_named(symptom.target)
     trial = run_trial(case, target)
     if not trial.judgement.violations:
@@ -286,7 +285,7 @@ def _of_two_runs(violation: Violation, case: Case, target: Target) -> Violation:
 
 def _latent_shown(failure: Failure, program: Program) -> ReducedFailure | Failure:
     """What the graph shows. A reduced program may have values that show it, which is a failure."""
-    time_limit.begin(10)
+    outcome.begin(10)
     case, symptom = Case.of(program), failure.symptom
     target = target_named(symptom.target)
     examination = examine(case, target, search=CAMPAIGN_BUDGET)
@@ -295,7 +294,7 @@ def _latent_shown(failure: Failure, program: Program) -> ReducedFailure | Failur
         visible = _symptom(other, symptom.target)
         if visible is not None:
             return Failure(visible, other, failure.seed)
-    time_limit.begin(10)
+    outcome.begin(10)
     violation = next(iter(examination.suspected), None)
     blamed = None if violation is None else first_wrong_pass(case, target, violation)
     return ReducedFailure(

@@ -17,10 +17,10 @@ import torch
 
 from aliasproof.campaigns.failure.aliasing_kinds import aliasing_kinds
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.localization import FUNCTIONALIZATION
+from aliasproof.oracles.verdict import ON_VALUES
 from aliasproof.targets.variants import folder_name
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.passes import FUNCTIONALIZATION
-from aliasproof.trials.promises import ON_VALUES
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from aliasproof.ir.errors import InternalError, Rejected, UserError
 from aliasproof.ir.lifting import lift_program
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import CALLS, COMPILED, PythonProgram
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import examine
-from aliasproof.trials.trial import Case
 
 
 class LineName(NamedTuple):

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from aliasproof.ir.ordinary_syntax import ordinary_source
 from aliasproof.ir.program import Instruction, Program
+from aliasproof.judge.localization import FUNCTIONALIZATION
 from aliasproof.oracles.output_values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, OUT_OF_MEMORY
-from aliasproof.trials.passes import FUNCTIONALIZATION
 
 LONGEST_CALLS = 72  # characters of the calls that a headline quotes
 LONGEST_MESSAGE = 90  # characters of a message that a headline quotes

@@ -27,9 +27,9 @@ from aliasproof.campaigns.store.finding import Finding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.devices import CPU, full_name
 from aliasproof.ir.ordinary_syntax import with_short_names
+from aliasproof.judge.localization import GENERATES_CODE, in_code_generator, without
+from aliasproof.oracles.verdict import ON_VALUES
 from aliasproof.processes.outcome import DEATHS
-from aliasproof.trials.code_generation import GENERATES_CODE, in_code_generator, without
-from aliasproof.trials.promises import ON_VALUES
 
 LONGEST_LOG = 30  # lines
 LONGEST_GRAPH = 40  # lines

@@ -16,8 +16,8 @@ from aliasproof.campaigns.publish.issue_text import (
 )
 from aliasproof.campaigns.publish.python_reproducer import script, title
 from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.judge.python_trial import layers
 from aliasproof.targets.registry import backend_source
-from aliasproof.trials.python_trial import layers
 
 # Which property of eager is lost, where `issue_text` does not say it.
 _STRUCTURE = (

@@ -21,8 +21,8 @@ from aliasproof.campaigns.store.run_view import FiredSoFar
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
 from aliasproof.targets.variants import folder_name
-from aliasproof.trials.attribution import Symptom
 
 
 @dataclass(slots=True)

@@ -16,8 +16,7 @@ from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.program import Input, Program
 from aliasproof.ir.regions import Region, dense_strides, overlaps_itself
-from aliasproof.trials.trial import Case, run_eager
-from aliasproof.trials.worker import SEEDS_APART
+from aliasproof.judge.trial import SEEDS_APART, Case, run_eager
 
 BROUGHT_ALONG = "brought along"  # ops that only scenarios and drawers of arguments add
 RANKS = ("0", "1", "2", "3", "4", "5", "6 and more")

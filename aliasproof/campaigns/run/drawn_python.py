@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from aliasproof.generators.python_drawing import sample_python
+from aliasproof.judge.python_trial import cut_of, is_defined
+from aliasproof.judge.trial import start_worker
 from aliasproof.processes.isolation import Limits, start_server
 from aliasproof.processes.outcome import Death, Raised
 from aliasproof.processes.pool import Pool, RemoteCall
-from aliasproof.trials.python_frames import cut_of, is_defined
-from aliasproof.trials.worker import start_worker
 
 LIMITS = Limits(seconds=600.0, nbytes=6 * 2**30)
 PER_CALL = 50  # programs

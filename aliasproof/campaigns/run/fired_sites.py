@@ -17,13 +17,13 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import glue
 from aliasproof.ir.program import Program
+from aliasproof.judge.groups import can_glue
+from aliasproof.judge.trial import Case, Spent, run_eager, run_target
 from aliasproof.processes import isolation
 from aliasproof.processes.outcome import Death, Raised
 from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
-from aliasproof.trials.groups import can_glue
-from aliasproof.trials.trial import Case, Spent, run_eager, run_target
 
 
 def fired_sites(

@@ -33,8 +33,8 @@ from aliasproof.campaigns.store.python_store import (
     PythonStore,
     StoredFinding,
 )
+from aliasproof.judge.python_trial import Cause
 from aliasproof.processes.interrupts import Interrupts
-from aliasproof.trials.python_trial import Cause
 
 PER_CALL = 10  # programs that are drawn and judged in one call
 FOR_FOUND, MOST_FOR_FOUND = 0.15, 300.0  # share and seconds of the time that are for what was found

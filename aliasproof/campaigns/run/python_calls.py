@@ -18,10 +18,9 @@ from aliasproof.generators.python_drawing import sample_python
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.python_trial import EAGER, Cause, FailsAlike, examine_python, part_of
+from aliasproof.judge.trial import start_worker
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
-from aliasproof.trials.python_blame import part_of
-from aliasproof.trials.python_trial import EAGER, Cause, FailsAlike, examine_python
-from aliasproof.trials.worker import start_worker
 
 MOST = 400  # candidates
 SECONDS = 150.0  # after them, no candidate is asked; the limit of a call is above

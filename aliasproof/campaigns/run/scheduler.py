@@ -25,8 +25,8 @@ from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.store import KeptFailure
 from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
-from aliasproof.trials.attribution import Symptom
 
 POLL = 0.05  # seconds between two looks at results that are not there yet
 DONE_EARLY = 100  # shards that may wait for one before them; about 1 MB

@@ -15,12 +15,11 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import require_sound_process
 from aliasproof.ir.program import Program
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.groups import Announce, GroupFailure, examine_group
+from aliasproof.judge.trial import Case, processor_seconds
+from aliasproof.judge.value_search import CAMPAIGN_BUDGET
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.groups import Announce, GroupFailure, examine_group
-from aliasproof.trials.trial import Case
-from aliasproof.trials.value_search import CAMPAIGN_BUDGET
-from aliasproof.trials.worker import processor_seconds
 
 
 @dataclass(slots=True)

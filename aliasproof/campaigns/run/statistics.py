@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.scene import Counts
 from aliasproof.ir.program import Program
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.examination import Examination
-from aliasproof.trials.trial import Spent
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import Examination
+from aliasproof.judge.trial import Spent
 
 COUNTS = (
     "programs",

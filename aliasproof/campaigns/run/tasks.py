@@ -31,8 +31,8 @@ from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import KeptFailure, Store
 from aliasproof.ir.program import Program
-from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.groups import GroupFailure
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.groups import GroupFailure
 
 
 class FinishedReduction(NamedTuple):

@@ -18,9 +18,9 @@ from aliasproof.campaigns.failure.reduction import (
 from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
 from aliasproof.campaigns.run.shard import ShardResult, run_shard
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.processes import isolation, time_limit
+from aliasproof.judge.trial import processor_seconds, start_worker
+from aliasproof.processes import isolation, outcome
 from aliasproof.targets.one_library import forget_compiled
-from aliasproof.trials.worker import processor_seconds, start_worker
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _own_cache: list[str] = []  # this worker's folder; torch puts its own into the environment, too
@@ -36,7 +36,7 @@ def start(targets: Sequence[str], compiled: str, limit: float) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
     isolation.tell_programs_alone()
-    time_limit.set_limit(limit)
+    outcome.set_limit(limit)
     start_worker(targets)
     own_cache(compiled)
 
@@ -53,7 +53,7 @@ def cleaned_worker() -> Iterator[None]:
     try:
         yield
     finally:
-        time_limit.end()
+        outcome.end()
         forget_compiled()
         for folder in _own_cache:
             shutil.rmtree(folder, ignore_errors=True)
@@ -63,7 +63,7 @@ def examine_shard(shard: Shard) -> ShardResult:
     """Run a shard, and say which programs run."""
 
     def announce(indices: Sequence[int]) -> None:
-        time_limit.begin(1 if len(indices) == 1 else 2)
+        outcome.begin(1 if len(indices) == 1 else 2)
         isolation.begin_programs(indices)
 
     with cleaned_worker():

@@ -14,9 +14,9 @@ from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.errors import UserError, printable_json
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import from_json, to_json
+from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reduction.reducer import StepStatistics
-from aliasproof.trials.attribution import Symptom
 
 VERSION = 2
 READABLE = (1, VERSION)

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import from_json, to_json
-from aliasproof.trials.attribution import Symptom
+from aliasproof.judge.attribution import Symptom
 
 # How to write and read what is no object with a key per field.
 _FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {

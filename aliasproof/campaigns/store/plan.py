@@ -21,11 +21,11 @@ from aliasproof.ir.devices import is_device_name, on_device
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.execution import glue
 from aliasproof.ir.program import Program
+from aliasproof.judge.groups import can_glue
+from aliasproof.judge.trial import SEEDS_APART
 from aliasproof.targets import as_written, freezing
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
-from aliasproof.trials.groups import can_glue
-from aliasproof.trials.worker import SEEDS_APART
 
 FUZZ, HUNT = "fuzz", "hunt"  # commands that run a plan
 PROGRAMS_PER_SHARD = TURNS_PER_SEED

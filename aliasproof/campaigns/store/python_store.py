@@ -17,7 +17,7 @@ from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.store import Store
 from aliasproof.campaigns.store.store_schema import require_texts
 from aliasproof.ir.errors import UserError
-from aliasproof.trials.python_trial import Cause
+from aliasproof.judge.python_trial import Cause
 
 _FAILURES = "SELECT task, number, target, oracle, kind, deaths FROM failures"
 _FINDINGS = "SELECT finding, script, issue, confirmation FROM findings "

@@ -1,0 +1,1 @@
+"""Judge: one case through one target, from the eager run to verdicts and the layer at fault."""

@@ -1,0 +1,311 @@
+"""`Symptom`: what a failure looks like from outside; and which target is at fault.
+
+During a reduction, every candidate must keep the symptom of the failure. Otherwise the reducer
+would end at another bug, since a simpler one is often near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.program import Program
+from aliasproof.judge.trial import Case, EagerRun, Trial, run_trial
+from aliasproof.oracles import equivalence
+from aliasproof.oracles.equivalence import ValueHashes, differences, run_uninterpreted
+from aliasproof.oracles.judge import (
+    ON_GRAPHS,
+    GraphRuns,
+    Judgement,
+    all_not_applicable,
+    judge_graphs,
+)
+from aliasproof.oracles.stage_run import StageRun, run_stage
+from aliasproof.oracles.verdict import Report, Verdict, Violation, same_promise
+from aliasproof.targets.target import Target
+
+# --- graphs ---------------------------------------------------------------------------------------
+#
+# `examine_graphs`: the oracles on graphs judge a target that has run.
+
+
+# These oracles take up to 100 bytes of memory per byte of the storages that a run makes.
+MOST_BYTES = 32 << 20
+TOO_LARGE = f"oracles on graphs judge runs of at most {MOST_BYTES:,}"
+
+
+def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
+    """Run the graphs of a trial's target and judge them.
+
+    The oracles are not applicable to a trial that raised. Raises
+    `InternalError` if a run that succeeded before fails now, and `Rejected` if an oracle cannot
+    judge these graphs.
+    """
+    if trial.trace.nbytes > MOST_BYTES:
+        reason = f"too large: the run has {trial.trace.nbytes:,} bytes of storages, {TOO_LARGE}"
+        return Judgement(dict.fromkeys(ON_GRAPHS, Report(Verdict.UNKNOWN, reason=reason)))
+    raised = trial.eager.error is not None or trial.target.error is not None
+    if trial.build is None or raised:
+        return all_not_applicable("a run that raised has no graphs to judge", ON_GRAPHS)
+    function = trial.build.under_modes()
+    if isinstance(function, str):
+        return all_not_applicable(function, ON_GRAPHS)
+    case = case.under(target)
+
+    def value_hashes(*, named: bool, seed: int) -> tuple[ValueHashes, ValueHashes]:
+        eager = _value_hashes(case.function, case, named=named, seed=seed)
+        return eager, _value_hashes(function, case, named=named, seed=seed)
+
+    hashes = value_hashes(named=False, seed=0)
+    # Only a difference can be excused, and it takes one more run to know whether it is.
+    if trial.trace.as_written is None and differences(*hashes):
+        trial.trace.as_written = _is_as_written(case, trial)
+    stages = _stage_runs(case, trial)
+    # With names only on request: they cost time, and only a report of a violation needs them.
+    runs = GraphRuns(hashes, lambda: value_hashes(named=True, seed=1), stages)
+    return judge_graphs(target.contract, runs, trial.trace)
+
+
+def _is_as_written(case: Case, trial: Trial) -> bool:
+    """Whether a user's function is known to call no composite operator that computes."""
+    # Composite operators show in inference mode alone, and there is no autograd in it.
+    if trial.trace.differentiates:
+        return False
+    try:
+        return (
+            run_uninterpreted(case.function, case.fresh_inputs(), composites=True).composites == ()
+        )
+    # A function may need what inference mode forbids. Then nothing is known.
+    except Exception:  # noqa: BLE001 - see above
+        return False
+
+
+def _stage_runs(case: Case, trial: Trial) -> list[StageRun]:
+    """A run of each stage that can run by itself."""
+    assert trial.build is not None
+    runs = []
+    for stage in trial.build.stages:
+        # A whole stage takes the inputs of the case. Another one is called by a wrapper; its inputs
+        # are clones of what the wrapper passed, None if the wrapper never called it.
+        given = case.fresh_inputs() if stage.whole else stage.inputs
+        if given is not None:
+            seed_generators()
+            runs.append(run_stage(stage, given))
+    return runs
+
+
+def _value_hashes(
+    function: Callable[..., Any], case: Case, *, named: bool, seed: int
+) -> ValueHashes:
+    """What a function leaves behind under uninterpreted execution."""
+    seed_generators()
+    try:
+        return run_uninterpreted(function, case.fresh_inputs(), named=named, seed=seed)
+    except (Rejected, InternalError):
+        raise
+    except Exception as error:
+        # The same function ran on real values before, so this error is ours.
+        raise InternalError(
+            f"uninterpreted execution failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+# --- attribution ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """The target at fault, the oracle that reports the violation, and the kind of the violation."""
+
+    target: str
+    oracle: str
+    kind: str
+
+    @property
+    def latent(self) -> bool:
+        """True if results do not show it: only the value hashes of the whole run do."""
+        return self.oracle == equivalence.ORACLE.name
+
+
+def at_fault(
+    case: Case, target: Target, trial: Trial, violation: Violation
+) -> tuple[Target, Violation]:
+    """The target at fault among this one and those that it builds on; its main violation.
+
+    The layers before this one are asked from the nearest to the first, as long as they are wrong
+    about the same promise. A right layer ends the search: what is wrong before it was repaired, or
+    is another bug, such as a wrong stride where this target has wrong values.
+    """
+    for fewer in target.varies:
+        state = _layer(case, fewer, target, trial, violation)
+        if isinstance(state, _Wrong):
+            return at_fault(case, fewer, state.trial, state.main)
+    earlier = target.after
+    while earlier is not None:
+        state = _layer(case, earlier, target, trial, violation)
+        if isinstance(state, _Wrong):
+            return at_fault(case, earlier, state.trial, state.main)
+        if state is _RIGHT:
+            break
+        earlier = earlier.after
+    if target.layer is not None:
+        state = _layer(case, target.layer, target, trial, violation, other_interface=True)
+        if isinstance(state, _Wrong):
+            return at_fault(case, target.layer, state.trial, state.main)
+    return target, violation
+
+
+def inherited(case: Case, target: Target, trial: Trial) -> dict[Violation, Target]:
+    """The violations that a layer before a user's code shows at the same places, each with it."""
+    if not target.yours or not trial.judgement.violations:
+        return {}
+    shown: dict[Violation, Target] = {}
+    for layer in (target.after, target.layer):
+        if layer is None:
+            continue
+        same = layer.conditions is target.conditions
+        try:
+            earlier = run_trial(case, layer, eager=_eager_of(trial) if same else None)
+        except Rejected:  # the layer is not for this case
+            continue
+        shown |= dict.fromkeys(earlier.judgement.violations, layer)
+    return {one: shown[one] for one in trial.judgement.violations if one in shown}
+
+
+def _eager_of(trial: Trial) -> EagerRun:
+    return EagerRun(trial.eager, trial.trace)
+
+
+class _Wrong(NamedTuple):
+    """A layer that breaks the promise of the violation too: its trial and its main violation."""
+
+    trial: Trial
+    main: Violation
+
+
+_RIGHT = object()
+
+
+def _layer(
+    case: Case,
+    earlier: Target,
+    target: Target,
+    trial: Trial,
+    violation: Violation,
+    *,
+    other_interface: bool = False,
+) -> _Wrong | object | None:
+    """What an earlier layer does about the promise of a violation; None if it cannot tell.
+
+    A layer of another interface is wrong only if its main violation is of the same kind.
+    """
+    # Under the same conditions, the run in eager is the same, so it is used again.
+    same = earlier.conditions is target.conditions
+    eager = _eager_of(trial) if same else None
+    try:
+        earlier_trial, main = _main_violation(case, earlier, eager)
+    except Rejected:  # the earlier target is not for this case
+        return None
+    if main is not None:
+        candidates = [main] if other_interface else earlier_trial.judgement.violations
+        if any(same_promise(candidate, violation) for candidate in candidates):
+            return _Wrong(earlier_trial, main)
+        # A compilation that goes on after this layer cannot raise if this layer raises.
+        if not other_interface and _raises(main) and _raises(violation):
+            return _Wrong(earlier_trial, main)
+        if not main.silent:
+            return None
+    # A layer that promises nothing here is no reason to stop.
+    waived = (documented.difference for documented in earlier_trial.judgement.documented)
+    return None if any(same_promise(difference, violation) for difference in waived) else _RIGHT
+
+
+def _raises(violation: Violation) -> bool:
+    return violation.oracle == "errors" and violation.kind.startswith("raises")
+
+
+def shows(program: Program, target: Target, symptom: Symptom) -> bool:
+    """True if the program is defined in eager and fails with this symptom, twice in the same way.
+
+    The *main* violation must have the oracle and the kind of the symptom, and the target at fault
+    must be the symptom's. Two runs, since a failure that depends on chance cannot be reduced.
+    """
+    return grade(program, target, symptom) == 1
+
+
+def grade(program: Program, target: Target, symptom: Symptom) -> int:
+    """Which of `grades_of(symptom)` the program shows, counted from 1; 0 if it shows none."""
+    case = Case.of(program)
+    if symptom.latent:
+        return int(_shows_latent(case, target, symptom))
+    try:
+        first, main = _main_violation(case, target)
+        if main is None:
+            return 0
+        shown = (main.oracle, main.kind)
+        kinds = [(wanted.oracle, wanted.kind) for wanted in grades_of(symptom)]
+        if shown not in kinds:
+            return 0
+        # Equal violations, not only equal symptoms: another place would be another failure.
+        _, again = _main_violation(case, target)
+    except Rejected:
+        return 0
+    if main != again or at_fault(case, target, first, main)[0].name != symptom.target:
+        return 0
+    return kinds.index(shown) + 1
+
+
+def grades_of(symptom: Symptom) -> tuple[Symptom, ...]:
+    """A symptom, and the better ones that a program near it may have, the best last.
+
+    A wrong value says more than a wrong layout or alias that may lead to one.
+    """
+    if symptom.oracle not in ("aliasing", "objects", "metadata"):
+        return (symptom,)
+    inputs = Symptom(symptom.target, "inputs", "input ends wrong")
+    return (symptom, inputs, Symptom(symptom.target, "values", "wrong value"))
+
+
+# --- latent: results are right, and the graph is wrong for other values ---------------------------
+
+
+def latent_violation(case: Case, target: Target) -> Violation | None:
+    """The first violation of *equivalence*, if results are right. Raises `Rejected`."""
+    trial = run_trial(case, target)
+    if trial.judgement.violations:
+        return None
+    report = examine_graphs(case, target, trial).reports[equivalence.ORACLE.name]
+    return next(iter(report.violations), None)
+
+
+def latent_at_fault(case: Case, target: Target) -> Target:
+    """The earliest of this target, which is latent, and those that it builds on."""
+    for earlier in target.earlier:
+        try:
+            latent = latent_violation(case, earlier)
+        except Rejected:  # the earlier target is not for this case, so it is not at fault
+            continue
+        if latent is not None:
+            return latent_at_fault(case, earlier)
+    return target
+
+
+def _shows_latent(case: Case, target: Target, symptom: Symptom) -> bool:
+    try:
+        latent = latent_violation(case, target)
+    except Rejected:
+        return False
+    if latent is None or latent.kind != symptom.kind:
+        return False
+    return latent_at_fault(case, target).name == symptom.target
+
+
+def _main_violation(
+    case: Case, target: Target, eager: EagerRun | None = None
+) -> tuple[Trial, Violation | None]:
+    """A trial, and its first violation in the order of the oracles."""
+    trial = run_trial(case, target, eager=eager)
+    return trial, next(iter(trial.judgement.violations), None)

@@ -1,0 +1,277 @@
+"""`examine`: one case through one target, from the eager run to the target at fault.
+
+This is the only way from a program to verdicts. A campaign, `check`, the kill matrix and the
+benchmarks all call `examine`, so they cannot disagree about what a verdict means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.judge.attribution import (
+    MOST_BYTES,
+    Symptom,
+    at_fault,
+    examine_graphs,
+    inherited,
+    latent_at_fault,
+)
+from aliasproof.judge.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
+from aliasproof.judge.value_search import Budget, ShownValues, search_values, told_by_values
+from aliasproof.oracles import equivalence
+from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS, all_not_applicable
+from aliasproof.oracles.verdict import (
+    ON_VALUES,
+    Documented,
+    Report,
+    Verdict,
+    Violation,
+    with_differences,
+)
+from aliasproof.targets.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The verdicts on one case through one target.
+
+    `reports` has the report of each oracle that was asked, by its name. `trial` is None if the case
+    was rejected, and `rejected` says why: undefined in eager, eager raises, or not for this target.
+    `mistake` is an error of aliasproof itself; then the oracles on graphs report UNKNOWN.
+    `shown` has values that show what only *equivalence* saw, if they were searched and found.
+    `symptom` is what a campaign counts: the main violation with the target at fault. It is None if
+    no oracle reports a violation, or if the caller wanted no attribution.
+    """
+
+    case: Case
+    target: Target
+    reports: Mapping[str, Report]
+    trial: Trial | None = None
+    rejected: Rejected | None = None
+    mistake: InternalError | None = None
+    shown: ShownValues | None = None
+    symptom: Symptom | None = None
+    spent: Spent = field(default_factory=Spent)
+
+    @property
+    def violations(self) -> list[Violation]:
+        """All violations, the main one first."""
+        return [violation for report in self.reports.values() for violation in report.violations]
+
+    @property
+    def suspected(self) -> list[Violation]:
+        """What would be violations, if some values showed them."""
+        return [violation for report in self.reports.values() for violation in report.suspected]
+
+    @property
+    def documented(self) -> list[Documented]:
+        """All differences from eager that the target documents, the main one first."""
+        return [difference for report in self.reports.values() for difference in report.documented]
+
+    @property
+    def failed(self) -> bool:
+        """True if results differ from eager's where the contract promises that they do not."""
+        return self.trial is not None and bool(self.trial.judgement.violations)
+
+    @property
+    def suspicious(self) -> bool:
+        """True if the results are right, but an oracle on graphs sees a difference."""
+        return not self.failed and bool(self.violations or self.suspected)
+
+
+def examine(
+    case: Case,
+    target: Target,
+    *,
+    eager: EagerRun | None = None,
+    every_oracle: bool = False,
+    attribute: bool = True,
+    without_graphs: str = "",
+    search: Budget | None = None,
+    ran: Callable[[], None] = lambda: None,
+) -> Examination:
+    """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
+
+    `eager` is the run in eager, if the caller has it; it may have raised. Without it, eager runs
+    here, and must not raise. `ran` is called when the target has run. The oracles on graphs judge a
+    run whose results are right; with `every_oracle`, any run. With `attribute`, the targets that
+    this one builds on run too, to find the first that is wrong. `without_graphs` is the reason not
+    to judge graphs, or empty. `search` is the budget to show by values what *equivalence* sees.
+    """
+    if target.conditions is not None and case.conditions is not target.conditions:
+        eager = None  # that run was under other conditions
+    case, spent = case.under(target), Spent()
+    try:
+        trial = run_trial(case, target, spent, eager or returning(run_eager(case, spent)), ran)
+    except Rejected as reason:
+        return rejection(case, target, reason, spent)
+    reports, mistake, shown = trial.judgement.reports, None, None
+    # A wrong result needs no more evidence, so the cost of the oracles on graphs can be saved.
+    right = not trial.judgement.violations
+    if without_graphs and (right or every_oracle):
+        unknown = Report(Verdict.UNKNOWN, reason=without_graphs)
+        reports = {**reports, **dict.fromkeys(ON_GRAPHS, unknown)}
+    elif right or every_oracle:
+        on_graphs, mistake = _on_graphs(case, target, trial, spent)
+        reports = {**reports, **on_graphs}
+        of_values = any(reports[name].violations for name in ON_VALUES)
+        if search is not None and not of_values and mistake is None:
+            reports, shown = _reports_with_values(case, target, trial, reports, search, spent)
+    symptom = _symptom(case, target, trial, reports) if attribute else None
+    return Examination(case, target, reports, trial, None, mistake, shown, symptom, spent)
+
+
+def _reports_with_values(
+    case: Case,
+    target: Target,
+    trial: Trial,
+    reports: Mapping[str, Report],
+    budget: Budget,
+    spent: Spent,
+) -> tuple[Mapping[str, Report], ShownValues | None]:
+    """The reports, where that of *equivalence* says which values show its difference, if any do."""
+    report = reports[equivalence.ORACLE.name]
+    # An unknown verdict may hide a difference, since other arithmetic may be right.
+    if report.verdict not in (Verdict.VIOLATED, Verdict.UNKNOWN):
+        return reports, None
+    if trial.trace.nbytes > MOST_BYTES:  # it was too large for the oracle
+        return reports, None
+    start = time.perf_counter()
+    promised = bool(report.violations)
+    shown = search_values(case, target, trial, budget, promised=promised)
+    spent.graphs += time.perf_counter() - start
+    told = told_by_values(report, case, shown, budget)
+    return {**reports, equivalence.ORACLE.name: told}, shown
+
+
+def rejection(case: Case, target: Target, reason: Rejected, spent: Spent) -> Examination:
+    """The examination of a case that was rejected."""
+    reports = all_not_applicable(str(reason), EVERY_ORACLE).reports
+    return Examination(case, target, reports, rejected=reason, spent=spent)
+
+
+def returning(eager: EagerRun) -> EagerRun:
+    """The run, if eager returned. Raises `Rejected` if it raised."""
+    error = eager.observation.error
+    if error is not None:
+        raise Rejected(f"eager raises {type(error).__name__}: {' '.join(str(error).split())}")
+    return eager
+
+
+def _on_graphs(
+    case: Case, target: Target, trial: Trial, spent: Spent
+) -> tuple[Mapping[str, Report], InternalError | None]:
+    """The reports of the oracles on graphs. After an error of ours, they are unknown."""
+    start = time.perf_counter()
+    try:
+        return examine_graphs(case, target, trial).reports, None
+    except Rejected as reason:  # a graph cannot be judged; the verdicts on results remain
+        return all_not_applicable(str(reason), ON_GRAPHS).reports, None
+    except InternalError as mistake:
+        unknown = Report(Verdict.UNKNOWN, reason=str(mistake))
+        return dict.fromkeys(ON_GRAPHS, unknown), mistake
+    finally:  # the time is spent, whatever the answer
+        spent.graphs += time.perf_counter() - start
+
+
+def _at_fault(case: Case, target: Target, trial: Trial) -> tuple[Target, Violation]:
+    """The target at fault and its main violation; of a user's code, its own violation if any is."""
+    violations = trial.judgement.violations
+    before = inherited(case, target, trial)
+    own = next((violation for violation in violations if violation not in before), violations[0])
+    guilty = at_fault(case, target, trial, own)
+    yours = target.yours and own not in before
+    return (target, own) if yours and not guilty[0].yours else guilty
+
+
+def _symptom(
+    case: Case, target: Target, trial: Trial, reports: Mapping[str, Report]
+) -> Symptom | None:
+    """The symptom of the main violation, with the target at fault for it.
+
+    Only a difference in results is attributed to a target that this one builds on. The graphs of
+    that target are stages of this one, so a violation in a graph already names the stage where it
+    begins.
+    """
+    seen = [
+        *(violation for report in reports.values() for violation in report.violations),
+        *(violation for report in reports.values() for violation in report.suspected),
+    ]
+    main = next(iter(seen), None)
+    if main is None:
+        return None
+    guilty = target
+    if trial.judgement.violations:
+        guilty, main = _at_fault(case, target, trial)
+    elif main.oracle == equivalence.ORACLE.name:
+        guilty = latent_at_fault(case, target)
+    else:  # the graphs of a target with one variant less are no stages of this one
+        for fewer in target.varies:
+            symptom = examine(case, fewer).symptom
+            if symptom is not None:
+                return symptom
+    return Symptom(guilty.name, main.oracle, main.kind)
+
+
+# --- blame ----------------------------------------------------------------------------------------
+#
+# `split_by_blame`: violations of a user's target that are the fault of a layer before it.
+#
+# A pass gets graphs of AOTAutograd, and a backend those of Dynamo. What is wrong there already, no
+# pass can repair. It is *not yours*: shown in one line, and never counted against the user's code.
+
+
+def split_by_blame(
+    case: Case, target: Target, trial: Trial, reports: Mapping[str, Report]
+) -> Mapping[str, Report]:
+    """The reports, where violations of the layers before a user's target are *not yours*."""
+    violations = [violation for report in reports.values() for violation in report.violations]
+    if not target.yours or not violations:
+        return reports
+    return not_yours(reports, dict(_layers_at_fault(case, target, trial, violations)), target)
+
+
+def not_yours(
+    reports: Mapping[str, Report], layers: Mapping[Violation, str], target: Target
+) -> Mapping[str, Report]:
+    """The reports, where violations of a user's target that a layer has too are *not yours*.
+
+    `layers` has the name of that layer.
+    """
+    if not layers:
+        return reports
+    wrong = ", ".join(violation.describe() for violation in layers)
+    names = ", ".join(dict.fromkeys(layers.values()))
+    reason = f"not yours, since {names} is wrong before {target.yours}: {wrong}"
+    return {name: _told(report, layers, reason) for name, report in reports.items()}
+
+
+def _layers_at_fault(
+    case: Case, target: Target, trial: Trial, violations: Sequence[Violation]
+) -> Iterator[tuple[Violation, str]]:
+    """The violations that a layer of torch is at fault for, each with its name."""
+    for violation in inherited(case, target, trial):
+        if violation in violations:
+            yield violation, at_fault(case, target, trial, violation)[0].name
+    on_graphs = [violation for violation in violations if violation.oracle in ON_GRAPHS]
+    before = target.after
+    if not on_graphs or before is None:
+        return
+    # The graph that a pass gets is the last one of the layer before.
+    examination = examine(case, before, every_oracle=True, attribute=False, search=Budget())
+    for violation in on_graphs:
+        if violation in examination.violations:
+            yield violation, before.name
+
+
+def _told(report: Report, layers: Mapping[Violation, str], reason: str) -> Report:
+    inherited = tuple(violation for violation in report.violations if violation in layers)
+    if not inherited:
+        return report
+    left = [violation for violation in report.violations if violation not in layers]
+    unknown = Report(Verdict.UNKNOWN, reason=reason)
+    told = with_differences(left, report.documented, report.notes, unknown)
+    return replace(told, inherited=inherited)

@@ -1,0 +1,428 @@
+"""`examine_group`: several programs compiled as one, and each of them judged by itself.
+
+A compile by Inductor costs nearly the same for one program and for twenty. So a campaign glues
+programs (`aliasproof.ir.execution`), and the oracles on results judge each member on its part of
+the run, by its own run in eager and its own trace. What counts is what a member shows alone:
+
+- A member whose part differs from eager runs alone, and what it shows there counts. So a campaign
+  finds the same, whatever the size of its groups.
+- If the compiled program raises, the members that raise alone leave the group, and the rest is
+  compiled again.
+- What no member shows alone is the fault of the *group*: buffers that are reused across members,
+  kernels fused across them. It is a failure of the glued program, which is one program
+  like any other.
+
+A violation that a member shows only alone is missed. docs/targets.md says how often.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import torch
+
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.execution import Glued, ProgramFunction, glue, part
+from aliasproof.ir.program import Program
+from aliasproof.ir.regions import Region, overlap
+from aliasproof.judge.attribution import Symptom, examine_graphs
+from aliasproof.judge.examination import Examination, examine, rejection, returning
+from aliasproof.judge.trial import Case, EagerRun, Spent, Trial, run_eager, run_target, run_trial
+from aliasproof.judge.value_search import Budget
+from aliasproof.oracles.judge import ON_GRAPHS, Judgement, all_not_applicable, judge
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.verdict import Report, Verdict, Violation
+from aliasproof.targets.target import Build, Target
+
+# --- glued case -----------------------------------------------------------------------------------
+#
+# `GluedCase`: programs as one case, what its runs leave, and the part of each program in them.
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A case of a group, by index, and its run in eager."""
+
+    index: int
+    case: Case
+    eager: EagerRun
+
+    @property
+    def program(self) -> Program:
+        function = self.case.function
+        assert isinstance(function, ProgramFunction), "only programs can be glued"
+        return function.program
+
+
+class Run(NamedTuple):
+    """What a run left, and its build; None if that raised."""
+
+    observation: Observation
+    build: Build | None
+
+
+@dataclass(frozen=True, slots=True)
+class GluedCase:
+    """Members as one case. A target runs it once."""
+
+    members: Sequence[Member]
+    glued: Glued
+    case: Case
+    _runs: dict[str, Run | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, members: Sequence[Member]) -> GluedCase:
+        """Glue the programs of the members."""
+        glued = glue([member.program for member in members])
+        cases = [member.case for member in members]
+
+        # Faster than from the values of the glued program, and on the device of the cases.
+        def inputs() -> Sequence[torch.Tensor]:
+            return [tensor for case in cases for tensor in case.fresh_inputs()]
+
+        return cls(members, glued, Case(ProgramFunction(glued.program), inputs))
+
+    def run(self, target: Target, spent: Spent) -> Run:
+        """The run through a target. Raises `Rejected` if the target is not for it."""
+        run = Run(*run_target(self.case, target, spent))
+        self._runs[target.name] = run
+        return run
+
+    def error(self, target: Target, spent: Spent) -> Exception | None:
+        """What the target raises, if it raises."""
+        run = self._run_of(target, spent)
+        return None if run is None else run.observation.error
+
+    def build_raises(self, target: Target, spent: Spent) -> bool:
+        """Whether the build raises. Where code is generated, it is not compiled for this."""
+        start = time.perf_counter()
+        try:
+            with torch.no_grad():
+                target.build(self.case.function, self.case.fresh_inputs())
+        except (Rejected, InternalError):
+            return False
+        except Exception:  # noqa: BLE001 - whatever it is, members alone will show it
+            return True
+        else:
+            return False
+        finally:
+            spent.target += time.perf_counter() - start
+
+    def violations(self, target: Target, member: Member, spent: Spent) -> list[Violation]:
+        """The violations of a member in the run through a target; none if the run raised."""
+        run = self._run_of(target, spent)
+        if run is None or run.observation.error is not None:
+            return []
+        eager, trace = member.eager
+        for other, observation in self.parts(run.observation):
+            if other is member:
+                return judge(target.contract, eager, observation, trace).violations
+        raise ValueError(f"program {member.index} is no member")
+
+    def first_wrong(self, target: Target, spent: Spent) -> Target | None:
+        """The first earlier target that raises, or lets members share bytes; None if none does."""
+        for layer in target.earlier:
+            run = self._run_of(layer, spent)
+            if run is None:
+                continue
+            if run.observation.error is not None or self.strangers(run.observation):
+                return layer
+        return None
+
+    def parts(self, observation: Observation) -> Iterator[tuple[Member, Observation]]:
+        """Each member with its part of what a run left."""
+        for member, place in zip(self.members, self.glued.members, strict=True):
+            inputs = part(observation.inputs, place.inputs)
+            before = part(observation.before, place.inputs)
+            outputs = part(observation.outputs, place.outputs)
+            yield member, Observation(inputs, before, outputs)
+
+    def strangers(self, observation: Observation) -> list[Member]:
+        """The members that share bytes with another after a run. In eager none do."""
+        owners: dict[int, list[tuple[Member, Region]]] = {}
+        sharing: dict[int, Member] = {}
+        for member, observed in self.parts(observation):
+            regions = observed.regions()
+            for name, tensor in observed.tensors().items():
+                known = owners.setdefault(tensor.untyped_storage()._cdata, [])
+                for other, theirs in known:
+                    if other is not member and overlap(theirs, regions[name]):
+                        sharing |= {other.index: other, member.index: member}
+                known.append((member, regions[name]))
+        return list(sharing.values())
+
+    def _run_of(self, target: Target, spent: Spent) -> Run | None:
+        """The run through a target, made at most once; None if the target is not for the case."""
+        if target.name not in self._runs:
+            try:
+                self._runs[target.name] = Run(*run_target(self.case, target, spent))
+            except Rejected:
+                self._runs[target.name] = None
+        return self._runs[target.name]
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+# Is told which of the cases are about to run together, or have run, by index.
+Announce: TypeAlias = Callable[[Sequence[int]], None]
+
+_SILENT = (Verdict.HOLDS, Verdict.NOT_APPLICABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFailure:
+    """A glued program whose members are right alone, and the symptom that they have together."""
+
+    symptom: Symptom
+    program: Program
+
+
+@dataclass(slots=True)
+class GroupExamination:
+    """The examination of each case, in order; and the failures of the group.
+
+    `spent` has the seconds that the members share. `companions` are the cases, by index, that
+    differ from eager in the group and not alone.
+    """
+
+    examinations: list[Examination]
+    spent: Spent
+    companions: set[int]
+    failures: list[GroupFailure]
+
+
+def can_glue(target: Target) -> bool:
+    """Whether programs can be glued for a target. Conditions add outputs to a program."""
+    return target.conditions is None
+
+
+def examine_group(
+    cases: Sequence[Case],
+    target: Target,
+    *,
+    search: Budget | None = None,
+    announce: Announce = lambda indices: None,
+    ran: Announce = lambda indices: None,
+) -> GroupExamination:
+    """Examine programs together: what `examine` says of each, in less time.
+
+    `search` is for the programs that run alone. `ran` is told of runs that did not raise together.
+    """
+    return _Group(target, search, announce, ran).examine(cases)
+
+
+@dataclass(slots=True)
+class _Group:
+    """The state of the examination of a group: what was found, and who was asked if it raises."""
+
+    target: Target
+    search: Budget | None
+    announce: Announce
+    ran: Announce
+    spent: Spent = field(default_factory=Spent)
+    examinations: dict[int, Examination] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
+    companions: set[int] = field(default_factory=set)
+    failures: list[GroupFailure] = field(default_factory=list)
+
+    def examine(self, cases: Sequence[Case]) -> GroupExamination:
+        members = []
+        for index, case in enumerate(cases):
+            self.announce([index])
+            try:
+                eager = returning(run_eager(case, self.spent))
+            except Rejected as reason:
+                self.examinations[index] = rejection(case, self.target, reason, Spent())
+                continue
+            member = Member(index, case, eager)
+            # A program that draws random numbers draws others after another program.
+            if eager.trace.random:
+                self._alone(member)
+            else:
+                members.append(member)
+        self._together(members)
+        examinations = [self.examinations[index] for index in range(len(cases))]
+        return GroupExamination(examinations, self.spent, self.companions, self.failures)
+
+    def _together(self, members: Sequence[Member]) -> bool:
+        """Examine members by one run. Returns whether that raised, or a single member failed."""
+        if len(members) < 2:
+            alone = [self._alone(member) for member in members]
+            return any(map(_may_raise, alone))
+        self.announce([member.index for member in members])
+        glued_case = GluedCase.of(members)
+        try:
+            run = glued_case.run(self.target, self.spent)
+        except Rejected:  # some member is not for the target
+            for member in members:
+                self._alone(member)
+            return True
+        if run.observation.error is not None:
+            self._examine_alone(glued_case)
+            return True
+        self.ran([member.index for member in members])
+        self._judge(glued_case, run)
+        return False
+
+    # --- a run that returned ---
+
+    def _judge(self, glued_case: GluedCase, run: Run) -> None:
+        """Judge each member. Those that differ from eager are examined alone."""
+        on_graphs = self._on_graphs(glued_case, run)
+        differing: list[tuple[Member, list[Violation]]] = []
+        for member, observation in glued_case.parts(run.observation):
+            eager, trace = member.eager
+            judgement = judge(self.target.contract, eager, observation, trace)
+            trial = Trial(eager, trace, observation, judgement)
+            reports = {**judgement.reports, **(on_graphs or {})}
+            self.examinations[member.index] = Examination(member.case, self.target, reports, trial)
+            if judgement.violations:
+                differing.append((member, judgement.violations))
+            elif on_graphs is None:
+                self._alone(member)
+        # All of them first: then it is known who fails alone.
+        for symptom, member in self._explain(glued_case, differing):
+            self._note_failure(symptom, glued_case, [member])
+        strangers = glued_case.strangers(run.observation)
+        if strangers:
+            violation = Violation("aliasing", "new alias between programs", "outputs")
+            layer = glued_case.first_wrong(self.target, self.spent) or self.target
+            self._note_failure(_symptom(layer, violation), glued_case, strangers)
+
+    def _on_graphs(self, glued_case: GluedCase, run: Run) -> dict[str, Report] | None:
+        """The reports of the oracles on graphs if they are silent; None if they are not.
+
+        The graph of a group does not tell the members apart, so what it shows is looked for alone.
+        """
+        assert run.build is not None
+        if run.build.opaque is not None:
+            return dict(all_not_applicable(run.build.opaque, ON_GRAPHS).reports)
+        trial = Trial(
+            *run_eager(glued_case.case, self.spent), run.observation, Judgement({}), run.build
+        )
+        try:
+            reports = examine_graphs(glued_case.case, self.target, trial).reports
+        except (Rejected, InternalError):  # alone, each member is judged or has its own error
+            return None
+        silent = all(report.verdict in _SILENT for report in reports.values())
+        return dict(reports) if silent else None
+
+    def _explain(
+        self, glued_case: GluedCase, differing: Sequence[tuple[Member, Sequence[Violation]]]
+    ) -> list[tuple[Symptom, Member]]:
+        """Examine members that differ from eager in the group.
+
+        Returns those that are right alone, with the symptom of the group. The first target of the
+        layers tells both for less: who is wrong there fails, and who differs there in the group in
+        the same way is right, since the later targets add nothing.
+        """
+        first, open_ = self.target.layers[0], []
+        for member, violations in differing:
+            examination = self.examinations[member.index] = self._at_first(member)
+            if not examination.failed:
+                open_.append((member, violations))
+        right_alone = []
+        for member, violations in open_:
+            # For one member, a run of all would cost more than that of the member.
+            there = glued_case.violations(first, member, self.spent) if len(open_) > 1 else []
+            if there and _kinds(there) == _kinds(violations):
+                right_alone.append((_symptom(first, there[0]), member))
+            elif not _may_raise(self._alone(member)):
+                right_alone.append((_symptom(self.target, violations[0]), member))
+        return right_alone
+
+    def _at_first(self, member: Member) -> Examination:
+        """Examine a member alone through the first target of the layers."""
+        first = self.target.layers[0]
+        if first is self.target:
+            return self._alone(member)
+        return examine(member.case, first, eager=member.eager, without_graphs="not asked")
+
+    def _note_failure(
+        self, symptom: Symptom, glued_case: GluedCase, companions: Sequence[Member]
+    ) -> None:
+        self.companions |= {member.index for member in companions}
+        if symptom not in [failure.symptom for failure in self.failures]:
+            # Without those that fail alone, which would hide what the others do together.
+            members = glued_case.members
+            right = [it for it in members if not self.examinations[it.index].failed]
+            program = GluedCase.of(right).glued.program
+            self.failures.append(GroupFailure(symptom, program))
+
+    # --- a run that raised ---
+
+    def _examine_alone(self, glued_case: GluedCase) -> None:
+        """Examine members that raise together. Those that raise alone leave the others."""
+        members = glued_case.members
+        raising = self._raising_at_first(members) or self._raising_in_build(glued_case)
+        if raising:
+            for member in raising:
+                self._alone(member)
+            self._together([member for member in members if member not in raising])
+            return
+        middle = len(members) // 2
+        raised = [self._together(half) for half in (members[:middle], members[middle:])]
+        if not any(raised):
+            # Each half returns, so what raises is the group.
+            layer = glued_case.first_wrong(self.target, self.spent) or self.target
+            error = glued_case.error(layer, self.spent)
+            violation = Violation("errors", f"raises {type(error).__name__}", "call")
+            self._note_failure(_symptom(layer, violation), glued_case, members)
+
+    def _raising_at_first(self, members: Sequence[Member]) -> list[Member]:
+        """The members that raise in the first target: most do it there, where to ask is cheap."""
+        raising = []
+        for member in members:
+            if member.index not in self.asked:
+                self.asked.add(member.index)
+                try:
+                    trial = run_trial(member.case, self.target.layers[0], self.spent, member.eager)
+                except Rejected:
+                    continue
+                if trial.target.error is not None:
+                    raising.append(member)
+        return raising
+
+    def _raising_in_build(self, glued_case: GluedCase) -> list[Member]:
+        """The members whose build raises, by halves."""
+        members = glued_case.members
+        if not glued_case.build_raises(self.target, self.spent):
+            return []
+        if len(members) == 1:
+            return list(members)
+        middle = len(members) // 2
+        halves = GluedCase.of(members[:middle]), GluedCase.of(members[middle:])
+        return [member for half in halves for member in self._raising_in_build(half)]
+
+    def _alone(self, member: Member) -> Examination:
+        self.announce([member.index])
+        examination = examine(
+            member.case,
+            self.target,
+            eager=member.eager,
+            search=self.search,
+            ran=lambda: self.ran([member.index]),
+        )
+        self.examinations[member.index] = examination
+        return examination
+
+
+def _may_raise(examination: Examination) -> bool:
+    """Whether a program alone explains why a group with it raises, or differs from eager."""
+    return (
+        examination.trial is None
+        or examination.failed
+        or examination.trial.target.error is not None
+    )
+
+
+def _kinds(violations: Sequence[Violation]) -> set[tuple[str, str, str]]:
+    return {(violation.oracle, violation.kind, violation.place) for violation in violations}
+
+
+def _symptom(target: Target, violation: Violation) -> Symptom:
+    return Symptom(target.name, violation.oracle, violation.kind)

@@ -1,0 +1,301 @@
+"""Is a difference in values rounding? A control decides: both sides run again in float64.
+
+Correct kernels round differently, and a decomposition may overflow where eager's kernel does not.
+Such a difference is gone in float64, and a miscompile is still there.
+
+The control is asked only where rounding can make as large a difference. Code that is wrong for one
+dtype alone is right in float64, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from aliasproof.corpus.known import write_to_float64_number
+from aliasproof.eager.rounding import FusedRounding
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.program import Argument, Instruction, Program
+from aliasproof.ir.storages import StorageSet, bytes_of
+from aliasproof.ir.values import moved_to
+from aliasproof.oracles.judge import Judgement
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.verdict import ON_VALUES, Report, Verdict, Violation, with_differences
+
+_PLACE = re.compile(r"(?:input|output) \d+")
+SAME = 1e-7  # of the largest number of a tensor: two algorithms for one result, in float64
+CANCELLED = 1e-12  # of the largest input: what is left of numbers that should cancel
+MARGIN = 10.0  # how many times as far off as eager a correct kernel may be
+
+
+def suspects(judgement: Judgement, eager: Observation, trace: Trace) -> list[str]:
+    """The places of wrong floating-point values that come from ops that may round differently.
+
+    A Python function that reads tensor data can compute with it in Python's own numbers, where a
+    compiler computes with tensors: no op shows that.
+    """
+    tensors = eager.tensors()
+    in_python = trace.data_dependent is not None and not trace.is_program
+    places = [
+        violation.place
+        for name in ON_VALUES
+        for violation in judgement.reports[name].violations
+        if _PLACE.fullmatch(violation.place)
+    ]
+    return [
+        place
+        for place in places
+        if (tensor := tensors.get(place)) is not None
+        and _is_inexact(tensor)
+        and (in_python or trace.tolerance(tensor).rounds)
+    ]
+
+
+def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """The inputs as float64, with the same layouts and sharing; None if that cannot be.
+
+    Then no input has fewer digits, or one storage is read as two dtypes.
+    """
+    dtypes: dict[int, torch.dtype] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        if dtypes.setdefault(storage._cdata, tensor.dtype) != tensor.dtype or _is_lazy(tensor):
+            return None
+    if not any(map(_is_inexact, tensors)):
+        return None
+    buffers: dict[int, torch.Tensor] = {}
+    made = []
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in buffers:
+            whole = storage.nbytes() // tensor.itemsize * tensor.itemsize
+            with _disable_current_modes():  # a watch would take the bytes for unwritten memory
+                # As bytes: integers of few bits have no kernel that copies them.
+                numbers = bytes_of(storage)[:whole].clone().view(tensor.dtype)
+                if (wide := wide_dtype(tensor.dtype)) != tensor.dtype:
+                    numbers = numbers.to(wide)
+                buffers[storage._cdata] = numbers
+        buffer = buffers[storage._cdata]
+        made.append(moved_to(buffer.untyped_storage(), tensor, buffer.dtype))
+    return made
+
+
+@contextmanager
+def wide_factories() -> Iterator[None]:
+    """Tensors that are made without a dtype have float64: an optimizer makes its state so.
+
+    A number of the optimizer is then one of float64, whose writes Dynamo loses. That bug is patched
+    here: where it is the user's, the lost write shows in the number itself, and is no rounding.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with write_to_float64_number.mended():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def without_narrow_conversions(program: Program) -> Program:
+    """The program with float64 in place of floating-point dtypes that its calls name.
+
+    What reads bits as another dtype is left as it is.
+    """
+    return replace(program, instructions=tuple(map(_wide_call, program.instructions)))
+
+
+def _wide_call(call: Instruction) -> Instruction:
+    if call.op == "aten.view.dtype":
+        return call
+    kwargs = tuple((name, _wide_argument(value)) for name, value in call.kwargs)
+    return replace(call, args=tuple(map(_wide_argument, call.args)), kwargs=kwargs)
+
+
+def _wide_argument(value: Argument) -> Argument:
+    return wide_dtype(value) if isinstance(value, torch.dtype) else value
+
+
+class Control(Protocol):
+    """Both sides in float64. Each method raises `Rejected` if the code is not for float64."""
+
+    def exact(self) -> Observation:
+        """What eager leaves."""
+
+    def watched(self) -> tuple[Observation, Trace]:
+        """The same from a run that is watched."""
+
+    def target(self) -> Observation:
+        """What the target leaves."""
+
+
+def without_rounding(
+    judgement: Judgement,
+    judged: Callable[[Trace], Judgement],
+    runs: tuple[Observation, Observation],
+    trace: Trace,
+    controls: Sequence[Control],
+) -> tuple[Judgement, list[str]]:
+    """The judgement of two runs without differences that are gone in float64, and their places.
+
+    What rounding in eager's dtypes leaves open is a violation if it differs in float64, too.
+    `judged` gives the judgement for what a trace says. The first control that can decide does so.
+    """
+    rounding = []
+    open_ = _open_differences(judgement, judged, trace)
+    if open_ and (wrong := _wrong(controls, [*open_])) is not None:
+        judgement = _decided(judgement, [open_[place] for place in wrong])
+        rounding += [place for place in open_ if place not in wrong]
+    places = [place for place in suspects(judgement, runs[0], trace) if place not in open_]
+    if places and _rounds_alone(controls, places, *runs):
+        judgement = excused(judgement, places)
+        rounding += places
+    return judgement, rounding
+
+
+def _open_differences(
+    judgement: Judgement, judged: Callable[[Trace], Judgement], trace: Trace
+) -> dict[str, Violation]:
+    """The differences in values that the judgement leaves open, by place."""
+    if all(judgement.reports[name].verdict is Verdict.HOLDS for name in ON_VALUES):
+        return {}
+    rounding = replace(trace.rounding, bits=StorageSet())
+    all_of_them = judged(replace(trace, rounding=rounding, fused=FusedRounding())).violations
+    named = [*judgement.violations, *(entry.difference for entry in judgement.documented)]
+    known = {difference.place for difference in named}
+    return {it.place: it for it in all_of_them if it.oracle in ON_VALUES and it.place not in known}
+
+
+def _decided(judgement: Judgement, wrong: Sequence[Violation]) -> Judgement:
+    """The judgement with these violations, and nothing left open in values."""
+    reports = dict(judgement.reports)
+    for name in ON_VALUES:
+        report = reports[name]
+        more = [*report.violations, *(it for it in wrong if it.oracle == name)]
+        reports[name] = with_differences(more, report.documented, report.notes)
+    return Judgement(reports)
+
+
+def _wrong(controls: Sequence[Control], places: Sequence[str]) -> list[str] | None:
+    """The places that differ in float64, too; None if float64 does not decide."""
+    for control in controls:
+        try:
+            exact = control.exact()
+            watched, trace = control.watched()
+            tensors = watched.tensors()
+            if exact.error or any(trace.bits_open(tensors.get(place)) for place in places):
+                continue
+            target = control.target()
+        except (Rejected, InternalError):
+            continue
+        if target.error is None:
+            return [place for place in places if not agree([place], exact, target)]
+    return None
+
+
+def _rounds_alone(
+    controls: Sequence[Control], places: Sequence[str], eager: Observation, target: Observation
+) -> bool:
+    """Whether the differences at these places are rounding."""
+    if target.error is not None:
+        return False
+    for control in controls:
+        try:
+            exact = control.exact()
+            if exact.error is not None:
+                continue
+            if not may_round(places, eager, target, exact):
+                return False
+            controlled = control.target()
+        except Rejected:
+            return False
+        return controlled.error is None and agree(places, exact, controlled)
+    return False
+
+
+def may_round(
+    places: Sequence[str], eager: Observation, target: Observation, exact: Observation
+) -> bool:
+    """Whether rounding can make differences as large as these. `exact` is eager in float64."""
+    scale = _scale(eager.before or [*eager.tensors().values()])
+    ours, theirs, references = (run.tensors() for run in (eager, target, exact))
+    return all(_may_round(ours[place], theirs[place], references[place], scale) for place in places)
+
+
+def _may_round(
+    one: torch.Tensor, other: torch.Tensor, reference: torch.Tensor, scale: float
+) -> bool:
+    kind = torch.finfo(one.dtype)
+    one, other, reference = map(_as_wide, (one, other, reference))
+    if not one.shape == other.shape == reference.shape:
+        return False
+    largest = max(_scale([one, other]), scale)
+    finite = one.isfinite() & other.isfinite()
+    # Where not all is finite, something may have overflowed: a square does so for its root.
+    if not bool(finite.all()) and largest < kind.max**0.5:
+        return False
+    own = (one - reference)[finite & reference.isfinite()].abs()
+    limit = max(kind.eps**0.5 * largest, MARGIN * float(own.max()) if own.numel() else 0.0)
+    return bool(((one - other)[finite].abs() <= limit).all())
+
+
+def agree(places: Sequence[str], eager: Observation, target: Observation) -> bool:
+    """Whether two runs in float64 have the same values at these places."""
+    scale = _scale(eager.before or [*eager.tensors().values()])
+    ours, theirs = eager.tensors(), target.tensors()
+    return all(_agree(ours[place], theirs.get(place), scale) for place in places)
+
+
+def _agree(one: torch.Tensor, other: torch.Tensor | None, scale: float) -> bool:
+    if other is None or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    # A function may convert to a dtype of its own.
+    same = max(SAME, MARGIN * torch.finfo(one.dtype).eps)
+    one, other = _as_wide(one), _as_wide(other)
+    atol = same * _scale([one, other]) + CANCELLED * scale
+    return torch.allclose(one, other, rtol=0, atol=atol, equal_nan=True)
+
+
+def excused(judgement: Judgement, places: Sequence[str]) -> Judgement:
+    """The judgement without the violations at these places."""
+    reports = dict(judgement.reports)
+    for name in ON_VALUES:
+        report = reports[name]
+        left = [violation for violation in report.violations if violation.place not in places]
+        if len(left) < len(report.violations):
+            reason = f"{', '.join(places)}: rounding alone, since both sides agree in float64"
+            holds = Report(Verdict.HOLDS, reason=reason)
+            reports[name] = with_differences(left, report.documented, report.notes, holds)
+    return Judgement(reports)
+
+
+def _scale(tensors: Sequence[torch.Tensor]) -> float:
+    """The largest finite number in the floating-point ones of these tensors."""
+    numbers = [_as_wide(tensor).abs() for tensor in tensors if _is_inexact(tensor)]
+    finite = [number[number.isfinite()] for number in numbers]
+    return max((float(values.max()) for values in finite if values.numel()), default=0.0)
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which a control runs in place of this one."""
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def _as_wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(wide_dtype(tensor.dtype))

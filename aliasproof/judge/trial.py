@@ -1,0 +1,295 @@
+"""`run_trial`: a case runs in eager and through a target, and the oracles on results compare."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import re
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.devices import on_device
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import ProgramFunction, seed_generators
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs, input_tensors
+from aliasproof.judge.rounding_control import (
+    wide_factories,
+    widened,
+    without_narrow_conversions,
+    without_rounding,
+)
+from aliasproof.oracles.judge import Judgement, judge
+from aliasproof.oracles.observation import Observation, observe, observe_eager
+from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
+from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, Target
+from aliasproof.targets.user_names import grant
+
+
+@dataclass(slots=True)
+class Case:
+    """Something to test: a function, and how to make fresh inputs for it.
+
+    Each call of `fresh_inputs` returns new tensors with equal data, layouts and mutual sharing. A
+    run may mutate its inputs, so each run needs its own. `second_inputs` makes those of a second
+    call, for targets that compare it. `conditions` are those that were applied, to `plain`.
+    """
+
+    function: Function
+    fresh_inputs: MakeInputs
+    second_inputs: MakeInputs | None = None
+    conditions: Conditions | None = None
+    plain: Case | None = None
+
+    @classmethod
+    def of(cls, program: Program) -> Case:
+        """A program with its own inputs."""
+        return cls(ProgramFunction(program), lambda: input_tensors(program))
+
+    @classmethod
+    def of_function(cls, function: Function, inputs: Sequence[torch.Tensor]) -> Case:
+        """Any function, on clones of the given inputs."""
+        return cls(function, lambda: clone_inputs(inputs))
+
+    def on(self, device: str) -> Case:
+        """The case on a device. Inputs keep their strides, their offsets and what they share."""
+        plain, second = self.plain or self, (self.plain or self).second_inputs
+        if isinstance(plain.function, ProgramFunction):
+            return Case.of(on_device(plain.function.program, device))
+        moved = partial(_inputs_on, plain.fresh_inputs, device)
+        return Case(plain.function, moved, second and partial(_inputs_on, second, device))
+
+    def under(self, target: Target) -> Case:
+        """The case under the conditions of a target, in which eager runs too."""
+        # By identity: each kind of conditions is one function.
+        if target.conditions is self.conditions:
+            return self
+        plain = self.plain or self
+        if target.conditions is None:
+            return plain
+        function, inputs = target.conditions(
+            plain.function, plain.fresh_inputs, plain.second_inputs
+        )
+        return Case(function, inputs, None, target.conditions, plain)
+
+
+def _inputs_on(inputs: MakeInputs, device: str) -> Sequence[torch.Tensor]:
+    return clone_inputs(inputs(), device)
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds spent, by part. `target` is the target's build and run, the rest is the harness.
+
+    `oracles` is the time of the oracles on results, `graphs` that of the oracles on graphs, with
+    the runs that these need.
+    """
+
+    generation: float = 0.0
+    eager: float = 0.0
+    target: float = 0.0
+    oracles: float = 0.0
+    graphs: float = 0.0
+
+    @property
+    def harness_share(self) -> float:
+        """The share of all time that is not the target's, between 0 and 1."""
+        whole = self.generation + self.eager + self.target + self.oracles + self.graphs
+        return 1 - self.target / whole if whole else 0.0
+
+    def add(self, other: Spent) -> None:
+        """Add the seconds of another one to this one."""
+        self.generation += other.generation
+        self.eager += other.eager
+        self.target += other.target
+        self.oracles += other.oracles
+        self.graphs += other.graphs
+
+
+class EagerRun(NamedTuple):
+    """What eager left behind, and the trace of its ATen calls."""
+
+    observation: Observation
+    trace: Trace
+
+
+@dataclass(slots=True)
+class Trial:
+    """The result of one trial.
+
+    `eager` and `target` are the observations of the two runs, `trace` has eager's ATen calls.
+    `build` is None if the build raised.
+    """
+
+    eager: Observation
+    trace: Trace
+    target: Observation
+    judgement: Judgement
+    build: Build | None = None
+
+    def exact(self, place: str) -> bool:
+        """Whether what a place names, such as 'output 0', can be compared without tolerance."""
+        tensors, names = self.eager.tensors(), re.findall(r"(?:input|output) \d+", place)
+        return all(self.trace.exact(tensors.get(name)) for name in names or tensors)
+
+
+def run_eager(case: Case, spent: Spent | None = None) -> EagerRun:
+    """Run a case in eager. Raises `Undefined` if it is undefined in eager.
+
+    If eager raises, the observation has the exception.
+    """
+    start = time.perf_counter()
+    seed_generators()
+    try:  # an undefined case raises here, and its time counts too
+        return EagerRun(*observe_eager(case.function, case.fresh_inputs()))
+    finally:
+        if spent is not None:
+            spent.eager += time.perf_counter() - start
+
+
+def run_trial(
+    case: Case,
+    target: Target,
+    spent: Spent | None = None,
+    eager: EagerRun | None = None,
+    ran: Callable[[], None] = lambda: None,
+) -> Trial:
+    """Run a case through a target and judge the results.
+
+    `eager` is the run in eager under the target's conditions, if the caller has it; otherwise eager
+    runs here. The seconds are added to `spent`. `ran` is called when the target has run; controls
+    may follow. Raises `Rejected` if the case is undefined in eager, or the target is not for it, or
+    not for this machine.
+    """
+    reason = target.unavailable()
+    if reason is not None:
+        raise Rejected(f"{target.name} {reason}")
+    spent = spent if spent is not None else Spent()
+    case = case.under(target)
+    expected, trace = eager or run_eager(case, spent)
+    actual, build = run_target(case, target, spent)
+    ran()
+    start = time.perf_counter()
+    judged, runs = partial(judge, target.contract, expected, actual), (expected, actual)
+    controls = [_Control(wide, target) for wide in _widened(case.plain or case)]
+    judgement, _ = without_rounding(judged(trace), judged, runs, trace, controls)
+    spent.oracles += time.perf_counter() - start
+    return Trial(expected, trace, actual, judgement, build)
+
+
+@dataclass(slots=True)
+class _Control:
+    """A case in float64, run where it is asked for."""
+
+    case: Case
+    accused: Target
+    _exact: Observation | None = None
+    _target: Observation | None = None
+
+    def exact(self) -> Observation:
+        if self._exact is None:
+            with wide_factories():
+                case = self.case.under(self.accused)
+                seed_generators()
+                self._exact = observe(case.function, case.fresh_inputs())
+        return self._exact
+
+    def watched(self) -> EagerRun:
+        with wide_factories():
+            return run_eager(self.case.under(self.accused))
+
+    def target(self) -> Observation:
+        if self._target is None:
+            with wide_factories():
+                case = self.case.under(self.accused)
+                self._target, _ = run_target(case, self.accused, Spent())
+        return self._target
+
+
+def _widened(case: Case) -> Iterator[Case]:
+    """The case with float64 in place of dtypes with fewer digits, if that can be.
+
+    First that of the inputs alone: a conversion that a target forgets is no rounding. Where eager
+    then raises, since a converted operand meets another one, also that of the conversions.
+    """
+
+    def wide(inputs: MakeInputs) -> Sequence[torch.Tensor]:
+        return widened(inputs()) or ()
+
+    if not wide(case.fresh_inputs):
+        return
+    second = case.second_inputs
+    inputs = partial(wide, case.fresh_inputs), second and partial(wide, second)
+    yield Case(case.function, *inputs)
+    if isinstance(case.function, ProgramFunction):
+        program = without_narrow_conversions(case.function.program)
+        yield Case(ProgramFunction(program), *inputs)
+
+
+def run_target(case: Case, target: Target, spent: Spent) -> tuple[Observation, Build | None]:
+    """Build and run a case that is under the target's conditions. No build if that raised."""
+    # Two sets, since a build may mutate the inputs that it traces with.
+    sample, inputs = case.fresh_inputs(), case.fresh_inputs()
+    builds: list[Build] = []
+
+    # The build is observed together with the run: an exception of either is the target's.
+    def build_and_run(*tensors: torch.Tensor) -> object:
+        builds.append(target.build(case.function, sample))
+        # Again, since a build that traces with real tensors draws random numbers too.
+        seed_generators()
+        return builds[0].function(*tensors)
+
+    # The cache outlives a program, and its entries can change the graphs of the next one.
+    FakeTensorMode.cache_clear()
+    start = time.perf_counter()
+    step(TARGET_STEP)
+    actual = observe(build_and_run, inputs)
+    step(ORACLES_STEP)
+    spent.target += time.perf_counter() - start
+    return actual, builds[0] if builds else None
+
+
+# --- worker ---------------------------------------------------------------------------------------
+#
+# The start of a process that tries many programs.
+
+
+# The distance between the shard seeds of runs with neighbouring seeds: they share no shard.
+SEEDS_APART = 1_000_003
+
+
+def quiet_torch() -> None:
+    """Silence torch's logs and warnings: thousands of failing programs would flood the terminal."""
+    logging.getLogger("torch").setLevel(logging.CRITICAL + 1)
+    warnings.simplefilter("ignore")
+
+
+def start_worker(granted: Sequence[str] = ()) -> None:
+    """Prepare a worker process: no Ctrl-C, one thread, no warnings.
+
+    The targets named in `granted` may be a user's code.
+    """
+    grant(granted)
+    # Ctrl-C goes to the whole process group. The parent handles it and ends the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)  # there is one worker per core
+    gc.freeze()  # objects from the import of torch never die, so the collector need not visit them
+    quiet_torch()
+
+
+def processor_seconds() -> float:
+    """The seconds of processor time of this process, and of its children that have ended.
+
+    Inductor calls a C++ compiler, which is most of its time.
+    """
+    return sum(os.times()[:4])

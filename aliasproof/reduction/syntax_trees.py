@@ -1,0 +1,404 @@
+"""Places in a tree of Python's syntax, and how a node there is replaced or deleted."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from aliasproof.ir.python_program import CALLS, COMPILED
+
+# Changes a copy of the tree, in place.
+Edit: TypeAlias = Callable[[ast.Module], None]
+# Where a node is: the fields and indices from the module down to it.
+Path: TypeAlias = tuple[tuple[str, int | None], ...]
+
+
+def nodes(tree: ast.AST, path: Path = ()) -> Iterator[tuple[Path, ast.AST]]:
+    """All nodes with their paths, outer ones first."""
+    for name, value in ast.iter_fields(tree):
+        if isinstance(value, ast.AST):
+            yield (*path, (name, None)), value
+            yield from nodes(value, (*path, (name, None)))
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, ast.AST):
+                    yield (*path, (name, index)), item
+                    yield from nodes(item, (*path, (name, index)))
+
+
+def at(tree: ast.AST, path: Path) -> ast.AST:
+    """The node at a path. Raises `LookupError` or `AttributeError` if there is none."""
+    for name, index in path:
+        value = getattr(tree, name)
+        tree = value if index is None else value[index]
+    return tree
+
+
+def replace_at(tree: ast.AST, path: Path, *new: ast.AST) -> None:
+    """Put nodes in the place of one; several only in a list."""
+    parent, (name, index) = at(tree, path[:-1]), path[-1]
+    if index is None:
+        (node,) = new
+        setattr(parent, name, node)
+    else:
+        getattr(parent, name)[index : index + 1] = new
+
+
+def delete_at(tree: ast.AST, path: Path, length: int = 1) -> None:
+    """Delete that many items of a list, the last of which is at the path."""
+    parent, (name, index) = at(tree, path[:-1]), path[-1]
+    items = getattr(parent, name)
+    assert index is not None
+    del items[max(0, index + 1 - length) : index + 1]
+    if not items and name == "body":
+        items.append(ast.Pass())
+
+
+def remove(tree: ast.AST, gone: ast.AST) -> None:
+    """Delete this statement, wherever it is."""
+    for path, node in nodes(tree):
+        if node is gone:
+            delete_at(tree, path)
+            return
+
+
+def statement_of(tree: ast.AST, path: Path) -> Path:
+    """The path of the innermost statement around a node."""
+    ends = range(len(path), 0, -1)
+    return next(path[:end] for end in ends if isinstance(at(tree, path[:end]), ast.stmt))
+
+
+def blocks_of(statement: ast.stmt) -> list[tuple[Path, str]]:
+    """The lists of statements in a statement: where the node is that has one, and its field."""
+    found = [((), it) for it in ("body", "orelse", "finalbody") if getattr(statement, it, [])]
+    handlers = getattr(statement, "handlers", [])
+    return [*found, *(((("handlers", index),), "body") for index, _ in enumerate(handlers))]
+
+
+def function(tree: ast.Module, name: str) -> ast.FunctionDef:
+    """A function of the module. Raises `LookupError` if there is none."""
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == name:
+            return statement
+    raise LookupError(name)
+
+
+def calls_of(tree: ast.AST, name: str) -> list[ast.Call]:
+    """All calls of a name."""
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+    ]
+
+
+def reads(tree: ast.AST, name: str) -> int:
+    """How often a name is read."""
+    return sum(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        for node in ast.walk(tree)
+    )
+
+
+class _Substitution(ast.NodeTransformer):
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        value = self.values.get(node.id)
+        if value is None:
+            return node
+        if not isinstance(node.ctx, ast.Load):
+            if isinstance(value, ast.Name):
+                return ast.Name(value.id, node.ctx)
+            raise LookupError(node.id)
+        return copy.deepcopy(value)
+
+
+def substitute(node: ast.AST, values: Mapping[str, ast.expr]) -> None:
+    """Put these values in place of names. Raises `LookupError` if such a name is written."""
+    _Substitution(values).visit(node)
+
+
+def is_plain(node: ast.AST) -> bool:
+    """Whether it can be written twice: a name, a number, an attribute of a name."""
+    if isinstance(node, ast.Attribute):
+        return is_plain(node.value)
+    return isinstance(node, ast.Name | ast.Constant)
+
+
+# --- syntax scopes --------------------------------------------------------------------------------
+#
+# What a tree of Python's syntax says about names, without running it.
+#
+# `is_complete` refuses candidates that read a name which nothing binds: Python would raise
+# NameError.
+
+
+_SCOPES = (ast.FunctionDef, ast.Lambda, ast.ClassDef)
+_ALWAYS = frozenset(dir(builtins)) | {"torch"}
+
+
+def is_complete(tree: ast.Module) -> bool:
+    """Whether each name is bound before it is read, and `program` gets as many values as it takes.
+
+    The branches of a condition count as one, and a later pass of a loop as the first.
+    """
+    try:
+        count = len(function(tree, COMPILED).args.args)
+        function(tree, CALLS)
+    except LookupError:
+        return False
+    if any(len(call.args) != count for call in calls_of(tree, COMPILED)):
+        return False
+    return _binds_all(tree.body, set(_ALWAYS), set(bound(tree)))
+
+
+def bound(scope: ast.AST) -> Iterator[str]:
+    """The names that a scope itself binds, anywhere in it."""
+    arguments = getattr(scope, "args", None)
+    if isinstance(arguments, ast.arguments):
+        yield from (it.arg for it in ast.walk(arguments) if isinstance(it, ast.arg))
+    for node in _within(scope):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def _within(scope: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a scope, and the scopes in it without what is in them."""
+    for child in ast.iter_child_nodes(scope):
+        yield child
+        if not isinstance(child, _SCOPES):
+            yield from _within(child)
+
+
+def _binds_all(statements: Iterable[ast.stmt], known: set[str], visible: set[str]) -> bool:
+    """Whether statements that run in this order read only names that are `known` by then.
+
+    `known` gets what they bind. Functions within may also read what is `visible` when they run.
+    """
+    for statement in statements:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            if not _scope_binds_all(statement, known, visible):
+                return False
+            known.add(statement.name)
+        elif not _statement_binds_all(statement, known, visible):
+            return False
+    return True
+
+
+def _statement_binds_all(statement: ast.stmt, known: set[str], visible: set[str]) -> bool:
+    blocks = [getattr(at(statement, path), field) for path, field in blocks_of(statement)]
+    if isinstance(statement, ast.For):
+        heads: list[ast.AST] = [statement.iter, statement.target]
+    elif isinstance(statement, ast.With):
+        heads = [*statement.items]
+    elif isinstance(statement, ast.If | ast.While):
+        heads = [statement.test]
+    elif isinstance(statement, ast.Assign):
+        heads = [statement.value, *statement.targets]
+    elif isinstance(statement, ast.Try):
+        heads = [it.type for it in statement.handlers if it.type is not None]
+    else:
+        heads = [statement]
+    if isinstance(statement, ast.AugAssign):
+        target = statement.target
+        if isinstance(target, ast.Name) and target.id not in known:
+            return False
+    for head in heads:
+        if not _expression_binds_all(head, known, visible):
+            return False
+    return all(_binds_all(block, known, visible) for block in blocks)
+
+
+def _expression_binds_all(node: ast.AST, known: set[str], visible: set[str]) -> bool:
+    comprehensions = [
+        it
+        for it in ast.walk(node)
+        if isinstance(it, ast.ListComp | ast.DictComp | ast.GeneratorExp)
+    ]
+    own = {name for it in comprehensions for name in bound(it)}
+    for scope in (it for it in _within(node) if isinstance(it, ast.Lambda)):
+        if not _scope_binds_all(scope, known | own, visible):
+            return False
+    if isinstance(node, ast.Lambda):
+        return _scope_binds_all(node, known, visible)
+    for part in (node, *_within(node)):
+        if isinstance(part, ast.Name):
+            if isinstance(part.ctx, ast.Load):
+                if part.id not in known | own:
+                    return False
+            else:
+                known.add(part.id)
+        elif isinstance(part, ast.Nonlocal | ast.Global):
+            known.update(part.names)
+        elif isinstance(part, ast.Import):
+            known.update(alias.name for alias in part.names)
+    return True
+
+
+def _scope_binds_all(
+    scope: ast.FunctionDef | ast.Lambda | ast.ClassDef, known: set[str], visible: set[str]
+) -> bool:
+    if isinstance(scope, ast.ClassDef):
+        heads: list[ast.AST] = [*scope.bases, *scope.decorator_list]
+        if not all(_expression_binds_all(head, known, visible) for head in heads):
+            return False
+        # The methods do not see the names of the class.
+        return _binds_all(scope.body, set(known), visible)
+    inner = set(bound(scope))
+    parameters = {it.arg for it in ast.walk(scope.args) if isinstance(it, ast.arg)}
+    if not all(_expression_binds_all(it, known, visible) for it in scope.args.defaults):
+        return False
+    # It runs later, when all names around it may be bound.
+    around = (visible | known) - (inner - parameters) | parameters
+    body = [ast.Expr(scope.body)] if isinstance(scope, ast.Lambda) else scope.body
+    return _binds_all(body, around, visible | inner)
+
+
+# --- unused syntax --------------------------------------------------------------------------------
+#
+# What a program never uses: definitions, parameters, attributes and results, all in one edit.
+
+
+_HOOKS = ("__init__", "forward", "backward")
+
+
+def drop_unused(tree: ast.Module) -> list[Edit]:
+    """All that is unused at once; then each kind of it."""
+    return [functools.partial(_drop, kinds=kinds) for kinds in (KINDS, *((it,) for it in KINDS))]
+
+
+def _drop(tree: ast.Module, kinds: tuple[Callable[[ast.Module], bool], ...]) -> None:
+    changed = True
+    while changed:
+        changed = False
+        for kind in kinds:
+            changed |= kind(tree)
+
+
+def _named(tree: ast.AST) -> set[str]:
+    """All that is read: names, attributes, and strings, such as those of buffers."""
+    loads = [it for it in ast.walk(tree) if isinstance(getattr(it, "ctx", None), ast.Load)]
+    names = {it.id for it in loads if isinstance(it, ast.Name)}
+    return names | {it.attr for it in loads if isinstance(it, ast.Attribute)}
+
+
+def _remove_all(tree: ast.Module, unused: Iterator[ast.stmt]) -> bool:
+    found = [*unused]
+    for statement in found:
+        remove(tree, statement)
+    return bool(found)
+
+
+def definitions(tree: ast.Module) -> bool:
+    """Delete functions, classes, methods, imports and globals that nothing names."""
+    named = _named(tree)
+
+    def unused() -> Iterator[ast.stmt]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                if node.name not in (*named, *_HOOKS, COMPILED, CALLS):
+                    yield node
+            elif isinstance(node, ast.Import) and not named & {it.name for it in node.names}:
+                yield node
+        classes = [it.body for it in tree.body if isinstance(it, ast.ClassDef)]
+        for statement in itertools.chain(tree.body, *classes):
+            if isinstance(statement, ast.Assign) and not _is_named(statement, named):
+                yield statement
+
+    return _remove_all(tree, unused())
+
+
+def _is_named(statement: ast.Assign, named: set[str]) -> bool:
+    (target, *_) = statement.targets
+    return not isinstance(target, ast.Name) or target.id in (*named, COMPILED)
+
+
+def attributes(tree: ast.Module) -> bool:
+    """Delete the attributes in `__init__` that nothing reads."""
+    named = _named(tree)
+
+    def unused() -> Iterator[ast.stmt]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                yield from (it for it in node.body if attribute_of(it)[0] not in (None, *named))
+
+    return _remove_all(tree, unused())
+
+
+def attribute_of(statement: ast.stmt) -> tuple[str | None, ast.expr]:
+    """The name and the value of `self.name = value`, or of a buffer; None for what is neither."""
+    if isinstance(statement, ast.Assign) and isinstance(
+        target := statement.targets[0], ast.Attribute
+    ):
+        return target.attr, statement.value
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        kinds = ("register_buffer", "register_parameter")
+        if call.func.attr in kinds and isinstance(name := call.args[0], ast.Constant):
+            return str(name.value), call.args[1]
+    return None, ast.Constant(None)
+
+
+def parameters(tree: ast.Module) -> bool:
+    """Delete parameters that are not read, and their arguments."""
+    pairs = [(function(tree, COMPILED), calls_of(tree, COMPILED), 0)]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            inits = [it for it in node.body if getattr(it, "name", "") == "__init__"]
+            pairs += [
+                (it, calls_of(tree, node.name), 1)
+                for it in inits
+                if isinstance(it, ast.FunctionDef)
+            ]
+    changed = False
+    for made, calls, own in pairs:
+        given = made.args.args
+        for index in range(len(given) - 1, own - 1, -1):
+            places = [it for it in ast.walk(made) if isinstance(it, ast.Name)]
+            if all(it.id != given[index].arg for it in places):
+                del given[index]
+                for call in calls:
+                    del call.args[index - own : index - own + 1]
+                changed = True
+    return changed
+
+
+def results(tree: ast.Module) -> bool:
+    """Delete what `program` computes without a write, and does not read."""
+    compiled = function(tree, COMPILED)
+
+    def unused() -> Iterator[ast.stmt]:
+        for node in ast.walk(compiled):
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if isinstance(node, ast.Assign) and isinstance(target, ast.Name):
+                unread = not reads(compiled, target.id)
+                if unread and not _writes(node.value):
+                    yield node
+
+    return _remove_all(tree, unused())
+
+
+def _writes(value: ast.expr) -> bool:
+    """Whether an expression may do more than compute a value."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.keyword) and node.arg == "out":
+            return True
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", "_")
+            if name.endswith("_") or name in ("apply", "pop", "grad", "append"):
+                return True
+    return False
+
+
+KINDS = (definitions, attributes, parameters, results)

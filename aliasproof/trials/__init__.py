@@ -1,1 +1,0 @@
-"""Trials: one case through one target, from the eager run to verdicts and the target at fault."""

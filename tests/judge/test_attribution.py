@@ -1,0 +1,224 @@
+"""Symptoms, and which target is at fault."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom, at_fault, shows
+from aliasproof.judge.trial import Case, run_trial
+from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver
+from aliasproof.targets.registry import target
+from aliasproof.targets.target import Target
+
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
+
+WRONG_VALUE = Symptom("planted", "values", "wrong value")
+SQUARE = "aten.mul.Tensor(x0, x0)"
+
+
+def without(op: str):
+    """A bug: the compiler drops calls of this op."""
+
+    def rewrite(program: Program) -> Program:
+        return replace(
+            program, instructions=tuple(call for call in program.instructions if call.op != op)
+        )
+
+    return rewrite
+
+
+def crash(program: Program) -> Program:
+    raise RuntimeError("planted")
+
+
+def right(program: Program) -> Program:
+    return program
+
+
+@pytest.fixture
+def zeroed(program: Callable[..., Program]) -> Program:
+    return program("v0 = aten.add.Scalar(x0, 1)\naten.zero_.default(v0)\nreturn (v0,)", (4,))
+
+
+# --- shows ----------------------------------------------------------------------------------------
+
+
+def test_a_failure_shows_its_symptom_and_no_other(compiler, zeroed: Program) -> None:
+    faulty = compiler(without("aten.zero_.default"))
+    assert shows(zeroed, faulty, WRONG_VALUE)
+    assert not shows(zeroed, faulty, replace(WRONG_VALUE, target="another"))
+    assert not shows(zeroed, faulty, replace(WRONG_VALUE, oracle="inputs"))
+    assert not shows(zeroed, faulty, replace(WRONG_VALUE, kind="wrong number of outputs"))
+
+
+def test_a_right_target_shows_nothing(compiler, zeroed: Program) -> None:
+    assert not shows(zeroed, compiler(right), WRONG_VALUE)
+
+
+def test_another_failure_of_the_same_program_is_not_the_symptom(compiler, zeroed: Program) -> None:
+    assert not shows(zeroed, compiler(crash), WRONG_VALUE)
+    assert shows(
+        zeroed, compiler(crash), Symptom("planted", "errors", "raises RuntimeError: planted")
+    )
+
+
+def test_only_the_main_failure_is_the_symptom(compiler, program) -> None:
+    both = program("aten.zero_.default(x0)\nreturn (x0,)", (4,))
+    faulty = compiler(without("aten.zero_.default"))
+    assert shows(both, faulty, WRONG_VALUE)
+    assert not shows(both, faulty, Symptom("planted", "inputs", "input ends wrong"))
+
+
+def test_an_undefined_program_shows_nothing(compiler, program) -> None:
+    undefined = program(
+        "v0 = aten.expand.default(x0, [3, 4])\naten.add_.Scalar(v0, 1)\nreturn (x0,)", (4,)
+    )
+    assert not shows(undefined, compiler(without("aten.add_.Scalar")), WRONG_VALUE)
+
+
+def test_a_failure_that_is_not_reproduced_shows_nothing(compiler, zeroed: Program) -> None:
+    turns = itertools.cycle([zeroed, without("aten.zero_.default")(zeroed)])
+    flaky = compiler(lambda program: next(turns))
+    assert [shows(zeroed, flaky, WRONG_VALUE) for _ in range(4)] == [False] * 4
+
+
+def test_a_failure_in_another_place_the_second_time_shows_nothing(compiler, program) -> None:
+    two = program("v0 = aten.neg.default(x0)\nv1 = aten.neg.default(x0)\nreturn v0, v1", (4,))
+    turns = itertools.cycle([("x0", "v1"), ("v0", "x0")])
+    assert not shows(
+        two, compiler(lambda program: replace(program, outputs=next(turns))), WRONG_VALUE
+    )
+
+
+# --- who is at fault ------------------------------------------------------------------------------
+
+
+def blamed(program: Program, accused: Target) -> str:
+    case = Case.of(program)
+    trial = run_trial(case, accused)
+    guilty, violation = at_fault(case, accused, trial, trial.judgement.violations[0])
+    assert violation == run_trial(case, guilty).judgement.violations[0]
+    return guilty.name
+
+
+def test_a_target_that_builds_on_none_is_at_fault_itself(compiler, zeroed: Program) -> None:
+    assert blamed(zeroed, compiler(without("aten.zero_.default"))) == "planted"
+
+
+def test_the_earliest_target_with_the_same_failure_is_at_fault(compiler, zeroed: Program) -> None:
+    faulty = without("aten.zero_.default")
+    first = compiler(faulty, "first")
+    second = compiler(faulty, "second", after=first)
+    assert blamed(zeroed, compiler(faulty, "third", after=second)) == "first"
+    assert (
+        blamed(zeroed, compiler(faulty, "third", after=compiler(right, "second", after=first)))
+        == "third"
+    )
+
+
+@pytest.fixture
+def negated(program) -> tuple[Program, Program]:
+    """A program, and the same with other strides of the result."""
+    plain = program("v0 = aten.neg.default(x0)\nreturn (v0,)", (2, 3))
+    lines = "v1 = aten.t.default(x0)\nv2 = aten.neg.default(v1)\nv3 = aten.contiguous.default(v2)"
+    return plain, program(f"{lines}\nv0 = aten.t.default(v3)\nreturn (v0,)", (2, 3))
+
+
+def test_an_earlier_target_that_breaks_another_promise_is_not_at_fault(
+    compiler, zeroed: Program, negated: tuple[Program, Program]
+) -> None:
+    accused = compiler(without("aten.zero_.default"), after=compiler(crash, "first"))
+    assert blamed(zeroed, accused) == "planted"
+    plain, restrided = negated
+    first = compiler(lambda _: restrided, "first")
+    assert blamed(plain, first) == "first"
+    unchanged = lambda given: replace(given, outputs=("x0",))  # noqa: E731
+    assert blamed(plain, compiler(unchanged, after=first)) == "planted"
+
+
+def test_an_earlier_target_that_raises_is_at_fault_for_another_error(
+    compiler, zeroed: Program
+) -> None:
+    def crash_again(program: Program) -> Program:
+        raise ValueError("planted again")
+
+    assert blamed(zeroed, compiler(crash_again, after=compiler(crash, "first"))) == "first"
+
+
+def test_an_earlier_target_that_promises_nothing_is_passed_over(
+    compiler, negated: tuple[Program, Program]
+) -> None:
+    plain, restrided = negated
+    first = compiler(lambda _: restrided, "first")
+    waiver = Contract(waivers=(Waiver(Promise.STRIDE, "for this test"),))
+    second = compiler(lambda _: restrided, "second", after=first, contract=waiver)
+    assert blamed(plain, compiler(lambda _: restrided, after=second)) == "first"
+    second = compiler(right, "second", after=first)
+    assert blamed(plain, compiler(lambda _: restrided, after=second)) == "planted"
+
+
+def test_a_target_whose_precondition_is_not_met_is_not_at_fault(compiler, zeroed: Program) -> None:
+    nothing = Contract(preconditions=(Precondition("never", "for this test", lambda trace: False),))
+    faulty = without("aten.zero_.default")
+    assert (
+        blamed(zeroed, compiler(faulty, after=compiler(faulty, "first", contract=nothing)))
+        == "planted"
+    )
+
+
+def test_a_target_that_rejects_the_program_is_not_at_fault(compiler, zeroed: Program) -> None:
+    def reject(program: Program) -> Program:
+        raise Rejected("not for this")
+
+    assert (
+        blamed(zeroed, compiler(without("aten.zero_.default"), after=compiler(reject, "first")))
+        == "planted"
+    )
+
+
+def test_a_program_shows_the_symptom_of_the_target_at_fault(compiler, zeroed: Program) -> None:
+    faulty = without("aten.zero_.default")
+    accused = compiler(faulty, after=compiler(faulty, "first"))
+    assert shows(zeroed, accused, replace(WRONG_VALUE, target="first"))
+    assert not shows(zeroed, accused, WRONG_VALUE)
+
+
+@known_bug
+def test_what_functionalize_breaks_is_not_the_fault_of_those_that_build_on_it(program) -> None:
+    expanded = program(
+        "v0 = aten.expand.default(x0, [3, 4])\naten.zero_.default(v0)\nreturn (x0,)", (4,)
+    )
+    assert blamed(expanded, target("fx-reinplace")) == "functionalize"
+    assert shows(
+        expanded, target("fx-reinplace"), Symptom("functionalize", "values", "wrong value")
+    )
+    assert not shows(
+        expanded, target("fx-reinplace"), Symptom("fx-reinplace", "values", "wrong value")
+    )
+
+
+# --- a layer that is called in another way --------------------------------------------------------
+
+
+def test_a_layer_is_at_fault_only_if_it_breaks_the_same_promise(compiler, zeroed: Program) -> None:
+    whole = compiler(without("aten.zero_.default"), "whole")
+    for rewrite, name in (
+        (without("aten.zero_.default"), "layer"),
+        (right, "whole"),
+        (crash, "whole"),  # an error does not explain a wrong value
+    ):
+        assert blamed(zeroed, replace(whole, layer=compiler(rewrite, "layer"))) == name
+
+
+def test_aotautograd_is_not_blamed_for_functionalization(program) -> None:
+    body = "v0 = aten.unfold.default(x0, 0, 1, 2)\naten.add_.Scalar(v0, 1)\nreturn (x0,)"
+    assert blamed(program(body, (2,)), target("aot")) == "functionalize"

@@ -1,0 +1,400 @@
+"""Attribution to the pass: wrong passes are planted into torch, and each must be named.
+
+At every hook that Inductor has, a benign pass changes the graph too. So an answer that counts
+changes, or that names a neighbour, is wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pytest
+import torch
+from torch import fx
+
+from aliasproof.ir.program import Program
+from aliasproof.judge.localization import first_wrong_pass
+from aliasproof.judge.trial import Case, run_trial
+from aliasproof.targets.registry import target
+
+aten = torch.ops.aten
+
+
+# --- wrong edits ----------------------------------------------------------------------------------
+
+
+def calls(graph: fx.Graph, op: Any) -> Any:
+    return graph.find_nodes(op="call_function", target=op)
+
+
+def swap_operands(graph: fx.Graph) -> None:
+    for node in calls(graph, aten.sub.Tensor):
+        node.args = (node.args[1], node.args[0])
+
+
+def drop_epilogue(graph: fx.Graph) -> None:
+    for node in calls(graph, aten.copy_.default):
+        node.replace_all_uses_with(node.args[0])
+        graph.erase_node(node)
+
+
+def remove_clone(graph: fx.Graph) -> None:
+    """A clone is taken for a no-op, though its result is returned."""
+    for node in calls(graph, aten.clone.default):
+        node.replace_all_uses_with(node.args[0])
+        graph.erase_node(node)
+
+
+def overwrite_operand(graph: fx.Graph) -> None:
+    """An op is put in place, though its operand is read later."""
+    for node in calls(graph, aten.mul.Tensor):
+        node.target = aten.mul_.Tensor
+
+
+def write_first(graph: fx.Graph) -> None:
+    """The write of an input moves before the reads of its old value."""
+    first = next(node for node in graph.nodes if node.op == "call_function")
+    for node in calls(graph, aten.copy_.default):
+        value = graph.create_node("call_function", aten.full_like.default, (node.args[0], 5))
+        value.meta["val"] = node.meta["val"]
+        first.prepend(value)
+        node.args = (node.args[0], value)
+        first.prepend(node)
+
+
+def wrong_constant(graph: fx.Graph) -> None:
+    for node in calls(graph, aten.full.default):
+        node.args = (node.args[0], 7)
+
+
+def wrong_stride(graph: fx.Graph) -> None:
+    for node in calls(graph, aten.as_strided.default):
+        node.args = (node.args[0], node.args[1], [1, 3], *node.args[3:])
+
+
+def wrong_slice(graph: fx.Graph) -> None:
+    for node in calls(graph, aten.slice.Tensor):
+        node.args = (node.args[0], 0, 0, 2)
+
+
+def merge_equal(graph: fx.Graph) -> None:
+    """Equal calls are merged, though their arguments differ in a number."""
+    first, *others = calls(graph, aten.add.Tensor)
+    for node in others:
+        node.replace_all_uses_with(first)
+        graph.erase_node(node)
+
+
+def add_gradients(graph: fx.Graph) -> None:
+    """In a backward graph, a product becomes a sum."""
+    if any("tangents" in node.name for node in graph.nodes):
+        for node in calls(graph, aten.mul.Tensor):
+            node.target = aten.add.Tensor
+
+
+def benign(graph: fx.Graph) -> None:
+    """Negate a result of a call twice."""
+    node = next(each for each in graph.nodes if each.op == "call_function")
+    with graph.inserting_after(node):
+        once = graph.call_function(aten.neg.default, (node,))
+    with graph.inserting_after(once):
+        twice = graph.call_function(aten.neg.default, (once,))
+    node.replace_all_uses_with(twice, delete_user_cb=lambda user: user is not once)
+    once.meta["val"] = twice.meta["val"] = node.meta["val"]
+
+
+# --- where they are planted -----------------------------------------------------------------------
+
+HOOKS = (
+    "joint_custom_pre_pass",
+    "joint_custom_post_pass",
+    "post_grad_custom_pre_pass",
+    "post_grad_custom_post_pass",
+)
+
+
+@contextlib.contextmanager
+def settings(**changed: Any) -> Iterator[None]:
+    from torch._inductor import config
+
+    with config.patch({**dict.fromkeys(HOOKS, benign), **changed}):
+        yield
+
+
+@contextlib.contextmanager
+def after(owner: str, name: str, edit: Callable[[fx.Graph], None], **more: Any) -> Iterator[None]:
+    """A function of torch does its work, and then one thing too much."""
+    module = importlib.import_module(f"torch.{owner}")
+    right = getattr(module, name)
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        result = right(*args, **kwargs)
+        found = result[0] if isinstance(result, tuple) else result
+        given = found if isinstance(found, (fx.Graph, fx.GraphModule)) else args[-1]
+        edit(given.graph if isinstance(given, fx.GraphModule) else given)
+        return result
+
+    # Python reports the name in the code of a function.
+    wrong.__code__ = wrong.__code__.replace(co_name=name)
+    with mock.patch.object(module, name, wrong), settings(**more):
+        yield
+
+
+@contextlib.contextmanager
+def pattern(module: str, index: int, handler: str = "swapped") -> Iterator[None]:
+    """A wrong pattern in one of the lists of patterns: sub is swapped. Its handler is so called."""
+    from torch._inductor import fx_passes, pattern_matcher
+
+    lists = getattr(fx_passes, module)
+    patterns = pattern_matcher.PatternMatcherPass(subsystem=f"{module}_passes")
+
+    @pattern_matcher.register_graph_pattern(
+        pattern_matcher.CallFunction(aten.sub.Tensor, pattern_matcher.Arg(), pattern_matcher.Arg()),
+        pass_dict=patterns,
+    )
+    def swapped(match: Any, one: fx.Node, other: fx.Node) -> None:
+        match.output_node().args = (other, one)
+
+    swapped.__name__ = handler
+    with (
+        mock.patch.dict(lists.pass_patterns, {index: patterns})
+        if isinstance(lists.pass_patterns, dict)
+        else mock.patch.object(
+            lists,
+            "pass_patterns",
+            [patterns if i == index else each for i, each in enumerate(lists.pass_patterns)],
+        ),
+        settings(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def decomposition() -> Iterator[None]:
+    """A wrong entry in the table of decompositions."""
+    compile_fx: Any = importlib.import_module("torch._inductor.compile_fx")
+
+    def wrong(one: torch.Tensor, other: torch.Tensor, *, alpha: int = 1) -> torch.Tensor:
+        return one - other
+
+    table = {**compile_fx.select_decomp_table(), aten.rsub.Tensor: wrong}
+    with mock.patch.object(compile_fx, "select_decomp_table", return_value=table), settings():
+        yield
+
+
+@contextlib.contextmanager
+def swapped_inputs() -> Iterator[None]:
+    """The wrapper for inputs on one storage swaps two of them."""
+    from torch._functorch._aot_autograd.runtime_wrappers import AOTSyntheticBaseWrapper
+
+    right = AOTSyntheticBaseWrapper.pre_compile
+
+    def wrong(self: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        return right(self, lambda *inputs: function(*reversed(inputs)), *args, **kwargs)
+
+    with mock.patch.object(AOTSyntheticBaseWrapper, "pre_compile", wrong), settings():
+        yield
+
+
+@contextlib.contextmanager
+def cloned_alias() -> Iterator[None]:
+    """The runtime wrapper returns a copy where eager returns a view of an input."""
+    runtime_wrappers: Any = importlib.import_module(f"torch.{AOT}.runtime_wrappers")
+    right = runtime_wrappers.gen_alias_from_base
+    wrong = lambda *args, **kwargs: right(*args, **kwargs).clone()  # noqa: E731
+    with mock.patch.object(runtime_wrappers, "gen_alias_from_base", wrong), settings():
+        yield
+
+
+SUB = "v0 = aten.sub.Tensor(x0, x1)\nreturn (v0,)"
+WRITE = "v0 = aten.mul.Tensor(x0, x1)\naten.add_.Tensor(x0, x1)\nreturn (v0,)"
+CLONE = "v0 = aten.clone.default(x0)\nv1 = aten.neg.default(x0)\nreturn v0, v1"
+READ_LATER = "v0 = aten.mul.Tensor(x0, x1)\nv1 = aten.sub.Tensor(x0, x1)\nreturn v0, v1"
+SLICE = "v0 = aten.slice.Tensor(x0, 0, 1, 3)\nv1 = aten.neg.default(v0)\nreturn (v1,)"
+STRIDED = (
+    "v0 = aten.as_strided.default(x0, [2, 2], [2, 1], 0)\nv1 = aten.neg.default(v0)\nreturn (v1,)"
+)
+TWO_SUMS = "v0 = aten.add.Tensor(x0, x1)\nv1 = aten.add.Tensor(x0, x1, alpha=2)\nreturn v0, v1"
+FULL = "v0 = aten.full.default([4], 3)\nv1 = aten.mul.Tensor(x0, v0)\nreturn (v1,)"
+RSUB = "v0 = aten.rsub.Tensor(x0, x1)\nreturn (v0,)"
+VIEW = "v0 = aten.slice.Tensor(x0, 0, 1, 3)\nreturn (v0,)"
+
+
+GRADIENTS = "v0 = aten.exp.default(x0)\nv1 = aten.mul.Tensor(v0, x1)\nreturn (v1,)"
+
+
+class Planted(NamedTuple):
+    """A wrong pass, the program that shows it, and the name that attribution must give."""
+
+    name: str
+    program: str
+    plant: Callable[[], contextlib.AbstractContextManager[None]]
+    target: str = "inductor-fx"
+
+
+PRE, JOINT, POST = (
+    f"_inductor.fx_passes.{name}" for name in ("pre_grad", "joint_graph", "post_grad")
+)
+AOT = "_functorch._aot_autograd"
+P = functools.partial
+
+PLANTED = (
+    Planted(
+        "pre_grad: numpy_compat_normalization",
+        SUB,
+        P(after, PRE, "numpy_compat_normalization", swap_operands),
+    ),
+    Planted(
+        "pre_grad: sink_cat_after_pointwise",
+        READ_LATER,
+        P(after, PRE, "sink_cat_after_pointwise", overwrite_operand),
+    ),
+    Planted(
+        "pre_grad: pre_grad_custom_pass (wrong_slice)",
+        SLICE,
+        P(settings, pre_grad_custom_pass=wrong_slice),
+    ),
+    Planted("AOTAutograd: AOTSyntheticBaseWrapper", "shared", swapped_inputs, "aot"),
+    Planted("AOTAutograd: AOTSyntheticBaseWrapper", "shared", swapped_inputs),
+    Planted("AOTAutograd: RuntimeWrapper", VIEW, cloned_alias, "aot"),
+    Planted("AOTAutograd: RuntimeWrapper", VIEW, cloned_alias),
+    Planted(
+        "AOTAutograd: functionalization",
+        WRITE,
+        P(after, f"{AOT}.graph_capture", "_create_graph", drop_epilogue),
+        "aot",
+    ),
+    Planted("AOTAutograd: decomposition of aten.rsub.Tensor", RSUB, decomposition),
+    Planted(
+        "AOTAutograd: assert_functional_graph",
+        TWO_SUMS,
+        P(after, f"{AOT}.graph_capture", "assert_functional_graph", merge_equal),
+        "aot",
+    ),
+    Planted(
+        "AOTAutograd: run_joint_graph_passes_on_hops",
+        SUB,
+        P(after, f"{AOT}.graph_compile", "run_joint_graph_passes_on_hops", swap_operands),
+    ),
+    Planted(
+        "joint_graph: canonicalize_aten_ir_passes",
+        SUB,
+        P(after, JOINT, "canonicalize_aten_ir_passes", swap_operands),
+    ),
+    Planted(
+        "joint_graph: joint_custom_pre_pass (remove_clone)",
+        CLONE,
+        P(settings, joint_custom_pre_pass=remove_clone),
+    ),
+    Planted(
+        "joint_graph: remove_noop_ops", TWO_SUMS, P(after, POST, "remove_noop_ops", merge_equal)
+    ),
+    Planted(
+        "joint_graph: constant_fold_uniform_value",
+        FULL,
+        P(after, JOINT, "constant_fold_uniform_value", wrong_constant),
+    ),
+    Planted("joint_graph: pass_pattern_1 (swapped)", SUB, P(pattern, "joint_graph", 1)),
+    Planted(
+        "joint_graph: joint_custom_post_pass (merge_equal)",
+        TWO_SUMS,
+        P(settings, joint_custom_post_pass=merge_equal),
+    ),
+    Planted(
+        "joint_graph: stable_topological_sort",
+        WRITE,
+        P(after, JOINT, "stable_topological_sort", drop_epilogue),
+    ),
+    Planted("post_grad: view_to_reshape", STRIDED, P(after, POST, "view_to_reshape", wrong_stride)),
+    Planted(
+        "post_grad: reorder_for_locality",
+        WRITE,
+        P(after, POST, "reorder_for_locality", write_first),
+    ),
+    Planted(
+        "post_grad: post_grad_custom_pre_pass (drop_epilogue)",
+        WRITE,
+        P(settings, post_grad_custom_pre_pass=drop_epilogue),
+    ),
+    Planted(
+        "post_grad: remove_assert_ops",
+        READ_LATER,
+        P(after, POST, "remove_assert_ops", overwrite_operand),
+    ),
+    Planted("post_grad: pass_pattern_2", SUB, P(pattern, "post_grad", 2, "_")),
+    Planted(
+        "post_grad: post_grad_custom_post_pass (write_first)",
+        WRITE,
+        P(settings, post_grad_custom_post_pass=write_first),
+    ),
+    Planted(
+        "post_grad: stable_sort", WRITE, P(after, POST, "stable_topological_sort", write_first)
+    ),
+    Planted(
+        "post_grad: reinplace_inplaceable_ops",
+        READ_LATER,
+        P(after, POST, "reinplace_inplaceable_ops", overwrite_operand),
+    ),
+    Planted(
+        "post_grad: decompose_auto_functionalized",
+        WRITE,
+        P(after, POST, "decompose_auto_functionalized", drop_epilogue),
+    ),
+    Planted(
+        "joint_graph: joint_custom_pre_pass (swap_operands)",
+        SUB,
+        P(settings, joint_custom_pre_pass=swap_operands),
+        "inductor-fx:grad",
+    ),
+    Planted(
+        "partitioner: fx_graph_cse",
+        SUB,
+        P(after, "_functorch.partitioners", "fx_graph_cse", swap_operands),
+        "inductor-fx:grad",
+    ),
+    Planted(
+        "partitioner: split of the joint graph",
+        SUB,
+        P(after, "_inductor.compile_fx", "min_cut_rematerialization_partition", swap_operands),
+        "inductor-fx:grad",
+    ),
+    Planted(
+        "post_grad: post_grad_custom_post_pass (add_gradients)",
+        GRADIENTS,
+        P(settings, post_grad_custom_post_pass=add_gradients),
+        "inductor-fx:grad",
+    ),
+)
+
+
+def case_of(planted: Planted, program: Callable[..., Program], sharing: Program) -> Case:
+    return Case.of(sharing if planted.program == "shared" else program(planted.program, (4,), (4,)))
+
+
+@pytest.fixture
+def sharing() -> Program:
+    """Two inputs on one storage, the second of which is written."""
+    from aliasproof.ir.parsing import parse_source
+    from aliasproof.ir.program import Input, Storage
+
+    lines = ("aten.mul_.Scalar(x1, 3)", "v0 = aten.neg.default(x0)", "return (v0,)")
+    source = "".join(("def program(x0, x1):\n", *(f"    {line}\n" for line in lines)))
+    views = [Input(f"x{i}", 0, torch.float32, (3,), (1,), i) for i in range(2)]
+    return parse_source(source, [Storage(torch.float32, 4)], views)
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda each: f"{each.target} {each.name}")
+def test_the_wrong_pass_is_named(planted: Planted, program, sharing: Program) -> None:
+    case, accused = case_of(planted, program, sharing), target(planted.target)
+    with settings():
+        assert not run_trial(case, accused).judgement.violations
+    with planted.plant():
+        violation = run_trial(case, accused).judgement.violations[0]
+        found = first_wrong_pass(case, accused, violation)
+    assert found is not None
+    assert found.name == planted.name

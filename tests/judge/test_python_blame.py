@@ -1,0 +1,72 @@
+"""The part of a layer that is blamed: the one without which the difference is gone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._inductor import config
+
+from aliasproof.corpus.python_bugs import python_bugs
+from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.python_trial import Cause, examine_python, part_of
+
+# torch warns while it traces, and an error there would be another difference.
+pytestmark = pytest.mark.filterwarnings("ignore")
+BUGS = {bug.identifier: bug for bug in python_bugs()}
+PROGRAM = """import torch
+
+
+def program(x):
+    x.mul_(3)
+    if x.shape[0] > 2:
+        print("a break")
+    return x.mul_(2) + 1
+
+
+def calls(program):
+    x = torch.ones(SIZE)
+    out = program(x)
+    return locals()
+"""
+
+
+@pytest.mark.parametrize(
+    ("identifier", "part"),
+    [
+        ("object_passed_twice", "Dynamo: guards"),
+        ("maximum_is_new", "Dynamo"),
+        ("data_of_other_dims", "Dynamo, graph 2 of 2"),
+        ("result_twice_from_function", "Dynamo: higher_order_ops"),
+        ("recomputed_after_write", "AOTAutograd: min-cut partitioner"),
+        ("dirty_input_not_rebased", "AOTAutograd: mutations in the graph"),
+        ("outputs_share_backward", "AOTAutograd: wrappers"),
+    ],
+)
+def test_the_part_of_a_known_bug(identifier, part):
+    bug = BUGS[identifier]
+    cause = examine_python(bug.program, bug.target).cause
+    assert cause is not None
+    assert part_of(bug.program, cause) == part
+
+
+def subtracting(graph):
+    """A wrong pass."""
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.add.Tensor:
+            node.target = torch.ops.aten.sub.Tensor
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("size", "where"), [(2, ""), (3, ", graph 2 of 2")])
+def test_a_planted_pass_of_inductor_is_named(size, where):
+    program = PythonProgram(PROGRAM.replace("SIZE", str(size)))
+    with config.patch(post_grad_custom_post_pass=subtracting):
+        cause = examine_python(program, "inductor").cause
+        assert cause == Cause("inductor", "values", "wrong value")
+        assert part_of(program, cause) == "Inductor: post_grad_custom_post_pass" + where
+
+
+def test_nothing_is_blamed_without_a_difference():
+    """Without one, the first experiment would be blamed."""
+    program = PythonProgram(PROGRAM.replace("SIZE", "2"))
+    assert part_of(program, Cause("dynamo", "values", "wrong value")) == ""
