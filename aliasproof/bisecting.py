@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aliasproof import minimize_session
-from aliasproof.campaigns.failure.kept import Kept
-from aliasproof.campaigns.publish.python_reproducer import script
+from aliasproof.campaigns.failure.failure import Kept
+from aliasproof.campaigns.publish.python_issue import script
 from aliasproof.campaigns.publish.reproducer import renderings
-from aliasproof.campaigns.store.python_finding import PythonFinding, is_of_python
+from aliasproof.campaigns.store.finding import PythonFinding, is_of_python
 from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program

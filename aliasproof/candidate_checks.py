@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.ir.errors import InternalError, UserError
 from aliasproof.ir.printing import inputs_source, source
 from aliasproof.ir.program import Program

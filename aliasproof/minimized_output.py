@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER
 from aliasproof.campaigns.publish.publishing import published
 from aliasproof.campaigns.store.run_folder import write_text

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from aliasproof.campaigns.run.python_calls import MOST, named, reduced
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.run.worker_calls import MOST, named, reduced
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.candidate_checks import outcome_of
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.ir.errors import InternalError, Rejected, UserError

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from aliasproof.campaigns.publish.confirmation import Confirmation
-from aliasproof.campaigns.publish.python_reproducer import SCRIPT, confirm, title
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.publish.python_issue import SCRIPT, confirm_python, title
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.corpus.python_bugs import python_bugs
 from aliasproof.ir.errors import Rejected
@@ -36,7 +36,7 @@ def show_python(folder: Path, *, as_json: bool) -> None:
     with output_for_results():
         status, violations = _run_again(finding)
     # Eager beside the compiled program, each in a process of its own.
-    confirmation = confirm(finding)
+    confirmation = confirm_python(finding)
     if as_json:
         write_json(
             {

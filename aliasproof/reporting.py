@@ -12,12 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.finding_states import Triaged
-from aliasproof.campaigns.store.python_finding import PythonFinding, is_of_python
-from aliasproof.campaigns.store.run_contents import KeptCase, read_contents
+from aliasproof.campaigns.store.finding import Finding, PythonFinding, is_of_python
+from aliasproof.campaigns.store.run_contents import KeptCase, Triaged, read_contents
 from aliasproof.campaigns.store.run_folder import AnyFinding
-from aliasproof.campaigns.store.store_schema import NAME as STORE
+from aliasproof.campaigns.store.store import NAME as STORE
 from aliasproof.campaigns.store.stored import MARKS, StoredSuspicion, locate, read_stored
 from aliasproof.candidate_checks import outcome_of
 from aliasproof.formats.stored_graph import GRAPH

@@ -11,8 +11,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.explaining import graph_lines, named_graph
 from aliasproof.ir.errors import InternalError, Rejected, UserError
 from aliasproof.ir.program import Program

@@ -10,8 +10,7 @@ import torch
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
-from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.python_finding import is_of_python
+from aliasproof.campaigns.store.finding import Finding, is_of_python
 from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
 from aliasproof.ir.devices import require_device
 from aliasproof.ir.errors import UserError

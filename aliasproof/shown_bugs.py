@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.confirmation_server import COMPILERS, ConfirmationServer
-from aliasproof.campaigns.publish.known_reproducers import known_reproducer
+from aliasproof.campaigns.publish.replaying import known_reproducer
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.shown_differences import ShownDifference, shown_differences

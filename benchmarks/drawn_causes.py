@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.signature import signature, symptom_class
-from aliasproof.campaigns.run.local_workers import start_pool
+from aliasproof.campaigns.run.executor import start_pool
 from aliasproof.campaigns.run.worker_calls import cleaned_worker
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.generators.features import Features

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.failure.recognition import cause_of
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended

@@ -17,8 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard
-from aliasproof.campaigns.store.ways import in_another_way
+from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard, in_another_way
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import Features, swarm

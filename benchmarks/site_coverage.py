@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aliasproof.campaigns.run.executor import start_pool
 from aliasproof.campaigns.run.fired_sites import fired_by_shard
-from aliasproof.campaigns.run.local_workers import start_pool
 from aliasproof.campaigns.run.site_counts import FiredSites
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.generators.sites.all_sites import all_sites

@@ -4,7 +4,7 @@ A line names the overload and its group (a swarm switch). The schema says everyt
 op writes, whether it is a view, which arguments it has. The name or type of an argument decides how
 it is drawn (`aliasproof.generators.arguments`), unless the line gives a drawer. An argument with a
 default is left out unless the line gives a drawer. Which dtypes the first tensor may have is asked
-of eager (`aliasproof.generators.accepted_dtypes`); `dtypes` excludes more of them.
+of eager (`aliasproof.generators.arguments`); `dtypes` excludes more of them.
 
 What the harness must know to judge an op precisely is not in the line, but
 `tests/generators/test_precision.py` asks for it: how its kernels round, what its value hash is, and
@@ -18,10 +18,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from aliasproof.generators.accepted_dtypes import accepts
-from aliasproof.generators.arguments import FIRST_LISTS, DrawnArgument, drawn_arguments
+from aliasproof.generators.arguments import FIRST_LISTS, DrawnArgument, accepts, drawn_arguments
 from aliasproof.generators.draft import Drawer
-from aliasproof.generators.float8 import FLOAT8, has_float8_kernel
+from aliasproof.generators.scene import FLOAT8, has_float8_kernel
 from aliasproof.ir.program import Argument
 from aliasproof.ir.schemas import facts, resolve
 

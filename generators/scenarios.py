@@ -5,7 +5,7 @@ There is one table per layer, with the functions that play its scenarios.
 
 from __future__ import annotations
 
-from aliasproof.generators.scenario import AOT_AUTOGRAD, DYNAMO, Scenario
+from aliasproof.generators.scenario_steps import AOT_AUTOGRAD, DYNAMO, Scenario
 from aliasproof.generators.scenarios_of_custom_operators import CUSTOM_SCENARIOS
 from aliasproof.generators.scenarios_of_generated_code import CODE_SCENARIOS
 from aliasproof.generators.scenarios_of_graph_passes import GRAPH_PASS_SCENARIOS

@@ -6,9 +6,12 @@ copy where it can. Each function adds a few instructions to a scene, or raises `
 
 from __future__ import annotations
 
-from aliasproof.generators.scenario import AOT_AUTOGRAD, FUNCTIONALIZATION, REINPLACING, Scenario
 from aliasproof.generators.scenario_steps import (
+    AOT_AUTOGRAD,
+    FUNCTIONALIZATION,
     OPEN_END,
+    REINPLACING,
+    Scenario,
     any_view,
     fresh,
     has_rows,

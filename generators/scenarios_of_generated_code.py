@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.generators.scenario import CODE_GENERATION, GRAPH_PASSES, Scenario
 from aliasproof.generators.scenario_steps import (
+    CODE_GENERATION,
+    GRAPH_PASSES,
     LONG,
     OpOn,
+    Scenario,
     a_number,
     any_view,
     combine,

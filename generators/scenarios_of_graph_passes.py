@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.generators.scenario import CODE_GENERATION, GRAPH_PASSES, Scenario
 from aliasproof.generators.scenario_steps import (
+    CODE_GENERATION,
+    GRAPH_PASSES,
     OPEN_END,
     OpOn,
+    Scenario,
     a_number,
     combine,
     convert,

@@ -6,8 +6,12 @@ them.
 
 from __future__ import annotations
 
-from aliasproof.generators.scenario import AOT_AUTOGRAD, DYNAMO, GRAPH_PASSES, REINPLACING, Scenario
 from aliasproof.generators.scenario_steps import (
+    AOT_AUTOGRAD,
+    DYNAMO,
+    GRAPH_PASSES,
+    REINPLACING,
+    Scenario,
     any_view,
     combine,
     fresh,

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.generators.scenario import MEMORY_PLANNING, REINPLACING, Play, Scenario
 from aliasproof.generators.scenario_steps import (
+    MEMORY_PLANNING,
     OPEN_END,
+    REINPLACING,
     OpOn,
+    Play,
+    Scenario,
     any_view,
     combine,
     convert,

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.generators.scenario import FUNCTIONALIZATION, GRAPH_PASSES, REINPLACING, Scenario
 from aliasproof.generators.scenario_steps import (
+    FUNCTIONALIZATION,
+    GRAPH_PASSES,
     OPEN_END,
+    REINPLACING,
+    Scenario,
     a_number,
     any_view,
     fresh,

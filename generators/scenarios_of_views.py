@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.generators.scenario import (
+from aliasproof.generators.scenario_steps import (
     AOT_AUTOGRAD,
     CODE_GENERATION,
     FUNCTIONALIZATION,
     GRAPH_PASSES,
-    Scenario,
-)
-from aliasproof.generators.scenario_steps import (
     OPEN_END,
     OpOn,
+    Scenario,
     any_view,
     combine,
     convert,

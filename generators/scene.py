@@ -6,6 +6,7 @@ So every next draw sees true shapes and aliases.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +16,49 @@ from typing import TypeVar
 import torch
 
 from aliasproof.eager.definedness import Undefined, Watch
+from aliasproof.eager.rounding import rounding_name
 from aliasproof.eager.uninitialised import ALLOCATES
-from aliasproof.generators.float8 import FLOAT8, has_float8_kernel
 from aliasproof.ir.execution import call, seed_generators
 from aliasproof.ir.program import Argument, Input, Instruction, Program, Storage
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.ir.schemas import Kind, facts, resolve
 from aliasproof.ir.storages import bytes_of
 from aliasproof.ir.values import input_tensors
+
+# --- float8 ---------------------------------------------------------------------------------------
+#
+# float8: which ops have a kernel for it.
+
+
+FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+
+# Views need no kernel. Of the other ops, these have one for float8 on CPU in torch 2.13. None of
+# them computes with the values.
+# fmt: off
+_MOVES = frozenset({
+    "abs", "fill", "zero", "copy", "clone", "zeros_like", "full_like", "where", "cat", "stack",
+    "select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter", "index",
+    "index_select", "to", "_to_copy", "contiguous", "eq", "repeat", "view_copy",
+})
+# fmt: on
+
+
+@functools.cache
+def has_float8_kernel(name: str) -> bool:
+    """True if eager runs the op on float8 tensors of every size.
+
+    Eager runs more ops on tensors without elements, and no compiler must do the same.
+    """
+    op = resolve(name)
+    if op is torch.ops.aten._neg_view.default:  # whatever reads this view negates
+        return False
+    changes_metadata = torch.Tag.inplace_view in op.tags
+    is_view = facts(op).kind is Kind.VIEW
+    return changes_metadata or is_view or rounding_name(op) in _MOVES
+
+
+# --- scene ----------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 

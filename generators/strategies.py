@@ -15,11 +15,10 @@ from aliasproof.eager.definedness import Undefined, Watch
 from aliasproof.generators.draft import Draft
 from aliasproof.generators.features import DTYPES, Features
 from aliasproof.generators.fused_loops import loop_scene
-from aliasproof.generators.gradient_regions import with_gradients
-from aliasproof.generators.inputs import draw_inputs
+from aliasproof.generators.inputs import draw_inputs, with_gradients
 from aliasproof.generators.operator import Operator
 from aliasproof.generators.operators import OPERATORS
-from aliasproof.generators.scenario import Scenario
+from aliasproof.generators.scenario_steps import Scenario
 from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from aliasproof.ir.execution import run, seed_generators

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from aliasproof.generators.draft import Draft, Drawer
-from aliasproof.generators.float8 import FLOAT8
 from aliasproof.generators.number_arguments import number
-from aliasproof.generators.scene import NoChoice
+from aliasproof.generators.scene import FLOAT8, NoChoice
 from aliasproof.ir.program import Argument, Ref
 from aliasproof.ir.schemas import resolve
 

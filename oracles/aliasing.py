@@ -10,9 +10,8 @@ from aliasproof.ir.errors import InternalError
 from aliasproof.ir.regions import Region, overlap, overlaps_itself
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.oracle import Needs, Oracle
+from aliasproof.oracles.oracle import Needs, Oracle, StandaloneCheck, shows_change
 from aliasproof.oracles.smt import Unknown, Witness, decide
-from aliasproof.oracles.standalone_check import StandaloneCheck, shows_change
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation
 
 

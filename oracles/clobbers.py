@@ -32,11 +32,9 @@ from aliasproof.ir.regions import overlaps_itself
 from aliasproof.ir.schemas import Kind, facts, is_composite
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.forms import functional_form
-from aliasproof.oracles.location import Location
-from aliasproof.oracles.node_call import NodeCall, Operand
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.stage_comparison import StageComparison
-from aliasproof.oracles.stage_run import NodeRun, StageRun
+from aliasproof.oracles.stage_run import Location, NodeCall, NodeRun, Operand, StageRun
 from aliasproof.oracles.verdict import (
     Report,
     Verdict,

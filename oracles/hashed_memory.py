@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from aliasproof.ir.storages import entries_of
-from aliasproof.oracles.symbolic_values import SymbolicValues, element
 from aliasproof.oracles.value_hashes import (
     Array,
+    SymbolicValues,
     are_constants,
+    element,
     element_hashes,
     grown,
     hash_of,

@@ -10,12 +10,12 @@ from aliasproof.oracles import (
     aliasing,
     clobbers,
     equivalence,
+    errors,
+    inputs,
     invariants,
     metadata,
-    mutated_inputs,
     objects,
-    output_values,
-    raised_errors,
+    values,
 )
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.equivalence import ValueHashes
@@ -27,9 +27,9 @@ from aliasproof.oracles.verdict import Documented, Report, Violation, not_applic
 # In the order in which a violation counts as the main one: the most visible symptom first. *errors*
 # must be the first: `judge` asks the others only if neither run raised.
 ORACLES: tuple[Oracle, ...] = (
-    raised_errors.ORACLE,
-    output_values.ORACLE,
-    mutated_inputs.ORACLE,
+    errors.ORACLE,
+    values.ORACLE,
+    inputs.ORACLE,
     aliasing.ORACLE,
     objects.ORACLE,
     metadata.ORACLE,

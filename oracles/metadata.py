@@ -14,8 +14,7 @@ from aliasproof.eager.trace import Trace
 from aliasproof.ir.regions import Region, overlap, overlaps_itself
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.oracle import Needs, Oracle
-from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.oracle import Needs, Oracle, StandaloneCheck
 from aliasproof.oracles.verdict import Report, Violation
 
 Reader: TypeAlias = tuple[Promise, str, Callable[[torch.Tensor], object]]

@@ -13,8 +13,7 @@ import torch
 from aliasproof.eager.trace import Trace
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.oracle import Needs, Oracle
-from aliasproof.oracles.standalone_check import StandaloneCheck, shows_change
+from aliasproof.oracles.oracle import Needs, Oracle, StandaloneCheck, shows_change
 from aliasproof.oracles.verdict import Report, Verdict, Violation
 
 

@@ -14,18 +14,24 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch._ops import OpOverload
 
 from aliasproof.eager.rounding import ANY_ZERO, readable, rounding_name, rounds_alike
 from aliasproof.eager.uninitialised import ALLOCATES
+from aliasproof.ir.custom_operators import NAMESPACE, READS_AGAIN
 from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.regions import Region, overlap
 from aliasproof.ir.schemas import facts
+from aliasproof.ir.storages import entries_of
 from aliasproof.oracles.calls import (
+    TORCH,
+    BoundCall,
     arguments_by_name,
     as_index,
     commutes,
@@ -38,26 +44,357 @@ from aliasproof.oracles.calls import (
     torch_name,
     unread,
 )
-from aliasproof.oracles.dtype_laws import gives_a_constant, gives_its_operand
 from aliasproof.oracles.forms import view_of_copy
 from aliasproof.oracles.hashed_memory import HashedMemory
-from aliasproof.oracles.moves import MOVES, in_order
-from aliasproof.oracles.operand_sharing import shared_with_written
-from aliasproof.oracles.products import PRODUCTS, WITH_ADDEND, is_plain_sum, product
-from aliasproof.oracles.selections import REORDERED, hashes_of_selection
-from aliasproof.oracles.symbolic_values import element
 from aliasproof.oracles.value_hashes import (
     OPERANDS,
     Array,
+    conjugated,
     digest,
+    digests,
+    element,
     element_hashes,
     hash_of,
     mixed,
+    negative,
+    of_constant,
     sequence,
     spread,
 )
 
+# --- moves ----------------------------------------------------------------------------------------
+#
+# `MOVES`: ops that pass on the value hashes that they read, in their order.
+
+
+MoveRule: TypeAlias = Callable[
+    [HashedMemory, Sequence[Any], Mapping[str, Any], torch.Tensor], Array
+]
+
+
+def in_order(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    """All elements in row-major order, in the sizes of the result."""
+    moved = memory.read_as(args[0], result.dtype)
+    if moved.shape[:-1] == tuple(result.shape):
+        return moved
+    return moved.reshape(*result.shape, result.element_size())
+
+
+def _fill_rule(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    """One value everywhere: a tensor or a Python number."""
+    value = args[1] if len(args) > 1 else kwargs["value"]
+    if isinstance(value, torch.Tensor):
+        return memory.broadcast(value, result)
+    return memory.constant(result)
+
+
+def _negative(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    return negative(memory.read(args[0]), result.dtype)
+
+
+def _conjugate(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    shown = memory.read(args[0])
+    return conjugated(shown, result.dtype) if result.is_complex() else shown
+
+
+MOVES: dict[str, MoveRule] = {
+    "clone": in_order,
+    "_to_copy": in_order,
+    "_unsafe_view": in_order,
+    "lift_fresh_copy": in_order,
+    "_reshape_copy": in_order,
+    "contiguous": in_order,
+    "positive": in_order,
+    "resolve_conj": in_order,
+    "resolve_neg": in_order,
+    "fill": _fill_rule,
+    "neg": _negative,
+    "conj_physical": _conjugate,
+    "_conj_physical": _conjugate,
+}
+
+
+# --- products -------------------------------------------------------------------------------------
+#
+# Matrix products in uninterpreted execution: an element depends on one row and one column.
+#
+# Composite operators call one product or another: `matmul` and `einsum` choose by sizes and
+# strides, `linear` also with a bias. All products count as one operator, so the choice makes no
+# difference.
+
+
 aten = torch.ops.aten
+
+PRODUCTS = {aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default}
+# A product and what is added to it. Arguments: the addend, then the two factors.
+WITH_ADDEND: dict[OpOverload, OpOverload] = {
+    aten.addmm.default: aten.mm.default,
+    aten.baddbmm.default: aten.bmm.default,
+    aten.addmv.default: aten.mv.default,
+}
+
+
+def product(memory: HashedMemory, left: torch.Tensor, right: torch.Tensor) -> Array:
+    """The hash of each element of a product of matrices, batches of matrices or vectors."""
+    rows, columns = memory.elements(left), memory.elements(right)
+    # Of a vector, the only dim is the one that is summed over.
+    if right.dim() > 1:
+        columns = np.swapaxes(columns, -1, -2)
+    start = hash_of("product", left.shape[-1], left.dtype, right.dtype)
+    ours, theirs = digests(rows), digests(columns)
+    # A sum, since the two factors of a term may be exchanged.
+    both = ours + theirs if right.dim() == 1 else ours[..., :, None] + theirs[..., None, :]
+    return mixed(np.asarray(start + both))
+
+
+def is_plain_sum(given: dict[str, Any]) -> bool:
+    """Whether neither the product nor the addend has a factor."""
+    return bool(given.get("alpha", 1) == 1 and given.get("beta", 1) == 1)
+
+
+# --- selections -----------------------------------------------------------------------------------
+#
+# `hashes_of_selection`: ops that give elements of their operands, constants, or sums of elements.
+#
+# Which elements, the op itself says: it runs on positions in place of values. Where it adds
+# elements, it runs on their hashes. Indices must be constants: else tensor data decide what goes
+# where.
+#
+# In such a sum, a constant zero is left out. So the sign of a zero that is added to another is
+# left to *values*.
+
+
+# These move all elements of their operands, and nothing else.
+REORDERED = ("cat", "stack", "flip", "roll", "repeat")
+# The operands that they take elements of. All other tensors are indices.
+SELECTED_FROM: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("cat", "stack"), ("tensors",)),
+    **dict.fromkeys(("flip", "roll", "repeat", "tril", "triu", "constant_pad_nd"), ("self",)),
+    **dict.fromkeys(("index", "_unsafe_index", "gather", "take"), ("self",)),
+    **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle", "channel_shuffle"), ("self",)),
+    **dict.fromkeys((f"reflection_pad{dims}d" for dims in (1, 2, 3)), ("self",)),
+    **dict.fromkeys((f"replication_pad{dims}d" for dims in (1, 2, 3)), ("self",)),
+    **dict.fromkeys(("im2col", "col2im"), ("self",)),
+    **dict.fromkeys(("select_backward", "slice_backward", "diagonal_backward"), ("grad_output",)),
+    "unfold_backward": ("grad_in",),
+    "embedding": ("weight",),
+    "embedding_dense_backward": ("grad_output",),
+    "value_selecting_reduction_backward": ("grad",),
+    **dict.fromkeys(("index_put", "_unsafe_index_put"), ("self", "values")),
+    **dict.fromkeys(("index_add", "index_copy", "put"), ("self", "source")),
+    **dict.fromkeys(("scatter", "scatter_add"), ("self", "src")),
+}
+# With other arguments they scale, or combine elements otherwise than by a sum.
+_PLAIN: dict[str, tuple[object, ...]] = {
+    "alpha": (1,),
+    "reduce": (None,),
+    "scale_grad_by_freq": (False,),
+}
+_PART = 16  # bits of a hash; float64 adds such numbers exactly
+
+Numbers: TypeAlias = npt.NDArray[np.float64]
+
+
+def hashes_of_selection(
+    memory: HashedMemory, op: OpOverload, given: Mapping[str, Any], result: torch.Tensor
+) -> Array | None:
+    """The hashes of the result; None if it is no such call."""
+    names = SELECTED_FROM.get(torch_name(op))
+    if names is None or any(
+        given.get(name, plain[0]) not in plain for name, plain in _PLAIN.items()
+    ):
+        return None
+    others = [value for name, value in given.items() if name not in names]
+    if not all(map(memory.is_constant, tensors_in(others))):
+        return None
+    operands = list(tensors_in([given[name] for name in names if name in given]))
+    read = [memory.read_as(operand, result.dtype) for operand in operands]
+    elements = np.concatenate([hashes.reshape(-1, result.element_size()) for hashes in read])
+    run = _on_numbers(op, given, names)
+    return _selected(memory, elements, run, result)
+
+
+def _selected(
+    memory: HashedMemory, elements: Array, run: Callable[[Numbers], Numbers], result: torch.Tensor
+) -> Array:
+    # Without elements, what remains are the constants that the op gives.
+    constants = run(np.zeros(len(elements)))
+
+    def share(numbers: Numbers) -> Numbers:
+        with np.errstate(invalid="ignore"):  # a constant may be infinite
+            return np.nan_to_num(run(numbers) - constants)
+
+    counted = np.ones(len(elements))
+    times = share(counted)
+    if adds := bool((times > 1).any()):
+        zero = of_constant(torch.zeros(1, dtype=result.dtype))
+        counted = (elements != zero).any(axis=-1).astype(np.float64)
+        times = share(counted)
+    made = memory.constant(result).copy()
+    at = share(counted * np.arange(len(elements))).astype(np.int64)
+    made[times == 1] = elements[at[times == 1]]
+    if adds:
+        each = mixed(element_hashes(elements)) * counted.astype(np.uint64)
+        totals = mixed(_sums(each, share) + hash_of("sum", result.dtype))
+        made[times > 1] = spread(totals, result.element_size())[times > 1]
+        if memory.symbols is not None:
+            memory.symbols.note(element_hashes(made[times > 1]), lambda index: "sum of elements")
+    return made
+
+
+def _sums(hashes: Array, share: Callable[[Numbers], Numbers]) -> Array:
+    """The sums of the hashes that the op adds, modulo 2^64."""
+    total: Any = np.uint64(0)
+    for start in range(0, 64, _PART):
+        part = (hashes >> np.uint64(start)) & np.uint64((1 << _PART) - 1)
+        total = total + (share(part.astype(np.float64)).astype(np.uint64) << np.uint64(start))
+    return np.asarray(total)
+
+
+def _on_numbers(
+    op: OpOverload, given: Mapping[str, Any], names: Sequence[str]
+) -> Callable[[Numbers], Numbers]:
+    """The op with these numbers, in order, in place of the elements of its operands."""
+
+    def run(numbers: Numbers) -> Numbers:
+        rest = torch.from_numpy(numbers)
+
+        def replaced(value: Any) -> Any:
+            nonlocal rest
+            if isinstance(value, (list, tuple)):
+                return [replaced(member) for member in value]
+            if not isinstance(value, torch.Tensor):
+                return value
+            mine, rest = rest[: value.numel()], rest[value.numel() :]
+            return mine.view(value.shape).to(value.device)
+
+        call = BoundCall(
+            op, {**given, **{name: replaced(given[name]) for name in names if name in given}}
+        )
+        made: Numbers = call.run().cpu().numpy()
+        return made
+
+    return run
+
+
+# --- operand sharing ------------------------------------------------------------------------------
+#
+# Which bytes the operands of an opaque call share, where one of them is written.
+#
+# What such a call leaves may depend on that: it may read one operand after it wrote another. So
+# the sharing is a part of its value hash.
+
+
+def shared_with_written(op: OpOverload, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Which byte of an operand is which byte of another one, as a plain argument of the call.
+
+    It is empty if no operand shares a byte with another one that is written, and the same for
+    operands at other addresses. torch's operators have rules of their own. Ours read all operands
+    before they write, except a few; so with one written argument, sharing changes nothing.
+    """
+    if op.namespace in TORCH or not facts(op).writes:
+        return []
+    if op.namespace == NAMESPACE and _reads_first(op):
+        return []
+    names = {op._schema.arguments[index].name for index in facts(op).writes}
+    operands = [
+        (name in names, tensor) for name, value in given.items() for tensor in tensors_in(value)
+    ]
+    sharing = [
+        index
+        for index, (is_written, tensor) in enumerate(operands)
+        if any(
+            (is_written or other_is_written) and _share(tensor, other)
+            for place, (other_is_written, other) in enumerate(operands)
+            if place != index
+        )
+    ]
+    if not sharing:
+        return []
+    bytes_shared = _hash_of_bytes([operands[index][1] for index in sharing])
+    return [("shares", (sharing, bytes_shared))]
+
+
+def _reads_first(op: OpOverload) -> bool:
+    written = [op._schema.arguments[index] for index in facts(op).writes]
+    in_lists = any("List" in str(argument.type) for argument in written)
+    return len(written) == 1 and not in_lists and str(op) not in READS_AGAIN
+
+
+def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
+    storages = {one.untyped_storage()._cdata, other.untyped_storage()._cdata}
+    return len(storages) == 1 and overlap(Region.of(one), Region.of(other))
+
+
+def _hash_of_bytes(tensors: list[torch.Tensor]) -> int:
+    """A hash of the bytes of the tensors, numbered in the order in which they appear first."""
+    addresses: list[npt.NDArray[np.int64]] = []
+    starts: dict[int, int] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        # Storages get consecutive ranges of addresses.
+        start = starts.setdefault(storage._cdata, sum(part.size for part in addresses) << 40)
+        every = np.arange(start, start + storage.nbytes(), dtype=np.int64)
+        offset = int(tensor.storage_offset())
+        shown = entries_of(every, tensor.shape, tensor.stride(), offset, tensor.element_size())
+        addresses.append(shown.ravel())
+    _, first, inverse = np.unique(np.concatenate(addresses), return_index=True, return_inverse=True)
+    in_order = np.argsort(np.argsort(first))
+    return digest(in_order[inverse].astype(np.uint64))
+
+
+# --- dtype laws -----------------------------------------------------------------------------------
+#
+# What an op gives whatever its operand contains: `ceil` of integers, a pad of no elements.
+#
+# A compiler may leave such an op out. Laws of floating numbers are no part of this: `x * 0` is not
+# 0 where `x` is infinite.
+
+
+# They give a whole number as it is, and integers and bools are whole and finite.
+_ROUND = {"ceil", "floor", "round", "trunc", "fix", "nan_to_num"}
+_ASK_FOR_SPECIAL_VALUES = {"isposinf", "isneginf", "isinf", "isnan"}
+
+
+def gives_its_operand(op: OpOverload, given: Mapping[str, Any], result: torch.Tensor) -> bool:
+    """True if the result is equal to `self` for all values."""
+    operand = given.get("self")
+    if _name(op) == "constant_pad_nd":
+        return not any(given["pad"])
+    rounds = _name(op) in _ROUND and not given.get("decimals")
+    return rounds and _is_whole(operand) and operand.dtype == result.dtype
+
+
+def gives_a_constant(op: OpOverload, given: Mapping[str, Any], result: torch.Tensor) -> bool:
+    """True if the result is the same for all values."""
+    operand = given.get("self")
+    if not (_is_whole(operand) and _is_whole(result)):
+        return False
+    factors = [given[name] for name in ("other", "scalar", "scalars") if name in given]
+    # `mul` of lists calls it `scalar` or `scalars`.
+    by_zero = not any(isinstance(factor, torch.Tensor) for factor in factors) and factors == [0]
+    return _name(op) in _ASK_FOR_SPECIAL_VALUES or (_name(op) == "mul" and by_zero)
+
+
+def _name(op: OpOverload) -> str:
+    return torch_name(op).removeprefix("_foreach_")
+
+
+def _is_whole(value: Any) -> TypeGuard[torch.Tensor]:
+    """True for a tensor of integers or bools."""
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_tensor and not (value.is_floating_point() or value.is_complex())
+
+
+# --- op hashes ------------------------------------------------------------------------------------
 
 
 class OpHashes:

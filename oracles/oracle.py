@@ -2,12 +2,90 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
-from aliasproof.oracles.standalone_check import StandaloneCheck
-from aliasproof.oracles.verdict import Report
+from aliasproof.oracles.verdict import Report, Violation
+
+# --- standalone check -----------------------------------------------------------------------------
+#
+# `StandaloneCheck`: what an oracle on results compares, as source text that needs torch alone.
+
+
+Shows: TypeAlias = Callable[[Violation, str], bool]
+
+
+def shows_facts(violation: Violation, output: str) -> bool:
+    """Whether a script printed what the evidence says of eager and of the target."""
+    return all(
+        _has_line(output, label, violation.evidence.get(key))
+        for label, key in (("expected: ", "eager"), ("actual:   ", "target"))
+    )
+
+
+def shows_change(expected: bool, actual: bool) -> Shows:
+    """Whether a script printed these two answers, of eager and of the target."""
+
+    def shows(violation: Violation, output: str) -> bool:
+        return _has_line(output, "expected: ", expected) and _has_line(output, "actual:   ", actual)
+
+    return shows
+
+
+def shows_elements(violation: Violation, output: str) -> bool:
+    """Whether the elements that a script printed are those of the evidence."""
+    keys = ("wrong elements", "elements", "first wrong index", "eager", "target")
+    count, of, index, *values = (_pattern(violation.evidence.get(key)) for key in keys)
+    found = ELEMENTS.format(count=count, of=of, index=index, expected=values[0], actual=values[1])
+    return _has_line(output, "differs:  ", None, found)
+
+
+# NaN equals NaN.
+OTHER_ELEMENTS = "~torch.isclose(actual, expected, TOLERANCE, equal_nan=True)"
+# What a script prints of two tensors that differ. It is a pattern, too, so it has no brackets.
+ELEMENTS = "{count} of {of}, first {index}: {actual} for {expected}"
+
+
+def _pattern(value: object) -> str:
+    """A pattern for the text of a value. Evidence that two runs do not share is left out."""
+    return ".*" if value is None else re.escape(str(value))
+
+
+def _has_line(output: str, label: str, value: object, pattern: str = "") -> bool:
+    line = f"^{label}{pattern or _pattern(value)}$"
+    return re.search(line, output, re.MULTILINE) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StandaloneCheck:
+    """Expressions of a reproducer (see `campaigns/publish/reproducer.py`), which is to be short.
+
+    `facts` is what is compared of one run, and `what` says it in words. It may use the lists `args`
+    (the inputs after the run) and `outputs`. The texts FIRST and SECOND become the tensors at
+    fault, such as `outputs[0]`. Facts are compared with `==`. If they are tensors, `wrong` says
+    which elements of `actual` and `expected` differ, with the text TOLERANCE for the tolerance.
+    `helper` defines a function that `facts` uses.
+
+    `shows(violation, output)` says whether what a script printed is the evidence of a violation.
+    `by_kind` has other checks for violations whose kind starts with its first entry.
+    """
+
+    what: str
+    facts: str
+    wrong: str = ""
+    helper: str = ""
+    shows: Shows = shows_facts
+    by_kind: tuple[tuple[str, StandaloneCheck], ...] = ()
+
+    def of_kind(self, kind: str) -> StandaloneCheck:
+        """The check for a kind of violation."""
+        return next((check for start, check in self.by_kind if kind.startswith(start)), self)
+
+
+# --- oracle ---------------------------------------------------------------------------------------
 
 
 class Needs(Enum):

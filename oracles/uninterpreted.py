@@ -49,8 +49,7 @@ from aliasproof.oracles.calls import (
 from aliasproof.oracles.forms import SCATTERS, functional_form
 from aliasproof.oracles.hashed_memory import HashedMemory
 from aliasproof.oracles.op_hashes import OpHashes, call_name
-from aliasproof.oracles.symbolic_values import SymbolicValues
-from aliasproof.oracles.value_hashes import Array, are_constants
+from aliasproof.oracles.value_hashes import Array, SymbolicValues, are_constants
 
 aten = torch.ops.aten
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from aliasproof.campaigns.run.python_hunt import PythonHunt
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.stored import show_command
 from aliasproof.reports.campaign_outcome import print_waiting
 from aliasproof.reports.console import LINE_EVERY, print_heading, print_lines, relative

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.python_finding import PythonFinding
-from aliasproof.campaigns.store.run_contents import KeptCase, RunContents
-from aliasproof.campaigns.store.run_view import UNCONFIRMED, Moment
+from aliasproof.campaigns.store.finding import Finding, PythonFinding
+from aliasproof.campaigns.store.run_contents import UNCONFIRMED, KeptCase, Moment, RunContents
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.python_bugs import python_bugs
 from aliasproof.ir.printing import inputs_source, source

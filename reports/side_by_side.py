@@ -10,9 +10,9 @@ from aliasproof.eager.rounding import readable
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.ir.storages import bytes_of
 from aliasproof.oracles.check_result import Row
+from aliasproof.oracles.errors import message_of
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.place_names import PlaceNames, renamed
-from aliasproof.oracles.raised_errors import message_of
 
 SHARED_STORAGE = "in one storage"
 SHARED = "share bytes"  # the row with the pairs that do

@@ -237,8 +237,8 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
 
     The rest is as in the stored plan of a run that goes on. Raises `UserError` for unknown targets.
     """
-    from aliasproof.campaigns.store.opened_run import stored_plan
     from aliasproof.campaigns.store.plan import FUZZ, Plan
+    from aliasproof.campaigns.store.run_folder import stored_plan
     from aliasproof.ir.devices import require_device
     from aliasproof.targets.registry import target as target_named
     from aliasproof.targets.user_names import grant
@@ -289,9 +289,9 @@ def run_campaign(
     `cluster` is the address of one, and the workers per node. The time of the campaign counts from
     `started` on, when the command began.
     """
-    from aliasproof.campaigns.run.cluster_connection import connect
+    from aliasproof.campaigns.run.cluster import connect
+    from aliasproof.campaigns.run.executor import LocalWorkers
     from aliasproof.campaigns.run.fuzz import fuzz as search
-    from aliasproof.campaigns.run.local_workers import LocalWorkers
     from aliasproof.judge.trial import quiet_torch
     from aliasproof.reports.campaign_outcome import print_outcome
     from aliasproof.reports.progress import display

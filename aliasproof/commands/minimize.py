@@ -193,7 +193,7 @@ def minimize(
 
 def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
     """Reduce what is in a file, and print the result. Returns the exit status."""
-    from aliasproof.campaigns.store.python_finding import is_of_python
+    from aliasproof.campaigns.store.finding import is_of_python
     from aliasproof.ir.devices import require_device
     from aliasproof.minimized_output import SmallestFile, print_minimized, write_folder
     from aliasproof.python_minimizing import print_minimized as print_python
@@ -321,7 +321,7 @@ def _subject(process: Isolated, request: MinimizeRequest) -> Subject:
 
 def _found(outcome: Outcome, program: Program, request: MinimizeRequest) -> Found:
     """The difference that must stay."""
-    from aliasproof.campaigns.failure.kept import Kept
+    from aliasproof.campaigns.failure.failure import Kept
     from aliasproof.judge.attribution import Symptom
     from aliasproof.minimize_session import Found
 

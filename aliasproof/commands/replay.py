@@ -84,7 +84,7 @@ def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
     """The bugs of a run, of a folder of findings, or by default the known bugs of torch."""
     import aliasproof.corpus.known
     from aliasproof.campaigns.publish.replaying import findings_of, known_bugs
-    from aliasproof.campaigns.store.finding_states import History
+    from aliasproof.campaigns.store.run_contents import History
 
     known = Path(str(aliasproof.corpus.known.__file__)).parent
     if folder is None or folder.resolve() == known:
@@ -96,7 +96,7 @@ def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
 
 
 def _is_run(folder: Path) -> bool:
-    from aliasproof.campaigns.store.store_schema import NAME
+    from aliasproof.campaigns.store.store import NAME
 
     return (folder / NAME).is_file()
 
@@ -104,7 +104,7 @@ def _is_run(folder: Path) -> bool:
 def _keep(run: Path, replays: Sequence[Replayed]) -> None:
     """Keep what replays showed: the states of findings follow from them."""
     from aliasproof.campaigns.publish.replaying import NOT_RUN, REGRESSED, STILL
-    from aliasproof.campaigns.store.finding_states import keep_replay
+    from aliasproof.campaigns.store.run_contents import keep_replay
 
     with open_store(run) as store:
         for replayed in replays:

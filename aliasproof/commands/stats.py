@@ -60,7 +60,7 @@ def stats(
 
 
 def _forms(programs: int, seed: int, frames: int, json: bool) -> None:
-    from aliasproof.campaigns.run.drawn_python import DrawnPython
+    from aliasproof.campaigns.run.drawn_programs import DrawnPython
     from aliasproof.generators.python_forms.form_table import FORMS
     from aliasproof.reports.forms_table import forms_json, print_cuts, print_forms
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aliasproof.campaigns.store.full_disk import explained
-from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.run_folder import RunLock
+from aliasproof.campaigns.store.store import explained
 from aliasproof.ir.errors import UserError
 from aliasproof.options import Json, Run
 from aliasproof.reports.console import new_table, print_lines, print_table, results, write_json
@@ -38,7 +38,7 @@ def triage(
     json: Json = False,
 ) -> None:
     """List the findings of a run with their states, or set the state of one."""
-    from aliasproof.campaigns.store.finding_states import STATES, set_state, triaged
+    from aliasproof.campaigns.store.run_contents import STATES, set_state, triaged
 
     if (finding is None) != (state is None):
         raise UserError("give a finding and --state, or neither to list all")
@@ -63,8 +63,7 @@ def triage(
 @contextlib.contextmanager
 def open_store(run: Path) -> Iterator[Store]:
     """The store of a run. Raises `UserError` if it is no run, has not begun, or is in use."""
-    from aliasproof.campaigns.store.store import Store
-    from aliasproof.campaigns.store.store_schema import NAME
+    from aliasproof.campaigns.store.store import NAME, Store
 
     if not (run / NAME).is_file():
         raise UserError(f"{run} has no {NAME}; name the folder of a run")

@@ -29,9 +29,9 @@ from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.localization import EXPERIMENTS, GUARDS, Experiment, where_raised
 from aliasproof.judge.python_run import PythonRun, run_in_eager, run_python
 from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.errors import skeleton
 from aliasproof.oracles.judge import Judgement, all_not_applicable, judge
 from aliasproof.oracles.place_names import renamed_report
-from aliasproof.oracles.raised_errors import skeleton
 from aliasproof.oracles.verdict import Violation, not_applicable, report_of
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
 from aliasproof.targets.dynamo import unmeasured

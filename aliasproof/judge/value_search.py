@@ -34,7 +34,7 @@ from aliasproof.judge.trial import Case, Trial, run_eager, run_trial
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation, observe
-from aliasproof.oracles.output_values import OTHER_ZERO
+from aliasproof.oracles.values import OTHER_ZERO
 from aliasproof.oracles.verdict import ON_VALUES, Report, Verdict, Violation, with_differences
 from aliasproof.targets.target import Build, Target
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from aliasproof.generators import list_arguments as lists
+from aliasproof.generators import arguments as lists
 from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import tensor_arguments as tensors
 from aliasproof.generators.draft import Drawer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliasproof.generators import number_arguments as numbers
-from aliasproof.generators.matrix_arguments import ADDBMM, ADDMM, ADDMV, ADDR, BADDBMM, multiplies
+from aliasproof.generators.arguments import ADDBMM, ADDMM, ADDMV, ADDR, BADDBMM, multiplies
 from aliasproof.generators.operator import Operator, at_least, exactly, line, of_rank
 
 MATRICES: tuple[Operator, ...] = (

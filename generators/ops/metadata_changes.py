@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.generators import metadata_arguments as metadata
+from aliasproof.generators import arguments as metadata
 from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import view_arguments as views
 from aliasproof.generators.operator import Operator, any_dtype, line

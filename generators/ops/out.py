@@ -5,16 +5,7 @@ from __future__ import annotations
 from aliasproof.generators import index_arguments as indices
 from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import tensor_arguments as tensors
-from aliasproof.generators.matrix_arguments import (
-    ADDMM,
-    ADDR,
-    BADDBMM,
-    BMM,
-    MM,
-    MV,
-    OUTER,
-    multiplies,
-)
+from aliasproof.generators.arguments import ADDMM, ADDR, BADDBMM, BMM, MM, MV, OUTER, multiplies
 from aliasproof.generators.operator import Operator, at_least, exactly, line, lines, of_rank
 
 OUT: tuple[Operator, ...] = (

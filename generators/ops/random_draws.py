@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.generators import random_arguments as randoms
+from aliasproof.generators import arguments as randoms
 from aliasproof.generators import tensor_arguments as tensors
 from aliasproof.generators import view_arguments as views
 from aliasproof.generators.operator import Operator, floating, line, real

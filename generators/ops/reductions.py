@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliasproof.generators import number_arguments as numbers
 from aliasproof.generators import tensor_arguments as tensors
-from aliasproof.generators.matrix_arguments import ADDMM, BADDBMM, BMM, MM, multiplies
+from aliasproof.generators.arguments import ADDMM, BADDBMM, BMM, MM, multiplies
 from aliasproof.generators.operator import (
     Operator,
     at_least,

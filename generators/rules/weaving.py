@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import torch
 
 from aliasproof.generators.scenario_steps import fresh
 from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.ir.execution import execute, seed_generators
 from aliasproof.ir.program import Instruction, Program, Ref, rename
+from aliasproof.ir.regions import Region, overlap
+from aliasproof.ir.values import input_tensors
 
 Accepts = Callable[[torch.Tensor], bool]
 
@@ -106,3 +110,115 @@ class Weaving:
     def view(self, name: str) -> str:
         """Another view of all that a value shows."""
         return self.scene.call("aten.alias.default", Ref(name))[0]
+
+
+# --- evidence -------------------------------------------------------------------------------------
+#
+# `Evidence`: what a program really does around a match, measured by a run in eager.
+
+
+@dataclass(slots=True)
+class Evidence:
+    """A program, where its match is, and the regions of memory that its calls write."""
+
+    program: Program
+    matched: Matched
+    values: dict[str, torch.Tensor] = field(default_factory=dict)
+    writes: list[list[torch.Tensor]] = field(default_factory=list)  # by call
+
+    def __post_init__(self) -> None:
+        tensors = input_tensors(self.program)
+        names = [view.name for view in self.program.inputs]
+        self.values = dict(zip(names, tensors, strict=True))
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            seed_generators()
+            for call in self.program.instructions:
+                self.writes.append([self.values[name] for name in call.written])
+                execute(call, self.values)
+
+    # --- which calls ------------------------------------------------------------------------------
+
+    def before(self) -> Iterable[int]:
+        """The calls before those of the match."""
+        return range(min(self.matched.calls))
+
+    def between(self) -> Iterable[int]:
+        """The calls among those of the match that are none of it."""
+        calls = self.matched.calls
+        return sorted({*range(min(calls), max(calls))} - {*calls})
+
+    def after(self) -> Iterable[int]:
+        """The calls after those of the match."""
+        return range(max(self.matched.calls) + 1, len(self.program))
+
+    def _others(self) -> Iterator[int]:
+        own = {*self.matched.calls, *self.matched.again}
+        return (index for index in range(len(self.program)) if index not in own)
+
+    # --- what they do -----------------------------------------------------------------------------
+
+    def writes_operand(self, calls: Iterable[int]) -> bool:
+        """True if one of the calls writes bytes of an operand."""
+        return self._writes(calls, self.matched.operands)
+
+    def writes_inner(self) -> bool:
+        """True if a call writes a value that the match makes and reads."""
+        return self._writes(self._others(), self._inner())
+
+    def _writes(self, calls: Iterable[int], names: Iterable[str]) -> bool:
+        regions = [Region.of(self.values[name]) for name in names]
+        return any(
+            overlap(Region.of(written), region)
+            for call in calls
+            for written in self.writes[call]
+            for region in regions
+        )
+
+    def reads_inner(self) -> bool:
+        """True if a value that the match makes and reads has another reader, or is returned."""
+        read = {name for index in self._others() for name in self.program.instructions[index].refs}
+        return bool(self._inner() & {*read, *self.program.outputs})
+
+    def _inner(self) -> set[str]:
+        calls = [self.program.instructions[index] for index in self.matched.calls]
+        made = {name for call in calls for name in call.results}
+        return made & {name for call in calls for name in call.refs}
+
+    # --- operands and results ---------------------------------------------------------------------
+
+    def some_operand(self, accepts: Callable[[torch.Tensor], bool]) -> bool:
+        """True if the function accepts an operand."""
+        return any(accepts(self.values[name]) for name in self.matched.operands)
+
+    def operands_alias(self) -> bool:
+        """True if two operands share a byte."""
+        regions = [Region.of(self.values[name]) for name in self.matched.operands]
+        return any(overlap(one, other) for one, other in combinations(regions, 2))
+
+    def has_other_dtype(self) -> bool:
+        """True if an operand has a dtype that none has usually."""
+        return self.some_operand(lambda tensor: tensor.dtype not in self.matched.dtypes)
+
+    def results(self) -> set[str]:
+        """What calls of the match make."""
+        indices = (*self.matched.calls, *self.matched.again)
+        return {name for index in indices for name in self.program.instructions[index].results}
+
+    def returns_beside(self) -> bool:
+        """True if a result is returned, and with it an operand or a view of one."""
+        regions = [Region.of(self.values[name]) for name in self.matched.operands]
+        returned = set(self.program.outputs)
+        return bool(returned & self.results()) and any(
+            overlap(Region.of(self.values[name]), region)
+            for name in returned - self.results()
+            for region in regions
+        )
+
+    def written_back(self) -> bool:
+        """True if a result is copied into an operand."""
+        return any(
+            self.program.instructions[index].op == "aten.copy_.default"
+            and self.program.instructions[index].refs[1] in self.results()
+            and self.writes_operand([index])
+            for index in self.after()
+        )

@@ -6,20 +6,14 @@ import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from aliasproof.generators.sites import (
-    graph_passes,
-    operator_tables,
-    patterns,
-    view_writes,
-    wrappers,
-)
+from aliasproof.generators.sites import graph_passes, operator_tables, patterns, wrappers
 from aliasproof.generators.sites.site import Site, SiteKind, SiteRecorder
 
 KINDS: tuple[SiteKind, ...] = (
     *patterns.KINDS,
     *graph_passes.KINDS,
     *operator_tables.KINDS,
-    *view_writes.KINDS,
+    *wrappers.KINDS,
     *wrappers.KINDS,
 )
 
@@ -31,7 +25,7 @@ def all_sites() -> tuple[Site, ...]:
 
 
 # What any target fires that captures by AOTAutograd. To read these runs no pass of Inductor.
-WITHOUT_INDUCTOR: tuple[SiteKind, ...] = (*view_writes.KINDS, *wrappers.KINDS)
+WITHOUT_INDUCTOR: tuple[SiteKind, ...] = (*wrappers.KINDS, *wrappers.KINDS)
 
 # One per process: hooks are made for it once. To make thousands of them for each shard would cost
 # more than to call them, since Python then collects garbage among all objects of torch.

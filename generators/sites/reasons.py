@@ -39,13 +39,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from aliasproof.generators.coverage import why_not_applicable
 from aliasproof.generators.rules.matching import TAKEN, is_covered
 from aliasproof.generators.rules.plain_matches import USUAL, found, is_frozen, settings_of
-from aliasproof.generators.sites import (
-    graph_passes,
-    operator_tables,
-    patterns,
-    trivial_run,
-    view_writes,
-)
+from aliasproof.generators.sites import graph_passes, operator_tables, patterns, wrappers
 from aliasproof.generators.sites.patterns import names_in, reached_from
 from aliasproof.generators.sites.site import Site, location_of
 from aliasproof.ir.errors import UserError
@@ -85,7 +79,7 @@ def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False
         return _not_started(function.__code__, conditions) or _of_collectives(function, conditions)
     if site.kind == "lowering" and not conditions.generates_code:
         return "needs generated code: target inductor"
-    if site.kind == view_writes.KIND:
+    if site.kind == wrappers.KIND:
         return _view_reason(site.name.partition("/")[2])
     if site.kind in {table.name for table in operator_tables.KINDS}:
         return _operator_reason(site.name.partition("/")[2])
@@ -135,8 +129,8 @@ def _not_started(started: object, conditions: Conditions) -> str | None:
 def _started_by(settings: tuple[tuple[str, object], ...], *layers: str) -> frozenset[object]:
     """What runs on a graph without calls. The passes of freezing run only if they are named."""
     started: set[object] = set()
-    for layer in layers or [name for name in trivial_run.PASSES if name != "freezing"]:
-        run = functools.partial(trivial_run.run_on_empty_graph, trivial_run.PASSES[layer])
+    for layer in layers or [name for name in patterns.PASSES if name != "freezing"]:
+        run = functools.partial(patterns.run_on_empty_graph, patterns.PASSES[layer])
         with config.patch(dict(settings)):
             started |= _called_in(run)
     return frozenset(started)
@@ -145,7 +139,7 @@ def _started_by(settings: tuple[tuple[str, object], ...], *layers: str) -> froze
 @functools.cache
 def _started_by_gradients() -> frozenset[object]:
     """What runs around a graph that is differentiated."""
-    return frozenset(_called_in(trivial_run.differentiate))
+    return frozenset(_called_in(patterns.differentiate))
 
 
 def _called_in(run: Callable[[], object]) -> set[object]:

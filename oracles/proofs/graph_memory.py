@@ -20,8 +20,13 @@ from aliasproof.ir.eager_call import tensors_in
 from aliasproof.ir.regions import Region
 from aliasproof.ir.schemas import Kind, facts
 from aliasproof.oracles.forms import SCATTERS
-from aliasproof.oracles.location import Location, location_of
-from aliasproof.oracles.node_call import NodeCall, function_call, operator_call
+from aliasproof.oracles.stage_run import (
+    Location,
+    NodeCall,
+    function_call,
+    location_of,
+    operator_call,
+)
 
 aten = torch.ops.aten
 

@@ -33,8 +33,6 @@ from aliasproof.ir.eager_call import tensors_in
 from aliasproof.ir.regions import overlaps_itself
 from aliasproof.ir.schemas import Kind, facts
 from aliasproof.oracles.forms import SCATTERS, functional_form, view_of_copy
-from aliasproof.oracles.location import Location
-from aliasproof.oracles.node_call import NodeCall
 from aliasproof.oracles.proofs.graph_memory import (
     NEVER,
     GraphMemory,
@@ -46,6 +44,7 @@ from aliasproof.oracles.proofs.graph_memory import (
 )
 from aliasproof.oracles.proofs.memory_problem import Content, Pair, Problem, Sharing, Space, Value
 from aliasproof.oracles.proofs.same_contents import Bytes, SameContents, copied_parts, is_at
+from aliasproof.oracles.stage_run import Location, NodeCall
 
 aten = torch.ops.aten
 

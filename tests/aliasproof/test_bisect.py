@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aliasproof.campaigns.publish.replaying import FIXED, NOT_RUN, STILL, Replayed
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.commands.bisect import first_wrong
 from aliasproof.corpus.python_bugs import python_bugs
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import aliasproof
-from aliasproof.campaigns.publish.user_level import NOT_RUN
+from aliasproof.campaigns.publish.confirmation import NOT_RUN
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 
 ROOT = Path(aliasproof.__file__).parents[1]

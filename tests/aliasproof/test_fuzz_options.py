@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.store import opened_run
+from aliasproof.campaigns.store import run_folder
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
@@ -35,7 +35,7 @@ def plan(call, monkeypatch) -> MakePlan:
             return campaign
 
         monkeypatch.setattr(fuzz, "run_campaign", keep)
-        monkeypatch.setattr(opened_run, "stored_plan", lambda run: stored)
+        monkeypatch.setattr(run_folder, "stored_plan", lambda run: stored)
         outcome = call("fuzz", "--run", "run", *options)
         assert outcome.code == status, outcome.err
         return plans[0]

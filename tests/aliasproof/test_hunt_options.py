@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.run.python_hunt import PythonHunt
-from aliasproof.campaigns.store import opened_run
+from aliasproof.campaigns.store import run_folder
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import hunt
 
@@ -26,7 +26,7 @@ def plan_of(monkeypatch, call) -> Callable[..., Plan]:
             return PythonHunt(plan, folder, Counter(holds=1))
 
         monkeypatch.setattr(hunt, "_run", keep)
-        monkeypatch.setattr(opened_run, "stored_plan", lambda run: stored)
+        monkeypatch.setattr(run_folder, "stored_plan", lambda run: stored)
         outcome = call("hunt", "--run", "run", *options)
         assert outcome.code == 0, outcome.err
         return plans[0]

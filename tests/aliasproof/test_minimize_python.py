@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aliasproof import python_minimizing
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.ir.errors import InternalError
 from aliasproof.ir.python_program import PythonProgram

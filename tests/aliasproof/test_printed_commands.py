@@ -15,8 +15,7 @@ import pytest
 import torch
 from torch.fx import symbolic_trace
 
-from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.campaigns.store.stored import show_command
 from aliasproof.corpus.known_bugs import KNOWN_BUGS

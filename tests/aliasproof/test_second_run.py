@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import fx
 
-from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.new_values import first_new_value

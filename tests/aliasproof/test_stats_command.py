@@ -8,8 +8,8 @@ import json
 import pytest
 
 import aliasproof.campaigns.run.drawn_programs
-from aliasproof.campaigns.run import drawn_python
-from aliasproof.campaigns.run.drawn_python import DrawnPython
+from aliasproof.campaigns.run import drawn_programs
+from aliasproof.campaigns.run.drawn_programs import DrawnPython
 from aliasproof.generators.features import Features, swarm
 from aliasproof.processes.outcome import Death, Returned
 from aliasproof.processes.pool import RemoteCall
@@ -80,8 +80,8 @@ def test_a_program_that_ends_its_process_is_counted(monkeypatch: pytest.MonkeyPa
                 return call.key, Death("dies of signal 11", "the program")
             return call.key, Returned(DrawnPython(programs=len(numbers)))
 
-    monkeypatch.setattr(drawn_python, "Pool", Dying)
-    monkeypatch.setattr(drawn_python, "start_server", lambda names: None)
+    monkeypatch.setattr(drawn_programs, "Pool", Dying)
+    monkeypatch.setattr(drawn_programs, "start_server", lambda names: None)
     drawn = DrawnPython()
     assert sorted(drawn.draw(0, 5, 0)) == [0, 1, 2, 3, 4]
-    assert (drawn.programs, drawn.cuts) == (5, {drawn_python.DIES: 1})
+    assert (drawn.programs, drawn.cuts) == (5, {drawn_programs.DIES: 1})

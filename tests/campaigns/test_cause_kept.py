@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.failure.recognition import cause_of, has_cause
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.execution import glue

@@ -19,12 +19,10 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.cluster_connection import MODE, connect
-from aliasproof.campaigns.run.cluster_versions import difference, looking
-from aliasproof.campaigns.run.executor import MakeExecutor
-from aliasproof.campaigns.run.local_workers import LocalWorkers
+from aliasproof.campaigns.run.cluster import MODE, connect, difference, looking
+from aliasproof.campaigns.run.executor import LocalWorkers, MakeExecutor
 from aliasproof.campaigns.run.scheduler import Scheduler
-from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder

@@ -11,9 +11,8 @@ import pytest
 
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
 from aliasproof.campaigns.failure.signature import Signature
-from aliasproof.campaigns.publish.confirmation import Confirmation
+from aliasproof.campaigns.publish.confirmation import Confirmation, Reproduced, UserLevel
 from aliasproof.campaigns.publish.reproducer import Reproducer
-from aliasproof.campaigns.publish.user_level import Reproduced, UserLevel
 from aliasproof.campaigns.run import confirmations
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import fx
 
-from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.failure.kept import Kept, blamed_pass
+from aliasproof.campaigns.failure.failure import Failure, Kept, blamed_pass
 from aliasproof.campaigns.failure.reduction import Runner, reduce_failure, shown_by_reduced
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.eager import definedness

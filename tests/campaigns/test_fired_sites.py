@@ -22,9 +22,8 @@ from aliasproof.campaigns.run.fired_sites import (
     fired_sites,
 )
 from aliasproof.campaigns.run.fuzz import fuzz
-from aliasproof.campaigns.run.shard import ShardResult, run_shard
+from aliasproof.campaigns.run.shard import ShardResult, Statistics, run_shard
 from aliasproof.campaigns.run.site_counts import FiredSites, conditions_of, kinds_recorded
-from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json
 from aliasproof.campaigns.store import plan as plans
 from aliasproof.campaigns.store.plan import Plan, Shard

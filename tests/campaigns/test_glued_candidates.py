@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.campaigns.failure.glued_candidates import in_groups
+from aliasproof.campaigns.failure.reduction import in_groups
 from aliasproof.eager import definedness
 from aliasproof.eager.definedness_rules import RULES
 from aliasproof.ir.eager_call import EagerCall

@@ -14,18 +14,16 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.publish.confirmation import Confirmation
-from aliasproof.campaigns.run import hunting, python_tasks
+from aliasproof.campaigns.run import hunting
 from aliasproof.campaigns.run.fuzz import fuzz
 from aliasproof.campaigns.run.hunting import hunt
 from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.python_hunt import PythonHunt
-from aliasproof.campaigns.store.finding_states import triaged
-from aliasproof.campaigns.store.full_disk import DiskFull
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.python_store import JudgedPrograms, ReducedProgram
-from aliasproof.campaigns.store.run_view import RunReader
-from aliasproof.campaigns.store.store import Store
+from aliasproof.campaigns.store.run_contents import RunReader, triaged
+from aliasproof.campaigns.store.store import DiskFull, Store
 from aliasproof.ir.errors import InternalError, UserError
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.python_trial import Cause
@@ -126,11 +124,11 @@ def run(tmp_path: Path, monkeypatch) -> Callable[..., PythonHunt]:
         return Confirmation(finding.kind != "wrong 1", f"BUG: {finding.kind}", "exits 1")
 
     def hunting_in(name: str, pool: FakePool, plan: Plan = PLAN, **more: Any) -> PythonHunt:
-        monkeypatch.setattr(python_tasks, "Pool", lambda *given, **options: pool)
+        monkeypatch.setattr(hunting, "Pool", lambda *given, **options: pool)
         return hunt(plan, tmp_path / name, **more)
 
     monkeypatch.setattr(hunting, "confirm", shown)
-    monkeypatch.setattr(python_tasks, "start_server", lambda preloaded: None)
+    monkeypatch.setattr(hunting, "start_server", lambda preloaded: None)
     return hunting_in
 
 

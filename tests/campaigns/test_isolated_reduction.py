@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
-from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
-from aliasproof.campaigns.run.local_workers import REDUCE, start_pool
+from aliasproof.campaigns.run.executor import REDUCE, IsolatedReduction, Reduction, start_pool
 from aliasproof.ir.errors import OutOfMemory
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom

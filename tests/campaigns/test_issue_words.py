@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aliasproof.campaigns.publish.headline import headline
+from aliasproof.campaigns.publish.confirmation import Reproduced, of_target
 from aliasproof.campaigns.publish.issue_text import issue_text
-from aliasproof.campaigns.publish.user_level import Reproduced, of_target
+from aliasproof.campaigns.publish.reproducer import headline
 from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.ir.ordinary_syntax import with_short_names
-from aliasproof.oracles.output_values import OTHER_ZERO
+from aliasproof.oracles.values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
 from tests.campaigns.test_user_level import CLEARED, PRINTED, RAISES, SHOWN, found
 

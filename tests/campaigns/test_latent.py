@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.campaigns.failure import failure, kept, reduction
+from aliasproof.campaigns.failure import failure, reduction
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.run.campaign import Campaign
@@ -52,7 +52,7 @@ def add_two(function: Function, inputs: Sequence[Tensor]) -> Build:
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
     target = Target("planted", "for this test", Contract(), add_two, "")
-    for module in (failure, kept, reduction):
+    for module in (failure, failure, reduction):
         monkeypatch.setattr(module, "target_named", lambda name: target)
     return target
 
@@ -97,8 +97,8 @@ def test_it_is_stored_without_a_reproducer(planted, written, tmp_path: Path) -> 
     store = Store.open(files.folder)
     confirmations = Confirmations(campaign, store, files)
     for task in ("one", "another"):
-        kept = store.keep_failure(task, Failure(LATENT, reduced.original, reduced.seed))
-        confirmations.add(FoundFailure(Finding.of(reduced), kept, 0))
+        failure = store.keep_failure(task, Failure(LATENT, reduced.original, reduced.seed))
+        confirmations.add(FoundFailure(Finding.of(reduced), failure, 0))
     confirmations.stop()
     assert not confirmations.pending
     assert not campaign.findings

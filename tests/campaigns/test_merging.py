@@ -15,14 +15,12 @@ import torch
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.merging import merge
-from aliasproof.campaigns.run.shard import ShardResult
-from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import outcome_to_json
 from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.finding_states import set_state, triaged
 from aliasproof.campaigns.store.plan import Plan, Shard
-from aliasproof.campaigns.store.run_folder import read_findings
-from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.run_contents import set_state, triaged
+from aliasproof.campaigns.store.run_folder import RunLock, read_findings
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.errors import UserError
 from tests.campaigns.test_confirmations import REDUCED

@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 
-from aliasproof.campaigns.store.plan import Plan, Shard
-from aliasproof.campaigns.store.ways import EVERY, WAYS
+from aliasproof.campaigns.store.plan import EVERY, WAYS, Plan, Shard
 
 
 @pytest.mark.parametrize(("programs", "counts"), [(1, [1]), (25, [25]), (60, [25, 25, 10])])

@@ -11,12 +11,11 @@ import pytest
 
 from aliasproof.campaigns.failure import straight_line as straight_line_module
 from aliasproof.campaigns.failure.straight_line import straight_line
-from aliasproof.campaigns.publish.python_issue import python_issue
-from aliasproof.campaigns.publish.python_reproducer import confirm, script, title
+from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script, title
 from aliasproof.campaigns.publish.replaying import FIXED, STILL, findings_of, replay
-from aliasproof.campaigns.run import python_calls
-from aliasproof.campaigns.run.python_calls import judge_programs, named, reduce_program
-from aliasproof.campaigns.store.python_finding import FILE, PythonFinding, is_of_python
+from aliasproof.campaigns.run import worker_calls
+from aliasproof.campaigns.run.worker_calls import judge_programs, named, reduce_program
+from aliasproof.campaigns.store.finding import FILE, PythonFinding, is_of_python
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
 from aliasproof.corpus.python_bugs import PythonBug
 from aliasproof.ir.errors import InternalError, UserError
@@ -103,12 +102,12 @@ def test_an_error_that_is_not_raised_is_known_by_its_message():
 
 @pytest.mark.thorough
 def test_the_script_shows_the_difference_and_a_right_program_shows_none():
-    confirmation = confirm(FINDING)
+    confirmation = confirm_python(FINDING)
     assert confirmation.shown, confirmation.output
     assert "expected: [0.0, 0.0" in confirmation.output
     assert confirmation.output.splitlines()[-1] == f"BUG: {title(FINDING)}"
     right = replace(FINDING, program=PythonProgram(WRONG.replace(".expand(3, 4)", "")))
-    assert confirm(right).ending == "exits 0"
+    assert confirm_python(right).ending == "exits 0"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +195,7 @@ def test_a_mistake_of_ours_is_told(monkeypatch):
     def fails(program: PythonProgram, target: str) -> None:
         raise InternalError("the watch failed")
 
-    monkeypatch.setattr(python_calls, "examine_python", fails)
+    monkeypatch.setattr(worker_calls, "examine_python", fails)
     judged = judge_programs(3, range(2), "identity", past_known=False)
     assert judged.outcomes == {"mistakes": 2}
     assert judged.notes == ["program 0: the watch failed", "program 1: the watch failed"]
@@ -204,7 +203,7 @@ def test_a_mistake_of_ours_is_told(monkeypatch):
 
 def test_what_two_eager_runs_differ_in_is_a_mistake_of_ours(monkeypatch):
     wrong = PythonExamination("identity", (Violation("values", "wrong value", "x"),))
-    monkeypatch.setattr(python_calls, "examine_python", lambda program, target: wrong)
+    monkeypatch.setattr(worker_calls, "examine_python", lambda program, target: wrong)
     judged = judge_programs(3, range(1), "identity", past_known=False)
     assert (judged.outcomes, judged.failing) == ({"mistakes": 1}, [])
     assert "a mistake of aliasproof" in judged.notes[0]
@@ -235,8 +234,8 @@ def test_a_finding_without_a_name_is_kept(monkeypatch):
     def mistaken(finding: PythonFinding) -> None:
         raise InternalError("ours")
 
-    monkeypatch.setattr(python_calls, "named", mistaken)
-    monkeypatch.setattr(python_calls, "reduced", lambda *given: FINDING)
+    monkeypatch.setattr(worker_calls, "named", mistaken)
+    monkeypatch.setattr(worker_calls, "reduced", lambda *given: FINDING)
     found = reduce_program(3, 5, Cause("aot-eager", "values", "wrong value"), past_known=False)
     assert found.finding == replace(FINDING, seed=3, number=5)
     assert found.mistake == "ours"

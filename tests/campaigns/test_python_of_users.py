@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.publish.python_reproducer import confirm
-from aliasproof.campaigns.run.python_calls import judge_programs
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.publish.python_issue import confirm_python
+from aliasproof.campaigns.run.worker_calls import judge_programs
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.python_trial import Cause, examine_python
@@ -73,7 +73,7 @@ def test_wrong_code_of_a_user_is_found_and_shown(code, name, oracle, kind):
     found = examine_python(PROGRAM, target)
     assert found.cause == Cause(target, oracle, kind)
     place = found.violations[0].place
-    confirmation = confirm(PythonFinding(PROGRAM, target, oracle, kind, place))
+    confirmation = confirm_python(PythonFinding(PROGRAM, target, oracle, kind, place))
     assert confirmation.shown, confirmation.output
 
 

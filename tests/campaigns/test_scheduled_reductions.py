@@ -13,8 +13,7 @@ from aliasproof.campaigns.run.scheduler import (
     TRIES_OF_REDUCTION_IF_FROM_OUTSIDE,
     worth_reducing,
 )
-from aliasproof.campaigns.run.shard import ShardResult
-from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard
 from tests.campaigns.test_scheduler import ERROR, PROGRAM, SYMPTOM, dies, reducing, scheduler
 

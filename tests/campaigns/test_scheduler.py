@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
-from aliasproof.campaigns.failure.frequent_bugs import BLOCK, OFTEN
+from aliasproof.campaigns.failure.recognition import BLOCK, OFTEN
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
-from aliasproof.campaigns.run.executor import Reduction
-from aliasproof.campaigns.run.local_workers import LocalWorkers
+from aliasproof.campaigns.run.executor import LocalWorkers, Reduction
 from aliasproof.campaigns.run.scheduler import TRIES, TRIES_IF_FROM_OUTSIDE, FoundFailure, Scheduler
-from aliasproof.campaigns.run.shard import ShardResult
-from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder

@@ -9,8 +9,7 @@ import pytest
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.reduction import reduce_failure
-from aliasproof.campaigns.run.shard import run_shard
-from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.shard import Statistics, run_shard
 from aliasproof.campaigns.store.plan import Shard
 
 

@@ -8,8 +8,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aliasproof.campaigns.failure.aliasing_kinds import aliasing_kinds
-from aliasproof.campaigns.failure.signature import Signature, innermost_frame, signature
+from aliasproof.campaigns.failure.signature import (
+    Signature,
+    aliasing_kinds,
+    innermost_frame,
+    signature,
+)
 from aliasproof.judge.attribution import Symptom
 
 WRONG_VALUE = Symptom("planted", "values", "wrong value")

@@ -16,7 +16,7 @@ from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
-from aliasproof.oracles.output_values import OTHER_ZERO
+from aliasproof.oracles.values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS
 

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from aliasproof.campaigns.publish.confirmation import Confirmation, Run, confirmed
-from aliasproof.campaigns.publish.user_level import (
+from aliasproof.campaigns.publish.confirmation import (
+    Confirmation,
     Reproduced,
+    Run,
     UserLevel,
     answer,
     at_user_level,
+    confirmed,
     of_target,
 )
 from aliasproof.campaigns.store.finding import Finding

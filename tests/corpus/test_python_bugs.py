@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from aliasproof.campaigns.run.python_calls import reduced
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.run.worker_calls import reduced
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.corpus.python_bugs import PythonBug, python_bugs
 from aliasproof.ir.python_program import PythonProgram, traits
 from aliasproof.judge.python_trial import PythonExamination, examine_python, layers, part_of

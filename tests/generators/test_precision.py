@@ -27,8 +27,8 @@ from aliasproof.eager.op_properties import ROWS, KernelTrait
 from aliasproof.eager.rounding import rounding_name, rounds_alike
 from aliasproof.generators.operator import Operator
 from aliasproof.generators.operators import OPERATORS
-from aliasproof.generators.rules.in_place_forms import in_place_forms
 from aliasproof.generators.rules.operator_calls import operators, plain_call
+from aliasproof.generators.rules.pattern_walk import in_place_forms
 from aliasproof.generators.rules.plain_matches import USUAL, plain_match
 from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.eager_call import is_foreach
@@ -38,8 +38,7 @@ from aliasproof.ir.schemas import Kind, facts, is_composite, resolve
 from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.calls import stores, torch_name
 from aliasproof.oracles.forms import functional_form, view_of_copy
-from aliasproof.oracles.moves import MOVES
-from aliasproof.oracles.selections import REORDERED
+from aliasproof.oracles.op_hashes import MOVES, REORDERED
 
 aten = torch.ops.aten
 
@@ -103,7 +102,7 @@ PROPERTIES: dict[str, tuple[Callable[[OpOverload], bool], str]] = {
     ),
     "value hash": (
         declares_value_hash,
-        "give a reason in aliasproof/eager/op_properties.py, or a rule in oracles/moves.py",
+        "give a reason in aliasproof/eager/op_properties.py, or a rule in oracles/op_hashes.py",
     ),
     "equal indices": (
         declares_equal_indices,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aliasproof.generators.features import Features
 from aliasproof.generators.rules.derived import Derived, derive, drawn_rules, holds, pair_of
-from aliasproof.generators.rules.in_place_forms import in_place_forms
+from aliasproof.generators.rules.pattern_walk import in_place_forms
 from aliasproof.generators.rules.plain_matches import (
     USUAL,
     found,

@@ -9,7 +9,7 @@ import pytest
 
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import Features
-from aliasproof.generators.scenario import LAYERS, Scenario
+from aliasproof.generators.scenario_steps import LAYERS, Scenario
 from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample

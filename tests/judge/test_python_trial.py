@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from aliasproof.campaigns.publish.python_reproducer import confirm, script
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.publish.python_issue import confirm_python, script
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.faults import python_call_faults, python_state_faults
 from aliasproof.faults.python_fault import FAULTS
 from aliasproof.generators.python_drawing import sample_python
@@ -196,5 +196,5 @@ def test_inductor_draws_the_numbers_that_eager_draws() -> None:
     assert draws(program)
     finding = PythonFinding(program, "inductor", "values", "wrong value", "out")
     assert "options={'fallback_random': True}" in script(finding)
-    assert not confirm(finding).shown
+    assert not confirm_python(finding).shown
     assert "options" not in script(replace(finding, target="aot-eager"))

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver
-from aliasproof.oracles.mutated_inputs import judge
-from aliasproof.oracles.output_values import OTHER_ZERO
+from aliasproof.oracles.inputs import judge
+from aliasproof.oracles.values import OTHER_ZERO
 from aliasproof.oracles.verdict import HOLDS, Verdict
 
 ALL = Contract()

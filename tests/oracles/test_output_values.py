@@ -7,10 +7,10 @@ import functools
 import pytest
 import torch
 
-import aliasproof.oracles.output_values
+import aliasproof.oracles.values
 from aliasproof.eager.trace import Tolerance
 from aliasproof.oracles.contract import Contract, Promise, Waiver
-from aliasproof.oracles.output_values import differ, judge
+from aliasproof.oracles.values import differ, judge
 from aliasproof.oracles.verdict import HOLDS, Verdict
 
 ALL = Contract()
@@ -274,7 +274,7 @@ def test_large_tensors_are_compared_in_parts(monkeypatch, shape, wrong) -> None:
     actual = expected.clone()
     actual.view(-1)[wrong] += 1
     whole = differ(expected, actual)
-    monkeypatch.setattr(aliasproof.oracles.output_values, "PART", 3)
+    monkeypatch.setattr(aliasproof.oracles.values, "PART", 3)
     assert differ(expected, actual) == whole
     assert whole is not None
     assert whole["wrong elements"] == len(wrong)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aliasproof.oracles.contract import Contract, Promise, Refusal, Waiver
-from aliasproof.oracles.raised_errors import judge, skeleton
+from aliasproof.oracles.errors import judge, skeleton
 from aliasproof.oracles.verdict import HOLDS, Limitation, Verdict
 
 ALL = Contract()

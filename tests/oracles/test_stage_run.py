@@ -12,9 +12,8 @@ from torch import fx
 
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.regions import Region
-from aliasproof.oracles.location import Location
 from aliasproof.oracles.stage import Stage
-from aliasproof.oracles.stage_run import NodeRun, describe, run_stage
+from aliasproof.oracles.stage_run import Location, NodeRun, describe, run_stage
 
 aten = torch.ops.aten
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aliasproof.campaigns.run.local_workers import start_pool
+from aliasproof.campaigns.run.executor import start_pool
 from aliasproof.candidate_checks import outcome_of
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Returned

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from aliasproof.campaigns.run.local_workers import PRELOADED, PRELOADED_FOR_INDUCTOR
+from aliasproof.campaigns.run.executor import PRELOADED, PRELOADED_FOR_INDUCTOR
 from aliasproof.processes.isolation import Limits, begin_programs, step, tell_programs_alone
 from aliasproof.processes.outcome import Death, Outcome, Returned
 from aliasproof.processes.pool import Pool, RemoteCall

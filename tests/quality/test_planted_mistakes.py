@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.campaigns.failure import kept
+from aliasproof.campaigns.failure import failure
 from aliasproof.eager import definedness
 from aliasproof.eager import trace as tracing
 from aliasproof.eager.trace import Tolerance
@@ -25,9 +25,9 @@ from aliasproof.ir.values import input_tensors
 from aliasproof.judge import attribution, trial
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.trial import Case
-from aliasproof.oracles import aliasing, output_values
+from aliasproof.oracles import aliasing, values
+from aliasproof.oracles import inputs as inputs_oracle
 from aliasproof.oracles import judge as judging
-from aliasproof.oracles import mutated_inputs as inputs_oracle
 from aliasproof.oracles.contract import Contract, Refusal
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.oracles.verdict import HOLDS, Violation
@@ -82,7 +82,7 @@ def replaced(owner: object, name: str, value: object) -> Callable[[pytest.Monkey
     return lambda patch: patch.setattr(owner, name, value)
 
 
-healthy_equal = output_values.equal_elements
+healthy_equal = values.equal_elements
 
 
 def differs_in_sum(
@@ -156,25 +156,25 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "metadata compares nothing": Mistake(silenced("metadata"), (a_wrong_stride_is_noticed,)),
     "values compares sums": Mistake(
-        replaced(output_values, "differ", differs_in_sum), (permuted_values_are_noticed,)
+        replaced(values, "differ", differs_in_sum), (permuted_values_are_noticed,)
     ),
     "values is tolerant of everything": Mistake(
         replaced(
-            output_values,
+            values,
             "equal_elements",
             lambda a, b, _: healthy_equal(a, b, Tolerance(rounds=True)),
         ),
         (the_next_float_is_noticed,),
     ),
     "-0.0 equals 0.0": Mistake(
-        replaced(output_values, "equal_elements", equal_but_for_zeros),
+        replaced(values, "equal_elements", equal_but_for_zeros),
         (the_sign_of_a_zero_is_noticed,),
     ),
     "every op counts as inexact": Mistake(
         replaced(tracing, "rounds_alike", lambda *_: False), (the_next_float_is_noticed,)
     ),
     "NaN equals everything": Mistake(
-        replaced(output_values, "equal_elements", equal_where_nan),
+        replaced(values, "equal_elements", equal_where_nan),
         (a_number_in_place_of_nan_is_noticed,),
     ),
     "only the bytes of the inputs are compared": Mistake(
@@ -197,7 +197,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     # A reduction that loses what it reduces.
     "the predicate ignores the signature": Mistake(
-        replaced(kept, "grade", any_failure), (a_reduced_program_shows_the_bug_that_was_found,)
+        replaced(failure, "grade", any_failure), (a_reduced_program_shows_the_bug_that_was_found,)
     ),
     "the predicate ignores who is at fault": Mistake(
         replaced(attribution, "at_fault", blames_itself),
@@ -234,11 +234,11 @@ MISTAKES: dict[str, Mistake] = {
     ),
     # False alarms.
     "everything differs": Mistake(
-        replaced(output_values, "differ", lambda *_, **__: {"different": True}),
+        replaced(values, "differ", lambda *_, **__: {"different": True}),
         (a_right_compiler_is_not_blamed,),
     ),
     "NaN differs from NaN": Mistake(
-        replaced(output_values, "equal_elements", lambda a, b, _: a == b),
+        replaced(values, "equal_elements", lambda a, b, _: a == b),
         (a_nan_of_other_bits_is_not_blamed,),
     ),
 }

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage

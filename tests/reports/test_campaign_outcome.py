@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from aliasproof.campaigns.run.campaign import Campaign, Parts
-from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.eager.definedness import Undefined
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.program import Program

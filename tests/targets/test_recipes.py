@@ -18,8 +18,8 @@ from aliasproof.ir.parsing import parse_source
 from aliasproof.ir.printing import source
 from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.values import clone_inputs, input_tensors
+from aliasproof.oracles.errors import skeleton
 from aliasproof.oracles.observation import observe
-from aliasproof.oracles.raised_errors import skeleton
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
 from tests.targets.conftest import RIGHT

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, recognised
+from aliasproof.campaigns.failure.recognition import by_mark, has_cause, plausible_bugs, recognised
 from aliasproof.campaigns.failure.signature import Signature
 from aliasproof.corpus.known_bugs import mended
-from aliasproof.ir.errors import Rejected
+from aliasproof.ir.errors import Rejected, require_sound_process
 from aliasproof.ir.program import Program
-from aliasproof.judge.attribution import Symptom, latent_violation
+from aliasproof.judge.attribution import Symptom, grade, grades_of, latent_violation
+from aliasproof.judge.examination import examine
+from aliasproof.judge.localization import GENERATES_CODE, first_wrong_pass
 from aliasproof.judge.trial import Case
+from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
-from aliasproof.processes.outcome import DEATHS
+from aliasproof.processes import outcome
+from aliasproof.processes.outcome import DEATHS, Death
 from aliasproof.reduction.reducer import StepStatistics
 from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +128,106 @@ class ReducedFailure:
         named = Signature(symptom, f"not reduced: {symptom.kind}", failure.known)
         # Without a run of the program, nothing says that its values are exact.
         return cls(named, violation, program, program, failure.seed, exact=False)
+
+
+# --- kept -----------------------------------------------------------------------------------------
+#
+# `Kept`: what each candidate of a reduction must show, as a value.
+#
+# It says whether a program shows it, and how well. Who runs the program asks it: this process,
+# forks of it (`aliasproof.campaigns.failure.reduction`), or isolated ones
+# (`aliasproof.candidate_checks`).
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A symptom, which a candidate must have in one of these ways.
+
+    - A campaign would count it (also if it is latent), and the pass at fault is `blamed`. The
+      passes of Inductor have many bugs with one symptom: without the pass, a reduction would end
+      at the bug with the shortest program. It is empty if the pass is not asked for.
+    - It ends its process, in this `step` of its trial. If eager does so, too, it is no failure of
+      the target.
+    - Its `cause` is the same: a known bug, without which it is right; or none of them, if the cause
+      is empty. A target has many bugs with one symptom, and a long program is near to several.
+      Without a cause, the symptom alone counts.
+    - If not `exact`, the oracle reports a difference of this kind, also one that is documented.
+    """
+
+    symptom: Symptom
+    blamed: str = ""
+    step: str = ""
+    exact: bool = True
+    cause: str | None = None
+
+    @property
+    def grades(self) -> tuple[Symptom, ...]:
+        """The symptoms that a candidate may have, the best last."""
+        return grades_of(self.symptom) if self.exact else (self.symptom,)
+
+    @property
+    def target(self) -> Target:
+        """The target at fault."""
+        return target_named(self.symptom.target)
+
+    def grade(self, program: Program) -> int:
+        """Which of `grades` a program has, counted from 1; 0 if it has none."""
+        outcome.begin()
+        if self.step:
+            try_program(program, self.target)
+            return 0
+        if not self.exact:
+            return int(_reports(program, self.target, self.symptom))
+        number = grade(program, self.target, self.symptom)
+        if number and self.cause is not None:
+            shown = self.grades[number - 1]
+            number = number if has_cause(program, shown, self.cause) else 0
+        if not number or not self.blamed:
+            return number
+        return number if _pass_of(program, self.grades[number - 1]) == self.blamed else 0
+
+    def grade_of_death(self, death: Death) -> int:
+        """1 if a program that ends its process so shows it."""
+        return int(bool(self.step) and (death.kind, death.step) == (self.symptom.kind, self.step))
+
+
+def try_program(program: Program, target: Target) -> None:
+    """Run a program, which may end this process."""
+    outcome.begin()
+    try:
+        examine(Case.of(program), target, attribute=False)
+    except Exception as error:  # noqa: BLE001 - what it raises is not how a process ends
+        require_sound_process(error)
+
+
+def _reports(program: Program, target: Target, symptom: Symptom) -> bool:
+    on_graphs = symptom.oracle in ON_GRAPHS
+    examination = examine(Case.of(program), target, every_oracle=on_graphs, attribute=False)
+    report = examination.reports.get(symptom.oracle)
+    if report is None or examination.rejected is not None:
+        return False
+    return any(difference.kind == symptom.kind for difference in report.differences)
+
+
+def blamed_pass(program: Program, symptom: Symptom) -> str:
+    """The pass that each candidate must have at fault; empty if it is not asked for.
+
+    Errors are told by their message, and what is latent by its graph. A target that generates code
+    is at fault if its graphs are right, and experiments with each candidate would cost too much.
+    """
+    outcome.begin()
+    target = target_named(symptom.target)
+    generates = target.name.split(":")[0] in GENERATES_CODE
+    if target.after is None or generates or symptom.oracle == "errors" or symptom.latent:
+        return ""
+    try:
+        return _pass_of(program, symptom)
+    except Rejected:
+        return ""
+
+
+def _pass_of(program: Program, symptom: Symptom) -> str:
+    """The pass at fault; empty if nothing tells."""
+    violation, target = Violation(symptom.oracle, symptom.kind, ""), target_named(symptom.target)
+    choice = first_wrong_pass(Case.of(program), target, violation, experiments=False)
+    return "" if choice is None else choice.name

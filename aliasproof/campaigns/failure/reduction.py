@@ -8,36 +8,105 @@ reduction, and nothing before it, so forks start in the same state.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
-from aliasproof.campaigns.failure.glued_candidates import in_groups
-from aliasproof.campaigns.failure.kept import Kept, blamed_pass, try_program
+from aliasproof.campaigns.failure.failure import (
+    Failure,
+    Kept,
+    ReducedFailure,
+    blamed_pass,
+    try_program,
+)
 from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, recognised
 from aliasproof.campaigns.failure.signature import signature
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.ir.devices import on_device
-from aliasproof.ir.errors import InternalError, require_sound_process
+from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
-from aliasproof.judge.examination import examine
-from aliasproof.judge.groups import can_glue
+from aliasproof.judge.examination import examine, returning
+from aliasproof.judge.groups import GluedCase, Member, can_glue
 from aliasproof.judge.localization import first_wrong_pass
-from aliasproof.judge.trial import Case, Trial, run_trial
+from aliasproof.judge.trial import Case, Spent, Trial, run_eager, run_trial
 from aliasproof.judge.value_search import CAMPAIGN_BUDGET
+from aliasproof.oracles.judge import judge
 from aliasproof.oracles.verdict import ON_VALUES, Violation
 from aliasproof.processes import outcome
 from aliasproof.processes.forked import forked
 from aliasproof.processes.isolation import PREPARATION
 from aliasproof.processes.outcome import Death, Raised
-from aliasproof.reduction.reducer import Reducer, one_by_one
+from aliasproof.reduction.reducer import Evaluate, Predicate, Reducer, one_by_one
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
+
+# --- glued candidates -----------------------------------------------------------------------------
+#
+# `in_groups`: asks a predicate about the candidates of a reduction, several by one compile.
+#
+# Most candidates do not fail. A group of them, compiled as one program, tells which could: only
+# those that differ from eager in the group are asked about alone. A candidate that fails only
+# alone is passed over, so a result may be larger, and it is sound as without groups.
+
+
+MOST = 16  # candidates that are compiled as one
+
+
+def in_groups(target: Target, most: int = MOST) -> Evaluate:
+    """Ask about one candidate, then about two, then about four, up to `most` at a time.
+
+    After a success the reducer asks anew, and near a success another one is likely.
+    """
+
+    def evaluate(predicate: Predicate, candidates: Iterable[Program]) -> Generator[int, None, None]:
+        source, size = iter(candidates), 1
+        while batch := list(itertools.islice(source, size)):
+            outcome.begin(2)
+            doubtful = _doubtful(batch, target)
+            for index, candidate in enumerate(batch):
+                yield predicate(candidate) if index in doubtful else 0
+            size = min(2 * size, most)
+
+    return evaluate
+
+
+def _doubtful(candidates: Sequence[Program], target: Target) -> set[int]:
+    """The candidates, by index, that may fail: all that do not pass in the group."""
+    members, unknown = [], set()
+    for index, candidate in enumerate(candidates):
+        case = Case.of(candidate)
+        try:
+            members.append(Member(index, case, returning(run_eager(case))))
+        except Rejected:  # undefined in eager, or eager raises: no failure of the target
+            continue
+        except InternalError:  # alone, it fails again, and that is noted
+            unknown.add(index)
+    everyone = unknown | {member.index for member in members}
+    if len(members) < 2 or any(member.eager.trace.random for member in members):
+        return everyone
+    glued_case = GluedCase.of(members)
+    try:
+        run = glued_case.run(target, Spent())
+    except (Rejected, InternalError):
+        return everyone
+    if run.observation.error is not None:
+        return everyone
+    return unknown | {
+        member.index
+        for member, observation in glued_case.parts(run.observation)
+        if judge(
+            target.contract, member.eager.observation, observation, member.eager.trace
+        ).violations
+    }
+
+
+# --- reduction ------------------------------------------------------------------------------------
+
 
 # Seconds of a candidate. The limit of a campaign would make the reduction of a hang take hours. Of
 # other failures, a candidate may be a group of programs, whose compile takes long.

@@ -12,7 +12,9 @@ import sys
 
 import torch
 
-from aliasproof.campaigns.publish.headline import (
+from aliasproof.campaigns.publish.confirmation import Reproduced
+from aliasproof.campaigns.publish.reproducer import (
+    WITHOUT_GRADIENTS,
     effect,
     first_line,
     headline,
@@ -21,8 +23,6 @@ from aliasproof.campaigns.publish.headline import (
     pass_in_words,
     tells_more,
 )
-from aliasproof.campaigns.publish.reproducer import WITHOUT_GRADIENTS
-from aliasproof.campaigns.publish.user_level import Reproduced
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.devices import CPU, full_name

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aliasproof.campaigns.publish.confirmation import Run, confirm, confirmed
+from aliasproof.campaigns.publish.confirmation import (
+    Reproduced,
+    Run,
+    at_user_level,
+    confirm,
+    confirmed,
+    of_target,
+)
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER, issue_text
-from aliasproof.campaigns.publish.user_level import Reproduced, at_user_level, of_target
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.targets.registry import is_own

@@ -5,7 +5,14 @@ It has the sections of `issue_text`.
 
 from __future__ import annotations
 
-from aliasproof.campaigns.publish.headline import first_line
+import ast
+import dataclasses
+import re
+import tempfile
+from pathlib import Path
+
+from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, Confirmation
+from aliasproof.campaigns.publish.confirmation import confirm as run_script
 from aliasproof.campaigns.publish.issue_text import (
     LONGEST_LOG,
     OF_ERRORS,
@@ -14,10 +21,159 @@ from aliasproof.campaigns.publish.issue_text import (
     printed_by,
     versions,
 )
-from aliasproof.campaigns.publish.python_reproducer import script, title
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.publish.reproducer import LONGEST_MESSAGE, effect, first_line
+from aliasproof.campaigns.store.finding import PythonFinding
+from aliasproof.ir.custom_operators import definitions_in
+from aliasproof.ir.python_program import COMPILED, draws, mechanisms
 from aliasproof.judge.python_trial import layers
+from aliasproof.oracles.aliasing import MEMORY
+from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import backend_source
+
+# --- python reproducer ----------------------------------------------------------------------------
+#
+# The script that shows a finding of a Python program with torch alone.
+
+
+SCRIPT = "reproducer.py"
+LONGEST_BODY = 80  # characters of a program that a title quotes
+# Per kind: what the compiled program does, where `effect` speaks of results alone.
+_EFFECTS = {
+    "wrong value": "leaves wrong values in {place}",
+    "something is missing": "leaves out {place}",
+    "something is new": "leaves {place}, which is not there in eager",
+    "another order": "leaves another order of {place}",
+    "another type, or gradients": "leaves {place} with another type, or other gradients",
+}
+_THERE = """
+def there(value):
+    try:
+        return value() is not None
+    except (AttributeError, LookupError):
+        return False
+"""
+_MAIN = '''
+
+def shown(transform):
+    """What a run leaves there; each run is in a process of its own."""
+    try:
+        left = calls(transform(program))
+    except Exception as error:
+        return f"{{type(error).__name__}}: {{error}}".partition("\\n")[0]
+    left = {{**globals(), **left}}
+    return {expression}
+
+
+def run(transform):
+    """What is shown in a fork of this process: no run sees what another one left in torch."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, str(shown(transform)).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as printed:
+        text = printed.read()
+    return text or f"ends with status {{os.waitpid(child, 0)[1]}}"
+
+
+print("expected:", expected := run(lambda program: program), flush=True)
+print("actual:  ", actual := run(lambda program: torch.compile(program, {compiled})))
+print(f"BUG: {{__doc__.splitlines()[0]}}" if expected != actual else "gone: both do the same")
+sys.exit(int(expected != actual))
+'''
+
+
+def script(finding: PythonFinding) -> str:
+    """The text of the script. It prints one line for eager and one for the compiled program.
+
+    It exits 1, and says so in its last line, if they differ.
+    """
+    helper = {"aliasing": MEMORY, "structure": _THERE}.get(finding.oracle, "")
+    backend = backend_source(finding.target)
+    compiled = f"backend={backend.expression}"
+    if finding.target == "inductor" and draws(finding.program):  # as eager does
+        compiled += f", options={DRAWS_AS_EAGER}"
+    main = _MAIN.format(expression=_expression(finding), compiled=compiled)
+    imports = f"import os\nimport sys\n{backend.lines}"
+    said = title(finding).replace("\\", "/").replace('"', "'")
+    source = finding.program.source.strip()
+    # The operators of ours that it calls come after its imports.
+    operators = "".join(f"\n\n{text}\n" for text in definitions_in(source))
+    source = source.replace("import torch\n", f"import torch\n{operators}", 1)
+    if finding.capability:
+        said += f".\n\nSeen with torch {finding.torch} on a CPU with {finding.capability}.\n"
+    return f'"""{said}"""\n\n{imports}\n{source}\n{helper}{main}'
+
+
+def title(finding: PythonFinding) -> str:
+    """Who does what, for which program, in one line."""
+    place, violation = finding.place, finding.violation
+    does = _EFFECTS.get(finding.kind, "").format(place=f"`{place}`") or effect(violation)
+    line = first_line(violation)
+    said = f": {line}," if finding.oracle == "errors" and 0 < len(line) <= LONGEST_MESSAGE else ""
+    backend = backend_source(finding.target).expression.replace('"', "'")
+    return f"torch.compile(backend={backend}) {does}{said} for {_what(finding)}"
+
+
+def _what(finding: PythonFinding) -> str:
+    """The body of `program`, or what is special in it."""
+    tree = ast.parse(finding.program.source)
+    functions = [it for it in tree.body if isinstance(it, ast.FunctionDef)]
+    lines = [ast.unparse(it) for made in functions if made.name == COMPILED for it in made.body]
+    text = "; ".join(lines)
+    if lines and "\n" not in text and len(text) <= LONGEST_BODY:
+        return text
+    special = sorted(mechanisms(finding.program))
+    return f"a program with {', '.join(special)}" if special else "a program of several statements"
+
+
+def _expression(finding: PythonFinding) -> str:
+    """What is printed of `left`, the names that the caller has afterwards."""
+    places = [_of_left(place) for place in re.split(r", (?![^\[(]*[\])])", finding.place)]
+    if finding.oracle == "errors":
+        return '"returns"'
+    if finding.oracle == "aliasing" and len(places) == 2:
+        return f"bool(memory({places[0]}) & memory({places[1]}))"
+    if finding.oracle == "objects" and len(places) == 2:
+        return f"{places[0]} is {places[1]}"
+    if finding.oracle in ("values", "inputs"):
+        return f"getattr(it := {places[0]}, 'tolist', lambda: it)()"
+    if finding.kind == "another order":
+        parent, _, _ = places[0].rpartition("[" if places[0].endswith("]") else ".")
+        return f"[*(it if isinstance(it := {parent}, dict) else vars(it))]"
+    if finding.oracle == "structure" and not finding.evidence:
+        return f"there(lambda: {places[0]})"
+    first = places[0]
+    return (
+        f"(type(it := {first}).__name__, it.dtype, tuple(it.shape), it.stride(), it.requires_grad,"
+        " it.is_leaf)"
+    )
+
+
+def _of_left(place: str) -> str:
+    """A path such as 'out[0].grad' as an expression on `left`."""
+    match = re.match(r"\w+", place)
+    return f'left["{match[0]}"]{place[match.end() :]}' if match else place
+
+
+def confirm_python(finding: PythonFinding) -> Confirmation:
+    """Run the script in a fresh process: whether it shows the finding, and what it printed."""
+    with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
+        path = Path(folder) / SCRIPT
+        path.write_text(script(finding), encoding="utf-8")
+        confirmation = run_script(path)
+    if confirmation.shown and not _names_error(finding, confirmation.output):
+        return dataclasses.replace(confirmation, shown=False, ending=OTHER_EVIDENCE)
+    return confirmation
+
+
+def _names_error(finding: PythonFinding, output: str) -> bool:
+    """Whether the script printed the type of the error, if the finding is one."""
+    return finding.oracle != "errors" or f"{finding.evidence.get('type', '')}: " in output
+
+
+# --- python issue ---------------------------------------------------------------------------------
+
 
 # Which property of eager is lost, where `issue_text` does not say it.
 _STRUCTURE = (

@@ -12,12 +12,11 @@ import torch
 
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
-from aliasproof.campaigns.run.shard import ShardResult
-from aliasproof.campaigns.run.statistics import Statistics, Suspicions
+from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan, Shard
+from aliasproof.campaigns.store.run_contents import FiredSoFar
 from aliasproof.campaigns.store.run_folder import RunFolder
-from aliasproof.campaigns.store.run_view import FiredSoFar
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.program import Program

@@ -9,17 +9,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from aliasproof.campaigns.publish.confirmation import Confirmation, confirmed
-from aliasproof.campaigns.publish.confirmation_server import COMPILERS, TIMEOUT, ConfirmationServer
-from aliasproof.campaigns.publish.issue_text import issue_text
-from aliasproof.campaigns.publish.reproducer import Reproducer
-from aliasproof.campaigns.publish.user_level import (
+from aliasproof.campaigns.publish.confirmation import (
     BACKENDS,
+    Confirmation,
     Reproduced,
     UserLevel,
     at_user_level,
+    confirmed,
     of_target,
 )
+from aliasproof.campaigns.publish.confirmation_server import COMPILERS, TIMEOUT, ConfirmationServer
+from aliasproof.campaigns.publish.issue_text import issue_text
+from aliasproof.campaigns.publish.reproducer import Reproducer
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.finding import Finding

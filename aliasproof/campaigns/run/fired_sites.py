@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from aliasproof.campaigns.run.local_workers import start_pool
+from aliasproof.campaigns.run.executor import start_pool
 from aliasproof.campaigns.run.site_counts import FiredSites, kinds_recorded
 from aliasproof.campaigns.run.worker_calls import cleaned_worker
 from aliasproof.campaigns.store.plan import Plan, Shard

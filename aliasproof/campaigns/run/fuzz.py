@@ -15,14 +15,12 @@ from pathlib import Path
 
 from aliasproof.campaigns.run.campaign import Campaign, Listener, suspicions_in_order
 from aliasproof.campaigns.run.confirmations import Confirmations
-from aliasproof.campaigns.run.executor import MakeExecutor
-from aliasproof.campaigns.run.local_workers import LocalWorkers, memory_of_workers
+from aliasproof.campaigns.run.executor import LocalWorkers, MakeExecutor, memory_of_workers
 from aliasproof.campaigns.run.scheduler import ENOUGH, POLL, Scheduler
-from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
-from aliasproof.campaigns.store.opened_run import OpenedRun, opened_run
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_folder import OpenedRun, RunFolder, opened_run
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.devices import CPU
 from aliasproof.processes.interrupts import Interrupts

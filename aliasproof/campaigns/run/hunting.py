@@ -15,26 +15,182 @@ import itertools
 import resource
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from aliasproof.campaigns.publish.confirmation import Confirmation
-from aliasproof.campaigns.publish.python_issue import python_issue
-from aliasproof.campaigns.publish.python_reproducer import confirm, script
-from aliasproof.campaigns.run.local_workers import memory_of_workers
+from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script
+from aliasproof.campaigns.run import worker_calls
+from aliasproof.campaigns.run.executor import OUTSIDE, memory_of_workers
 from aliasproof.campaigns.run.python_hunt import PythonHunt
-from aliasproof.campaigns.run.python_tasks import Judging, PythonTasks, Reducing
-from aliasproof.campaigns.store.opened_run import OpenedRun, opened_run
+from aliasproof.campaigns.run.worker_calls import MOST
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.python_store import (
+    FailingPython,
+    JudgedPrograms,
     PythonStore,
+    ReducedProgram,
     StoredFinding,
+    task_of,
 )
+from aliasproof.campaigns.store.run_folder import OpenedRun, opened_run
+from aliasproof.campaigns.store.store import require_room
 from aliasproof.judge.python_trial import Cause
 from aliasproof.processes.interrupts import Interrupts
+from aliasproof.processes.isolation import Limits, start_server
+from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
+from aliasproof.processes.pool import Pool, RemoteCall
+
+# --- python tasks ---------------------------------------------------------------------------------
+#
+# `PythonTasks`: calls of a hunt's workers, each result kept in the store at once.
+#
+# A call whose result is in the store does not run again.
+
+
+LIMITS = Limits(seconds=300.0, nbytes=6 * 2**30)
+RENEWAL = 60  # calls of a process
+# How often a reduction must end its process before it is given up; and how often a call, if a
+# signal ends the process that a user or the kernel sends.
+TRIES, TRIES_IF_FROM_OUTSIDE = 2, 5
+
+
+@dataclass(slots=True, eq=False)
+class Judging:
+    """A call that judges these programs; `judged` is None until it is done.
+
+    `ends` counts workers that were ended from outside.
+    """
+
+    task: str
+    numbers: range
+    judged: JudgedPrograms | None = None
+    ends: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Reducing:
+    """The `number`-th reduction that was asked for; `reduced` is None until it is done."""
+
+    failing: FailingPython
+    number: int
+    reduced: ReducedProgram | None = None
+    ends: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PythonTasks:
+    """Runs calls in a pool. Results go into the store."""
+
+    plan: Plan
+    folder: Path
+    store: PythonStore
+    pool: Pool
+
+    @classmethod
+    def of(cls, plan: Plan, run: OpenedRun) -> PythonTasks:
+        """For the run of a plan. Processes start with the first call."""
+        start_server([worker_calls.__name__])
+        compiled = str(run.files.compiled_folder().absolute())
+        start = RemoteCall("", _name(worker_calls.start), (plan.targets, compiled))
+        pool = Pool(start, LIMITS, plan.workers, renewal=RENEWAL)
+        return cls(plan, run.files.folder, PythonStore(run.store), pool)
+
+    # --- start a call, or take its result from the store ---
+
+    def has_result(self, numbers: range) -> bool:
+        """Whether these programs need not be judged."""
+        return self.store.judged(task_of(self.plan, numbers)) is not None
+
+    def judge(self, numbers: range) -> Judging:
+        """Start to judge programs."""
+        task = task_of(self.plan, numbers)
+        call = Judging(task, numbers, self.store.judged(task))
+        if call.judged is None:
+            self._submit(call)
+        return call
+
+    def reduce(self, failing: FailingPython, number: int) -> Reducing:
+        """Start a reduction."""
+        call = Reducing(failing, number, self.store.reduced(failing))
+        if call.reduced is None:
+            self._submit(call)
+        return call
+
+    def _submit(self, call: Judging | Reducing) -> None:
+        plan = self.plan
+        (target,) = plan.targets
+        if isinstance(call, Judging):
+            arguments = (plan.seed, call.numbers, target, plan.past_known)
+            self.pool.submit(RemoteCall(call, _name(worker_calls.judge_programs), arguments))
+        else:
+            number, cause = call.failing.number, call.failing.cause
+            most = 0 if call.failing.deaths else MOST
+            given = (plan.seed, number, cause, plan.past_known, most)
+            self.pool.submit(RemoteCall(call, _name(worker_calls.reduce_program), given))
+
+    # --- take results ---
+
+    def settle(self) -> None:
+        """Keep the results that are there, in any order."""
+        for call, outcome in self.pool.outcomes():
+            self._keep(call, outcome)
+
+    def _keep(self, call: Hashable, outcome: Outcome) -> None:
+        assert isinstance(call, Judging | Reducing)
+        if isinstance(outcome, Death):
+            self._note_death(call, outcome)
+        elif isinstance(call, Reducing):
+            if isinstance(outcome, Raised):
+                outcome = Returned(ReducedProgram(mistake=str(outcome.error)))
+            self._keep_reduced(call, outcome.value)
+        elif isinstance(outcome, Returned):
+            self._keep_judged(call, outcome.value)
+        else:
+            first, count = call.numbers.start, len(call.numbers)
+            note = f"programs {first} to {first + count - 1}: {outcome.error}"
+            self._keep_judged(call, JudgedPrograms(Counter(mistakes=count), notes=[note]))
+
+    def _keep_judged(self, call: Judging, judged: JudgedPrograms) -> None:
+        for text in (*judged.notes, *(cause.kind for _, cause in judged.failing)):
+            require_room(text, self.folder)
+        self.store.keep_judged(call.task, self.plan, judged)
+        call.judged = judged
+
+    def _keep_reduced(self, call: Reducing, reduced: ReducedProgram) -> None:
+        require_room(reduced.mistake, self.folder)
+        self.store.keep_reduced(call.failing, reduced)
+        call.reduced = reduced
+
+    def _note_death(self, call: Judging | Reducing, death: Death) -> None:
+        """Split a call that died; keep as drawn what a reduction ends."""
+        from_outside = death.status in {-number for number in OUTSIDE}
+        call.ends += 1
+        if from_outside and call.ends < TRIES_IF_FROM_OUTSIDE:
+            self._submit(call)
+        elif isinstance(call, Reducing):
+            call.failing = self.store.keep_death(call.failing, death.violation)
+            if len(call.failing.deaths) < TRIES:
+                self._submit(call)
+            else:
+                self._keep_reduced(call, ReducedProgram(ended=f"{death.step} {death.describe()}"))
+        elif len(call.numbers) > 1:
+            self._keep_judged(call, JudgedPrograms(split=True))
+        else:
+            # Drawing runs eager, so eager may be what died.
+            note = f"program {call.numbers.start}: {death.step} {death.describe()}"
+            self._keep_judged(call, JudgedPrograms(Counter(dies=1), notes=[note]))
+
+
+def _name(function: Callable[..., object]) -> str:
+    return f"{function.__module__}:{function.__name__}"
+
+
+# --- hunting --------------------------------------------------------------------------------------
+
 
 PER_CALL = 10  # programs that are drawn and judged in one call
 FOR_FOUND, MOST_FOR_FOUND = 0.15, 300.0  # share and seconds of the time that are for what was found
@@ -222,7 +378,9 @@ class _Hunting:
             self._add(kept)
         else:
             self.opened.files.write_python(kept.finding, kept.script, None)
-            self.confirming.append((kept.finding, self.executor.submit(confirm, kept.finding)))
+            self.confirming.append(
+                (kept.finding, self.executor.submit(confirm_python, kept.finding))
+            )
             self.hunt.confirming = len(self.confirming)
 
     def _withdraw_other(self, finding: PythonFinding) -> None:

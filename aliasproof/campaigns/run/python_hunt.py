@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.python_finding import PythonFinding
 from aliasproof.campaigns.store.python_store import JudgedPrograms, PythonStore, ReducedProgram
 from aliasproof.campaigns.store.run_folder import RunFolder
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
-from aliasproof.campaigns.failure.frequent_bugs import FrequentBugs
+from aliasproof.campaigns.failure.recognition import FrequentBugs
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.executor import ENDED_FROM_OUTSIDE, Mistake, WorkerEnd
 from aliasproof.campaigns.run.tasks import FinishedReduction, Tasks, Ticket

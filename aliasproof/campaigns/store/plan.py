@@ -6,26 +6,172 @@ import heapq
 import itertools
 import os
 import shlex
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
-from aliasproof.campaigns.store.json_codec import decoded
-from aliasproof.campaigns.store.ways import in_another_way
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import Features, for_code_generation, swarm, without
+from aliasproof.generators.scenarios_of_custom_operators import CUSTOM_SCENARIOS
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
 from aliasproof.ir.devices import is_device_name, on_device
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.execution import glue
 from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import from_json, to_json
+from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.groups import can_glue
 from aliasproof.judge.trial import SEEDS_APART
 from aliasproof.targets import as_written, freezing
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
+
+# --- ways -----------------------------------------------------------------------------------------
+#
+# In which other ways a campaign compiles: variants that reach code which no target runs alone.
+#
+# Only training has a backward graph and tensors that are saved for it, only a second call meets
+# guards and memory of the first, and only with a setting does the first version of
+# auto-functionalization run.
+
+
+# Of so many shards of a target, one is compiled in another way.
+EVERY = 3
+
+
+def _any(features: Features) -> bool:
+    return True
+
+
+def _calls_custom_operators(features: Features) -> bool:
+    """Whether programs may call custom operators."""
+    played = {scenario.name for scenario in CUSTOM_SCENARIOS}
+    return "custom" in features.groups or not played.isdisjoint(features.scenarios)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A variant of these targets, and for which programs it makes a difference."""
+
+    variant: str
+    targets: tuple[str, ...]
+    useful: Callable[[Features], bool] = _any
+
+
+# Those that most users meet are first, since a short campaign gets no further. Programs cannot be
+# glued for variants with gradients, so generated code is tested without.
+WAYS = (
+    Way("grad", ("aot", "inductor-fx")),
+    Way("symbolic", ("aot", "inductor-fx", "fx-reinplace")),
+    Way("second-layout", ("inductor-fx",)),
+    Way("memory_planning=True", ("inductor",)),
+    Way("second-call", ("inductor-fx",)),
+    Way("half-grad", ("aot",)),
+    Way("freezing", ("inductor-fx",)),
+    # A tensor passed twice has a wrapper of its own where Dynamo does not merge the two.
+    Way("same-input", ("aot", "inductor-fx")),
+    Way("kept-outputs", ("inductor",)),
+    Way("cpp.simdlen=1", ("inductor",)),  # scalar code, whatever the processor
+    Way("cond", ("aot", "inductor-fx")),
+    Way("feed-back", ("inductor-fx",)),
+    # Passes on functions of torch, which a graph of Dynamo has.
+    Way("as-written:pre_grad_fusion_options=all", ("inductor-fx",)),
+    Way(
+        "enable_auto_functionalized_v2=False",
+        ("inductor-fx", "inductor"),
+        _calls_custom_operators,
+    ),
+)
+
+
+def in_another_way(target: str, shard: int, features: Features) -> str:
+    """The target of the shard with that number: one of so many has a variant, in turns.
+
+    A target that was asked for in a variant stays as it is.
+    """
+    ways = [way for way in WAYS if target in way.targets and way.useful(features)]
+    turn, place = divmod(shard, EVERY)
+    if place < EVERY - 1 or not ways:
+        return target
+    return f"{target}:{ways[turn % len(ways)].variant}"
+
+
+# --- json codec -----------------------------------------------------------------------------------
+#
+# `encoded` and `decoded`: values of a campaign as JSON values, by the type hints of their classes.
+#
+# Nothing is pickled, so reading executes nothing. Each value is converted to the type of its hint,
+# since anybody may have written it.
+
+
+# How to write and read what is no object with a key per field.
+_FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    Program: (to_json, from_json),
+    Symptom: (lambda it: [it.target, it.oracle, it.kind], lambda data: Symptom(*map(str, data))),
+    range: (lambda it: [it.start, it.stop], lambda data: range(*map(int, data))),
+    frozenset[int]: (sorted, lambda data: frozenset(map(int, data))),
+    Counter[tuple[str, str]]: (
+        lambda it: [[*key, times] for key, times in it.items()],
+        lambda data: Counter({(str(key), str(why)): int(times) for key, why, times in data}),
+    ),
+    object: (lambda it: it, lambda data: data),
+}
+
+# Keys that differ from the name of the field: stored runs have them, and the names of tasks.
+_KEYS = {"of_group": "company", "suspects": "company"}
+
+
+def encoded(value: Any, kind: Any = None) -> Any:
+    """A value as JSON values. `kind` is its type hint; by default, its class."""
+    form = _FORMS.get(kind) or _FORMS.get(type(value))
+    if form is not None:
+        return form[0](value)
+    if _has_fields(type(value)):
+        hints = get_type_hints(type(value))
+        return {
+            _KEYS.get(name, name): encoded(getattr(value, name), hint)
+            for name, hint in hints.items()
+        }
+    if isinstance(value, Mapping):
+        return {key: encoded(item) for key, item in value.items()}
+    return [*map(encoded, value)] if isinstance(value, tuple) else value
+
+
+def decoded(kind: Any, data: Any) -> Any:
+    """The value of a type that `encoded` gave.
+
+    Raises `LookupError`, `TypeError`, `ValueError`, `AttributeError` or `ArithmeticError` for JSON
+    values of another form.
+    """
+    if kind in _FORMS:
+        return _FORMS[kind][1](data)
+    if _has_fields(kind):
+        hints = get_type_hints(kind)
+        values = {name: data[_KEYS.get(name, name)] for name in hints}
+        return kind(**{name: decoded(hint, values[name]) for name, hint in hints.items()})
+    origin, of = get_origin(kind), get_args(kind)
+    if origin is UnionType:  # with None
+        return None if data is None else decoded(of[0], data)
+    if origin is tuple:
+        kinds = (of[0],) * len(data) if of[-1] is Ellipsis else of
+        return tuple(decoded(*pair) for pair in zip(kinds, data, strict=True))
+    if origin is Counter:
+        return Counter({decoded(of[0], key): int(times) for key, times in data.items()})
+    if origin is not None:  # a mapping
+        return {decoded(of[0], key): decoded(of[1], item) for key, item in data.items()}
+    return kind(data)
+
+
+def _has_fields(kind: Any) -> bool:
+    return is_dataclass(kind) or hasattr(kind, "_fields")
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
 
 FUZZ, HUNT = "fuzz", "hunt"  # commands that run a plan
 PROGRAMS_PER_SHARD = TURNS_PER_SEED
@@ -172,7 +318,7 @@ class Plan:
 
         The targets take turns, so that a campaign that ends early has tried all of them. A target
         that takes long has as many turns fewer, and its first one later. Of some targets, each
-        third shard has a variant (`aliasproof.campaigns.store.ways`).
+        third shard has a variant (`aliasproof.campaigns.store.plan`).
         """
         index, of = self.share
         sources = (self._shards_of(name, index - 1, of) for name in self.targets)

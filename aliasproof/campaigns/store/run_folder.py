@@ -10,20 +10,134 @@ from the store. Reading them executes and unpickles nothing.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterable, Mapping
+import socket
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from aliasproof.campaigns.store import event_log, run_lock, store_schema
-from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.python_finding import PythonFinding
+from aliasproof.campaigns.store import store
+from aliasproof.campaigns.store.finding import Finding, PythonFinding
+from aliasproof.campaigns.store.plan import Plan
+from aliasproof.campaigns.store.store import NAME as STORE
+from aliasproof.campaigns.store.store import Store, explained
 from aliasproof.ir.errors import UserError, printable_json, shown
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import dumps, loads, read_text
+
+# --- run lock -------------------------------------------------------------------------------------
+#
+# `RunLock`: one campaign per folder.
+
+
+NAME = ".lock"
+# What a run folder has.
+FILES = (NAME, "events.jsonl", "run.json", STORE, f"{STORE}-wal", f"{STORE}-shm")
+FOLDERS = ("findings", "suspicions", "unconfirmed", ".compiled")
+
+
+@dataclass(slots=True)
+class RunLock:
+    """The lock of a run folder, from `take` to `release` or to the end of the process.
+
+    The kernel holds it, so that it ends with its process, however that ends. The file names the
+    holder. `stale` is the name of a holder that ended without a word, or empty.
+    """
+
+    stale: str
+    _descriptor: int
+
+    @classmethod
+    def take(cls, folder: Path) -> RunLock:
+        """Take the lock. Raises `UserError` with the holder's pid if another process has it."""
+        require_own_files(folder)
+        descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = _read(descriptor)
+            os.close(descriptor)
+            raise UserError(
+                f"run folder {folder} is in use by {holder or 'another process'}; wait for its end,"
+                " or name another folder"
+            ) from error
+        stale = _read(descriptor)
+        _write(descriptor, f"pid {os.getpid()} on {socket.gethostname()}")
+        return cls(stale, descriptor)
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        # The file stays: if it were removed, two processes could each lock a file of this name.
+        _write(self._descriptor, "")
+        os.close(self._descriptor)
+
+
+class Holder(NamedTuple):
+    """Who runs a campaign in a folder. The name is empty if nobody does.
+
+    A holder that ended by itself has taken its name away, so one that is gone was `killed`.
+    """
+
+    name: str
+    killed: bool = False
+
+    @classmethod
+    def of(cls, folder: Path) -> Holder:
+        """The holder of a run folder.
+
+        The lock is not tried: a campaign that starts at that moment would find it taken.
+        """
+        try:
+            descriptor = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                name = _read(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return cls("")
+        match = re.fullmatch(r"pid (\d+) on (.*)", name)
+        if match is None or match[2] != socket.gethostname():
+            return cls(name)
+        try:
+            os.kill(int(match[1]), 0)
+        except (ProcessLookupError, OverflowError):
+            return cls(name, killed=True)
+        except PermissionError:
+            pass
+        return cls(name)
+
+
+def require_own_files(folder: Path) -> None:
+    """Raises `UserError` if a run folder has what no run makes: a link, a pipe, a device.
+
+    What is written to a link would leave the folder, and a pipe can be written without an end.
+    """
+    for path in folder.iterdir():
+        kind = path.lstat().st_mode
+        is_right = stat.S_ISDIR if path.name in FOLDERS else stat.S_ISREG
+        if not is_right(kind) and (path.name in FILES or not stat.S_ISDIR(kind)):
+            what = "folder" if path.name in FOLDERS else "regular file"
+            raise UserError(f"{path} is no {what}, as in a run; move it elsewhere")
+
+
+def _read(descriptor: int) -> str:
+    return os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+
+
+def _write(descriptor: int, text: str) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, text.encode(), 0)
+
+
+# --- run folder -----------------------------------------------------------------------------------
+
 
 AnyFinding: TypeAlias = Finding | PythonFinding
 
@@ -39,16 +153,16 @@ class RunFolder:
         """The folder of a new run or of one to go on with. Raises `UserError` if it is neither."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            run_lock.require_own_files(folder)
+            require_own_files(folder)
             names = {path.name for path in folder.iterdir()}
             # A campaign that was killed in its first moment leaves these two.
-            if store_schema.NAME not in names and names - {run_lock.NAME, event_log.NAME}:
+            if store.NAME not in names and names - {NAME, store.NAME}:
                 raise UserError(
                     f"run folder {folder} is not empty, and no campaign to go on with; name a new"
                     " one, so that nothing in it is lost"
                 )
             # This also shows, before any work is done, that the folder can be written.
-            (folder / run_lock.NAME).touch()
+            (folder / NAME).touch()
         except OSError as reason:
             raise UserError(
                 f"run folder {folder} cannot be written: {reason.strerror}; name another with --run"
@@ -207,3 +321,53 @@ def write_text(path: Path, text: str) -> None:
         # Otherwise a file system may store the new name before the contents.
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+# --- opened run -----------------------------------------------------------------------------------
+#
+# `opened_run`: the folder and the store of a run, new or to go on with, for one campaign.
+
+
+class OpenedRun(NamedTuple):
+    """A run that no other process may change. `notes` say how it begins, for people."""
+
+    files: RunFolder
+    store: Store
+    notes: list[str]
+
+
+def stored_plan(folder: Path) -> Plan | None:
+    """The plan of a run that can go on; None if the folder has none. Raises `UserError`."""
+    if not (folder / STORE).is_file():
+        return None
+    with explained(folder):
+        store = Store.open(folder)
+        try:
+            return store.plan()
+        finally:
+            store.close()
+
+
+@contextlib.contextmanager
+def opened_run(plan: Plan, folder: Path) -> Iterator[OpenedRun]:
+    """Make the run of a plan, or open it to go on; it is closed at the end of the context.
+
+    Raises `UserError` if the folder cannot be used, if another campaign uses it, if its run is of
+    another plan, or if the disk is full.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(explained(folder))
+        files = RunFolder.create(folder)
+        lock = RunLock.take(folder)
+        stack.callback(lock.release)
+        store = Store.open(folder)
+        stack.callback(store.close)
+        before = store.plan()
+        plan.require_same_programs(before, folder)
+        store.keep_plan(plan)
+        files.prepare()
+        notes = [f"{lock.stale} ended without a word; its lock is taken"] if lock.stale else []
+        if before is not None:
+            notes.append(f"going on with the run of {folder}")
+        store.events.note("started", again=before is not None, stale=lock.stale)
+        yield OpenedRun(files, store, notes)

@@ -11,19 +11,14 @@ from aliasproof.ir.regions import Region
 from aliasproof.ir.storages import bytes_of
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.oracle import Needs, Oracle
-from aliasproof.oracles.output_values import (
+from aliasproof.oracles.oracle import OTHER_ELEMENTS, Needs, Oracle, StandaloneCheck, shows_elements
+from aliasproof.oracles.values import (
     BITS_OPEN,
     ZERO_CHECK,
     broken_promise,
     differ,
     equal_elements,
     kind_of,
-)
-from aliasproof.oracles.standalone_check import (
-    OTHER_ELEMENTS,
-    StandaloneCheck,
-    shows_elements,
 )
 from aliasproof.oracles.verdict import HOLDS, Report, Violation
 

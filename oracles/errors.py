@@ -9,8 +9,7 @@ from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.eager_call import refuses_overlap
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.oracle import Needs, Oracle
-from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.oracle import Needs, Oracle, StandaloneCheck
 from aliasproof.oracles.verdict import Report, Violation
 
 _MOST_CHARACTERS = 2000  # of a message, in the evidence: some of torch's hold a whole graph
