@@ -23,7 +23,7 @@ from aliasproof.ir.lifting import lift_program
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
-from aliasproof.oracles.values import GivenTolerance, compared_within
+from aliasproof.oracles.given_tolerance import GivenTolerance, compared_within
 from aliasproof.reports.console import FILE_WIDTH
 from aliasproof.reports.verdict_table import CheckPrinter, Shown
 from aliasproof.targets.target import Function

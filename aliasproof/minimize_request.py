@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aliasproof.oracles.values import NONE_GIVEN, GivenTolerance
+from aliasproof.oracles.given_tolerance import NONE_GIVEN, GivenTolerance
 
 if TYPE_CHECKING:  # it imports torch, and this module must not
     from aliasproof.ir.program import Program

@@ -16,7 +16,8 @@ from typing import TextIO
 
 from aliasproof.ir.errors import UserError, shown
 from aliasproof.ir.program import Program
-from aliasproof.ir.serialization import dumps, read_text
+from aliasproof.ir.serialization import dumps
+from aliasproof.ir.stored_text import read_text
 from aliasproof.minimizing import CandidateCheck
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from aliasproof.campaigns.store.finding import Finding, PythonFinding, is_of_python
 from aliasproof.campaigns.store.run_contents import KeptCase, Triaged, read_contents
 from aliasproof.campaigns.store.run_folder import AnyFinding
-from aliasproof.campaigns.store.store import NAME as STORE
+from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.campaigns.store.stored import MARKS, StoredSuspicion, locate, read_stored
 from aliasproof.candidate_checks import outcome_of
 from aliasproof.formats.stored_graph import GRAPH
 from aliasproof.ir.errors import UserError, printable
 from aliasproof.ir.program import Program
-from aliasproof.ir.serialization import read_text
+from aliasproof.ir.stored_text import read_text
 from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.reports.run_report import (

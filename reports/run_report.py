@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aliasproof.campaigns.store.finding import Finding, PythonFinding
-from aliasproof.campaigns.store.run_contents import UNCONFIRMED, KeptCase, Moment, RunContents
+from aliasproof.campaigns.store.run_contents import KeptCase, RunContents
+from aliasproof.campaigns.store.run_view import UNCONFIRMED, Moment
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.python_bugs import python_bugs
 from aliasproof.ir.printing import inputs_source, source

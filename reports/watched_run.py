@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from aliasproof.campaigns.store.run_contents import RunView
+from aliasproof.campaigns.store.run_view import RunView
 from aliasproof.reports.console import new_table
 from aliasproof.reports.wording import clock, counted, shortened, sites_fired
 

@@ -96,7 +96,7 @@ def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
 
 
 def _is_run(folder: Path) -> bool:
-    from aliasproof.campaigns.store.store import NAME
+    from aliasproof.campaigns.store.store_schema import NAME
 
     return (folder / NAME).is_file()
 

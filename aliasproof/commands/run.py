@@ -14,7 +14,7 @@ import typer
 from aliasproof.ir.errors import UserError
 from aliasproof.options import target_option, whole_number
 from aliasproof.reports.console import notes, print_lines
-from aliasproof.running_model.checking_backend import Watcher
+from aliasproof.running_model.running_graph import Watcher
 from aliasproof.startup import INTERRUPTED
 
 if TYPE_CHECKING:  # they import torch, or numpy
@@ -109,7 +109,7 @@ def _verify(script: str, arguments: list[str], *, as_module: bool, fail: bool) -
     from aliasproof.running_model.verifying import verify
 
     def run_once(tensors: Path, way: Way) -> int:
-        from aliasproof.running_model.verifying import recording
+        from aliasproof.running_model.held_tensors import recording
 
         with recording(tensors, way):
             return _run(script, arguments, as_module=as_module)

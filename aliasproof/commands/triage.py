@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aliasproof.campaigns.store.run_folder import RunLock
-from aliasproof.campaigns.store.store import explained
+from aliasproof.campaigns.store.full_disk import explained
+from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.ir.errors import UserError
 from aliasproof.options import Json, Run
 from aliasproof.reports.console import new_table, print_lines, print_table, results, write_json
@@ -63,7 +63,8 @@ def triage(
 @contextlib.contextmanager
 def open_store(run: Path) -> Iterator[Store]:
     """The store of a run. Raises `UserError` if it is no run, has not begun, or is in use."""
-    from aliasproof.campaigns.store.store import NAME, Store
+    from aliasproof.campaigns.store.store import Store
+    from aliasproof.campaigns.store.store_schema import NAME
 
     if not (run / NAME).is_file():
         raise UserError(f"{run} has no {NAME}; name the folder of a run")

@@ -8,7 +8,7 @@ import time
 from rich.console import Console
 from rich.live import Live
 
-from aliasproof.campaigns.store.run_contents import RunReader
+from aliasproof.campaigns.store.run_view import RunReader
 from aliasproof.options import Run
 from aliasproof.reports.console import print_exactly, results
 from aliasproof.reports.watched_run import picture

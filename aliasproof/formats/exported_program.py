@@ -23,8 +23,8 @@ from torch._export.serde.schema import MemoryFormat, ScalarType
 from aliasproof.formats.stored_graph import graph_from_json
 from aliasproof.ir.errors import UserError, shown
 from aliasproof.ir.program import Storage
-from aliasproof.ir.serialization import MOST_BYTES as LONGEST_JSON
 from aliasproof.ir.serialization import dtype_name
+from aliasproof.ir.stored_text import MOST_BYTES as LONGEST_JSON
 from aliasproof.ir.values import fill
 
 MOST_BYTES = 2**32  # of one storage

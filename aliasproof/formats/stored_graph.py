@@ -24,8 +24,9 @@ from aliasproof.formats.graph_ops import (
     require_method,
 )
 from aliasproof.ir.errors import UserError, shown
-from aliasproof.ir.serialization import DTYPE_BY_NAME, SPECIAL_FLOATS, dtype_name, read_text
+from aliasproof.ir.serialization import DTYPE_BY_NAME, SPECIAL_FLOATS, dtype_name
 from aliasproof.ir.storages import bytes_of
+from aliasproof.ir.stored_text import read_text
 from aliasproof.ir.values import STATIC
 
 # --- graph json -----------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.object_graph import PLAIN, leaves
 from aliasproof.ir.program import Program
-from aliasproof.ir.serialization import loads, read_text
+from aliasproof.ir.serialization import loads
+from aliasproof.ir.stored_text import read_text
 from aliasproof.processes.isolation import step
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets.user_modules import module_of

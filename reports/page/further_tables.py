@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aliasproof.campaigns.store.store import DAMAGE
+from aliasproof.campaigns.store.store_schema import DAMAGE
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.run_report import RunReport
 from aliasproof.reports.wording import counted, shortened

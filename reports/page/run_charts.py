@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aliasproof.campaigns.store.run_contents import Moment
+from aliasproof.campaigns.store.run_view import Moment
 from aliasproof.reports.wording import clock
 
 WIDTH, HEIGHT = 320, 72  # of a picture

@@ -11,7 +11,8 @@ import aliasproof.corpus.known
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.replaying import known_reproducer
 from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.run_folder import RunFolder, RunLock
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.shown_differences import shown_differences

@@ -13,7 +13,8 @@ from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.python_store import FailingPython, PythonStore
 from aliasproof.campaigns.store.run_contents import read_contents, set_state
-from aliasproof.campaigns.store.run_folder import RunFolder, RunLock, write_finding
+from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
+from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.program import Instruction, Ref
 from aliasproof.ir.python_program import PythonProgram

@@ -14,7 +14,8 @@ from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import outcome_to_json
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.campaigns.store.run_contents import Moment, RunReader, read_contents
+from aliasproof.campaigns.store.run_contents import read_contents
+from aliasproof.campaigns.store.run_view import Moment, RunReader
 from aliasproof.campaigns.store.store import Store
 from aliasproof.commands import watch
 from aliasproof.reports.watched_run import bars

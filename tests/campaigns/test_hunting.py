@@ -20,10 +20,12 @@ from aliasproof.campaigns.run.hunting import hunt
 from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.python_hunt import PythonHunt
 from aliasproof.campaigns.store.finding import PythonFinding
+from aliasproof.campaigns.store.full_disk import DiskFull
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.python_store import JudgedPrograms, ReducedProgram
-from aliasproof.campaigns.store.run_contents import RunReader, triaged
-from aliasproof.campaigns.store.store import DiskFull, Store
+from aliasproof.campaigns.store.run_contents import triaged
+from aliasproof.campaigns.store.run_view import RunReader
+from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.errors import InternalError, UserError
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.python_trial import Cause

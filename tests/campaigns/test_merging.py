@@ -20,7 +20,8 @@ from aliasproof.campaigns.run.tasks import outcome_to_json
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_contents import set_state, triaged
-from aliasproof.campaigns.store.run_folder import RunLock, read_findings
+from aliasproof.campaigns.store.run_folder import read_findings
+from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.errors import UserError
 from tests.campaigns.test_confirmations import REDUCED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aliasproof.campaigns.store.run_contents import Moment
+from aliasproof.campaigns.store.run_view import Moment
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.graph_change import graph_change
 from aliasproof.reports.run_report import (

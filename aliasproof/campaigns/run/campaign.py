@@ -15,8 +15,8 @@ from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan, Shard
-from aliasproof.campaigns.store.run_contents import FiredSoFar
 from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_view import FiredSoFar
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.program import Program

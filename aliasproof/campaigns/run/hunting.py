@@ -27,6 +27,7 @@ from aliasproof.campaigns.run.executor import OUTSIDE, memory_of_workers
 from aliasproof.campaigns.run.python_hunt import PythonHunt
 from aliasproof.campaigns.run.worker_calls import MOST
 from aliasproof.campaigns.store.finding import PythonFinding
+from aliasproof.campaigns.store.full_disk import require_room
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.python_store import (
     FailingPython,
@@ -37,7 +38,6 @@ from aliasproof.campaigns.store.python_store import (
     task_of,
 )
 from aliasproof.campaigns.store.run_folder import OpenedRun, opened_run
-from aliasproof.campaigns.store.store import require_room
 from aliasproof.judge.python_trial import Cause
 from aliasproof.processes.interrupts import Interrupts
 from aliasproof.processes.isolation import Limits, start_server

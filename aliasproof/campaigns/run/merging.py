@@ -14,10 +14,13 @@ from aliasproof.campaigns.run.campaign import Campaign, suspicions_in_order
 from aliasproof.campaigns.run.python_hunt import PythonHunt
 from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json
+from aliasproof.campaigns.store.full_disk import explained
 from aliasproof.campaigns.store.plan import DECIDING, HUNT, Plan, Shard
 from aliasproof.campaigns.store.python_store import PythonStore
-from aliasproof.campaigns.store.run_folder import RunFolder, RunLock
-from aliasproof.campaigns.store.store import DAMAGE, DEADLY, KNOWN, NAME, Store, explained
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.store import KNOWN, Store
+from aliasproof.campaigns.store.store_schema import DAMAGE, DEADLY, NAME
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.errors import UserError, shown
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.campaigns.store.store import DEADLY, Store
+from aliasproof.campaigns.store.store import Store
+from aliasproof.campaigns.store.store_schema import DEADLY
 from aliasproof.generators.sites.all_sites import KINDS, WITHOUT_INDUCTOR, all_sites
 from aliasproof.generators.sites.reasons import Conditions, why_never_fired
 from aliasproof.generators.sites.site import Site, SiteKind

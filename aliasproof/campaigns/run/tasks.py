@@ -24,9 +24,10 @@ from aliasproof.campaigns.run.executor import (
 )
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
 from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
+from aliasproof.campaigns.store.full_disk import require_room
 from aliasproof.campaigns.store.plan import Shard, decoded, encoded
 from aliasproof.campaigns.store.run_folder import RunFolder
-from aliasproof.campaigns.store.store import KeptFailure, Store, require_room
+from aliasproof.campaigns.store.store import KeptFailure, Store
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.groups import GroupFailure

@@ -19,7 +19,8 @@ from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.errors import UserError, printable_json
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram, words
-from aliasproof.ir.serialization import from_json, read_text, to_json
+from aliasproof.ir.serialization import from_json, to_json
+from aliasproof.ir.stored_text import read_text
 from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reduction.reducer import StepStatistics

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.store import Store, require_texts
+from aliasproof.campaigns.store.store import Store
+from aliasproof.campaigns.store.store_schema import require_texts
 from aliasproof.ir.errors import UserError
 from aliasproof.judge.python_trial import Cause
 

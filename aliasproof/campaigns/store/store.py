@@ -11,149 +11,32 @@ instead of running the tasks, and comes to the same state (see `campaigns.run.ta
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import json
-import os
-import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.store.event_log import EventLog
 from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
 from aliasproof.campaigns.store.plan import Plan, decoded, encoded
-from aliasproof.ir.errors import UserError, shown
-
-# --- store schema ---------------------------------------------------------------------------------
-#
-# The tables of a store (docs/campaigns.md), and what one from elsewhere may not have.
-
-
-NAME = "store.sqlite"
-VERSION = 1
-MOST_BYTES = 64 * 2**20  # of one value
-# What reading a value of another form than expected raises.
-DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
-    id INTEGER PRIMARY KEY, plan TEXT NOT NULL, torch TEXT NOT NULL, elapsed REAL NOT NULL,
-    spent TEXT NOT NULL, merged INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS shards (
-    task TEXT PRIMARY KEY, target TEXT NOT NULL, seed INTEGER NOT NULL, result TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS failures (
-    id INTEGER PRIMARY KEY, task TEXT NOT NULL, number INTEGER NOT NULL, target TEXT NOT NULL,
-    oracle TEXT NOT NULL, kind TEXT NOT NULL, failure TEXT NOT NULL,
-    deaths TEXT NOT NULL DEFAULT '[]', reduction TEXT, UNIQUE (task, number));
-CREATE TABLE IF NOT EXISTS findings (
-    identifier TEXT PRIMARY KEY, state TEXT NOT NULL, finding TEXT NOT NULL, script TEXT NOT NULL,
-    issue TEXT, confirmation TEXT, torch_compile TEXT);
-CREATE TABLE IF NOT EXISTS occurrences (
-    finding TEXT NOT NULL, task TEXT NOT NULL, number INTEGER NOT NULL,
-    PRIMARY KEY (finding, task, number)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS throughput (
-    run INTEGER NOT NULL, elapsed REAL NOT NULL, programs INTEGER NOT NULL,
-    violating INTEGER NOT NULL, findings INTEGER NOT NULL, kib INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS triage (
-    finding TEXT PRIMARY KEY, state TEXT NOT NULL, link TEXT NOT NULL, note TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS replays (
-    finding TEXT NOT NULL, torch TEXT NOT NULL, shown INTEGER NOT NULL,
-    PRIMARY KEY (finding, torch)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS workers (
-    elapsed REAL NOT NULL, processes INTEGER NOT NULL, kib INTEGER NOT NULL,
-    largest_kib INTEGER NOT NULL);
-"""
-TABLES = tuple(re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", SCHEMA))
-YOUNGER = ("workers",)  # tables that some stores of this version do not have
-# By target, the programs that end the worker that runs them alone. No result of a shard has them.
-DEADLY = """
-SELECT target, count(*) FROM failures
-WHERE number = -1 AND NOT json_extract(failure, '$.company') GROUP BY target
-"""
-
-
-def require_texts(script: object, issue: object) -> None:
-    """Raises `TypeError` for the script and the issue of a finding that are no texts."""
-    if not isinstance(script, str) or not isinstance(issue, str | None):
-        raise TypeError("a script or an issue is no text")
-
-
-def connection_to_read(folder: Path) -> sqlite3.Connection:
-    """A connection that only reads, also while another process writes. Raises `UserError`."""
-    file = folder / NAME
-    if not file.is_file():
-        raise UserError(f"{folder} has no {NAME}; name the folder of a run")
-    # Of a run that ended, nothing is written beside it either.
-    ended = not file.with_name(f"{NAME}-wal").exists()
-    uri = f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if ended else ''}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=10.0)
-
-
-def require_form(connection: sqlite3.Connection, file: Path) -> None:
-    """Raises `UserError` if a store is of another version, lacks a table, or has what runs as code.
-
-    A store that is new has no table, and version 0.
-    """
-    try:
-        schema = connection.execute("SELECT name, type FROM sqlite_master").fetchall()
-    except UnicodeDecodeError as error:  # SQLite's message quotes the file
-        raise UserError(f"{file} is damaged: its tables have no names in UTF-8") from error
-    code = next((name for name, kind in schema if kind not in ("table", "index")), None)
-    if code is not None:
-        raise UserError(f"{file} is no store: it has the view or trigger {shown(code)}")
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version not in (0, VERSION):
-        raise UserError(
-            f"{file} has version {version}; this aliasproof reads {VERSION}: use the one that made"
-            " it"
-        )
-    tables = {name for name, kind in schema if kind == "table"}
-    lacking = [name for name in TABLES if name not in tables and name not in YOUNGER]
-    if lacking and (version == VERSION or tables):
-        raise UserError(f"{file} is damaged: it has no table {', '.join(lacking)}")
-
-
-# --- event log ------------------------------------------------------------------------------------
-#
-# `EventLog`: what happened in a run, one JSON object per line.
-
-
-LOG_NAME = "events.jsonl"
-
-
-@dataclass(slots=True)
-class EventLog:
-    """Appends to `events.jsonl`. Each line is written at once, so that a reader sees it whole."""
-
-    _descriptor: int
-
-    @classmethod
-    def open(cls, folder: Path) -> EventLog:
-        """The log of a run folder, to be continued."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        log = cls(os.open(folder / LOG_NAME, flags, 0o644))
-        size = os.fstat(log._descriptor).st_size
-        # A full disk can cut a line.
-        if size and os.pread(log._descriptor, 1, size - 1) != b"\n":
-            os.write(log._descriptor, b"\n")
-        return log
-
-    def note(self, event: str, **details: object) -> None:
-        """Append one event."""
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"at": at, "event": event, **details})
-        os.write(self._descriptor, line.encode() + b"\n")
-
-    def close(self) -> None:
-        """End the log."""
-        os.close(self._descriptor)
-
+from aliasproof.campaigns.store.store_schema import (
+    DAMAGE,
+    MOST_BYTES,
+    NAME,
+    SCHEMA,
+    TABLES,
+    VERSION,
+    require_form,
+    require_texts,
+)
+from aliasproof.ir.errors import UserError
 
 # --- store ----------------------------------------------------------------------------------------
 
@@ -508,53 +391,3 @@ class Store:
             raise UserError(
                 f"{self.file} is damaged: {type(reason).__name__}: {reason}; name another folder"
             ) from reason
-
-
-# --- full disk ------------------------------------------------------------------------------------
-#
-# `DiskFull`: a run ends since its disk has no room. All that was stored before stays.
-
-
-# A quota and a limit on the size of files say the same as a full disk: no more can be written.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_TOLD = re.compile(r"No space left on device|Disk quota exceeded|Errno 28\b")
-
-
-class DiskFull(UserError):
-    """Nothing more can be written."""
-
-
-@contextlib.contextmanager
-def explained(folder: Path, advice: str = "") -> Iterator[None]:
-    """Say in one line why files of a run cannot be written. Raises `UserError`.
-
-    `advice` says what to do when there is room; by default, how to go on with the run.
-    """
-    try:
-        yield
-    except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "") or type(error).__name__
-        # SQLite tells a full disk in one way, and a quota as an error of input and output.
-        if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
-            raise _full(folder, str(error), advice) from error
-        raise UserError(f"the store of {folder} cannot be used: {error}") from error
-    except OSError as error:
-        if error.errno in _NO_ROOM:
-            raise _full(folder, str(error.strerror), advice) from error
-        raise
-
-
-def require_room(text: str, folder: Path) -> None:
-    """Raises `DiskFull` if a message of a worker tells of a full disk: it is no fault of a target.
-
-    Compilers write files, and they report what goes wrong in words of their own.
-    """
-    if _TOLD.search(text):
-        raise _full(folder, "a worker could not write")
-
-
-def _full(folder: Path, reason: str, advice: str = "") -> DiskFull:
-    otherwise = f"To go on when there is room, give the same command --run {folder}"
-    return DiskFull(
-        f"the disk is full ({reason}); all that was found is kept. {advice or otherwise}"
-    )

@@ -16,7 +16,8 @@ from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.ir.errors import UserError, did_you_mean, printable_json
 from aliasproof.ir.program import Program
-from aliasproof.ir.serialization import loads, read_text
+from aliasproof.ir.serialization import loads
+from aliasproof.ir.stored_text import read_text
 from aliasproof.targets.registry import user_code
 
 RUNS = Path("runs")

@@ -1,0 +1,41 @@
+"""Reading the text of a stored file: of a program, a finding, a run.
+
+Such a file can come from anywhere, so it may be a pipe without an end, a device, gigabytes, or a
+link to what the reader did not mean to read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from aliasproof.ir.errors import UserError
+
+MOST_BYTES = 32 * 2**20  # a program of 10,000 instructions takes two million
+
+
+def read_text(path: Path, *, within: Path | None = None) -> str:
+    """The text of a regular file in UTF-8. Raises `UserError` with the path.
+
+    If it is in a folder `within` which it belongs to, it is no link out of that folder.
+    """
+    if within is not None and not path.resolve().is_relative_to(within.resolve()):
+        raise UserError(f"{path} is a link out of its folder; put a copy in its place")
+    try:
+        # Without waiting for a writer, if it is a pipe.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UserError(f"{path} is not a regular file")
+            if status.st_size > MOST_BYTES:
+                raise UserError(
+                    f"{path} has {status.st_size:,} bytes; at most {MOST_BYTES:,} are read"
+                )
+            return file.read(MOST_BYTES).decode("utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not text in UTF-8: {error.reason} at byte {error.start}"
+        ) from error
