@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 # Type checkers and editors read these imports. At run time, `__getattr__` replaces them.
 if TYPE_CHECKING:
-    from aliasproof.assertions import NotJudged, assert_equivalent
     from aliasproof.campaigns.run.campaign import Campaign
     from aliasproof.campaigns.run.fuzz import fuzz
     from aliasproof.campaigns.store.finding import Finding
     from aliasproof.campaigns.store.plan import Plan
     from aliasproof.campaigns.store.run_folder import read_finding, read_findings
-    from aliasproof.checking import check
+    from aliasproof.checks.assertions import NotJudged, assert_equivalent
+    from aliasproof.checks.check import check
     from aliasproof.generators.features import Features
     from aliasproof.generators.strategies import sample
     from aliasproof.ir.errors import InternalError, Rejected, UserError
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 # Importing torch takes seconds, and `import aliasproof` should take none.
 _HOMES = {
-    "aliasproof.assertions": ("NotJudged", "assert_equivalent"),
-    "aliasproof.checking": ("check",),
+    "aliasproof.checks.assertions": ("NotJudged", "assert_equivalent"),
+    "aliasproof.checks.check": ("check",),
     "aliasproof.campaigns.run.campaign": ("Campaign",),
     "aliasproof.campaigns.store.finding": ("Finding",),
     "aliasproof.campaigns.run.fuzz": ("fuzz",),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aliasproof.startup import quitting_at_ctrl_c
+from aliasproof.commands.startup import quitting_at_ctrl_c
 
 
 def main() -> None:
     """The entry point."""
     with quitting_at_ctrl_c():
-        from aliasproof import command_line  # noqa: PLC0415 - it takes a moment
+        from aliasproof.commands import command_line  # noqa: PLC0415 - it takes a moment
     command_line.main()
 
 

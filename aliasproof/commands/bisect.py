@@ -18,10 +18,10 @@ from aliasproof.commands.minimize import (
     located,
     value_of,
 )
+from aliasproof.commands.options import FunctionName, InputsName, Json, MovedTo, target_option
 from aliasproof.commands.replay import Interpreters
 from aliasproof.ir.errors import Rejected, UserError
-from aliasproof.minimize_request import MinimizeRequest
-from aliasproof.options import FunctionName, InputsName, Json, MovedTo, target_option
+from aliasproof.minimization.minimize_request import MinimizeRequest
 from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available, start_server
 from aliasproof.reports.console import (
     new_table,
@@ -39,10 +39,10 @@ from aliasproof.reports.wording import counted
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
-    from aliasproof.bisecting import Bisection
     from aliasproof.campaigns.publish.replaying import Replayed
+    from aliasproof.checks.bisecting import Bisection
 
-SESSION = "aliasproof.bisecting"
+SESSION = "aliasproof.checks.bisecting"
 _STYLES = {"-": "red", "+": "green"}
 STILL, FIXED = "still failing", "fixed"  # as `replay` calls them
 BisectedTarget = Annotated[
@@ -101,7 +101,7 @@ def _is_of_hunt(folder: Path) -> bool:
 
 
 def _bisect(request: MinimizeRequest, limit: float) -> Bisection:
-    from aliasproof.candidate_checks import outcome_of
+    from aliasproof.minimization.candidate_checks import outcome_of
 
     process = Isolated(Limits(limit, memory_available()), request.device or CPU)
     try:

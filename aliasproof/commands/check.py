@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from aliasproof.isolated_check import (
+from aliasproof.checks.isolated_check import (
     PRELOADED,
     Begun,
     CheckEvent,
@@ -17,7 +17,7 @@ from aliasproof.isolated_check import (
     IsolatedCheck,
     ShownBug,
 )
-from aliasproof.options import (
+from aliasproof.commands.options import (
     Atol,
     File,
     FunctionName,
@@ -101,7 +101,7 @@ def check(
     names = given.names(function, inputs)
     request = CheckRequest(given.path, names, targets, missed, device, (rtol, atol), grad)
     if in_process:
-        from aliasproof.check_session import run_here
+        from aliasproof.checks.check_session import run_here
 
         events = run_here(request)
     else:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.commands.options import File, FunctionName, InputsName, Json
 from aliasproof.ir.errors import UserError
-from aliasproof.options import File, FunctionName, InputsName, Json
 from aliasproof.reports.console import print_notes, results, write_json
 from aliasproof.user_code.given_path import GivenFile
 
@@ -45,7 +45,7 @@ def explain(
     """
     if views not in VIEWS:
         raise UserError(f"--views {views}: give one of {', '.join(VIEWS)}")
-    from aliasproof import explaining
+    from aliasproof.checks import explaining
     from aliasproof.judge.trial import quiet_torch
     from aliasproof.reports.explanation import explanation_json, print_explanation
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aliasproof.options import Json, Workers, whole_number
+from aliasproof.commands.options import Json, Workers, whole_number
 from aliasproof.reports.console import notes, results, write_json
 from aliasproof.reports.kill_matrix_table import print_kill, print_kill_matrix
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aliasproof.commands.options import Json, above_zero, targets_option, whole_number
+from aliasproof.commands.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
 from aliasproof.ir.errors import UserError, did_you_mean
-from aliasproof.options import Json, above_zero, targets_option, whole_number
 from aliasproof.processes.interrupts import Interrupts
 from aliasproof.reports.console import notes, print_notes, relative, results, write_json
 from aliasproof.reports.wording import counted
-from aliasproof.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
 from aliasproof.targets.names import FUZZED
 
 if TYPE_CHECKING:  # they import torch

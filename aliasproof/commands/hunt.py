@@ -23,9 +23,9 @@ from aliasproof.commands.fuzz import (
     share_of,
     worker_count,
 )
+from aliasproof.commands.options import Json, above_zero, whole_number
+from aliasproof.commands.startup import quit_now, quitting_at_ctrl_c
 from aliasproof.ir.errors import UserError
-from aliasproof.options import Json, above_zero, whole_number
-from aliasproof.startup import quit_now, quitting_at_ctrl_c
 
 if TYPE_CHECKING:  # it imports torch
     from aliasproof.campaigns.run.python_hunt import PythonHunt

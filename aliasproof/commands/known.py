@@ -6,8 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from aliasproof.commands.options import Json
 from aliasproof.ir.errors import UserError, did_you_mean
-from aliasproof.options import Json
 from aliasproof.reports.console import results, write_json
 
 Names = Annotated[

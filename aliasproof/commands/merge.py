@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.commands.options import Json
 from aliasproof.ir.errors import UserError
-from aliasproof.options import Json
 from aliasproof.reports.console import results, write_json
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the joined run.")]
@@ -80,7 +80,7 @@ def _write_files(
     mistakes: Iterable[str],
 ) -> None:
     """Write what the joined run has stored, as a page and as Markdown."""
-    from aliasproof.reporting import stored_report
+    from aliasproof.findings.reporting import stored_report
     from aliasproof.reports.github_summary import step_summary
     from aliasproof.reports.page.run_page import run_page
 

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aliasproof.commands.check import MEMORY_SHARE
-from aliasproof.ir.errors import Rejected, UserError
-from aliasproof.minimize_request import MinimizeRequest, Subject
-from aliasproof.options import (
+from aliasproof.commands.options import (
     Atol,
     FunctionName,
     InputsName,
@@ -27,6 +25,8 @@ from aliasproof.options import (
     target_option,
     whole_number,
 )
+from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.minimization.minimize_request import MinimizeRequest, Subject
 from aliasproof.processes.isolation import (
     CPU,
     TARGET_STEP,
@@ -43,14 +43,14 @@ from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.ir.program import Program
-    from aliasproof.minimize_session import Found
-    from aliasproof.minimized_output import MinimizeResult, SmallestFile
-    from aliasproof.minimizing import CandidateCheck, Minimized
+    from aliasproof.minimization.minimize import CandidateCheck, Minimized
+    from aliasproof.minimization.minimize_session import Found
+    from aliasproof.minimization.minimized_output import MinimizeResult, SmallestFile
     from aliasproof.reduction.reducer import Reducer
 
 NOT_JUDGED, INTERRUPTED = 4, 130
 # By name: the functions run in the other process.
-SESSION = "aliasproof.minimize_session"
+SESSION = "aliasproof.minimization.minimize_session"
 
 MinimizedFile = Annotated[
     str,
@@ -195,8 +195,8 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     """Reduce what is in a file, and print the result. Returns the exit status."""
     from aliasproof.campaigns.store.finding import is_of_python
     from aliasproof.ir.devices import require_device
-    from aliasproof.minimized_output import SmallestFile, print_minimized, write_folder
-    from aliasproof.python_minimizing import print_minimized as print_python
+    from aliasproof.minimization.minimize_python import print_minimized as print_python
+    from aliasproof.minimization.minimized_output import SmallestFile, print_minimized, write_folder
     from aliasproof.targets.user_names import grant
 
     request = located(given, request)
@@ -308,7 +308,7 @@ def value_of(outcome: Outcome, request: MinimizeRequest) -> Any:
 
 def _subject(process: Isolated, request: MinimizeRequest) -> Subject:
     """The program to reduce. This process, too, must know the operators that it calls."""
-    from aliasproof.candidate_checks import outcome_of
+    from aliasproof.minimization.candidate_checks import outcome_of
     from aliasproof.user_code import user_file
 
     subject: Subject = value_of(outcome_of(process, f"{SESSION}:begin", request), request)
@@ -323,7 +323,7 @@ def _found(outcome: Outcome, program: Program, request: MinimizeRequest) -> Foun
     """The difference that must stay."""
     from aliasproof.campaigns.failure.failure import Kept
     from aliasproof.judge.attribution import Symptom
-    from aliasproof.minimize_session import Found
+    from aliasproof.minimization.minimize_session import Found
 
     if isinstance(outcome, Death) and outcome.step == TARGET_STEP and request.target is not None:
         kept = Kept(Symptom(request.target, "errors", outcome.kind), step=TARGET_STEP)
@@ -338,8 +338,8 @@ def _found(outcome: Outcome, program: Program, request: MinimizeRequest) -> Foun
 def _by_script(
     request: MinimizeRequest, options: MinimizeOptions, smallest: SmallestFile
 ) -> MinimizeResult:
-    from aliasproof.candidate_checks import ScriptCheck
-    from aliasproof.minimized_output import MinimizeResult, digest_of
+    from aliasproof.minimization.candidate_checks import ScriptCheck
+    from aliasproof.minimization.minimized_output import MinimizeResult, digest_of
 
     assert options.interesting is not None
     with _process(request, options) as process:
@@ -359,8 +359,8 @@ def _by_target(
     request: MinimizeRequest, options: MinimizeOptions, smallest: SmallestFile
 ) -> MinimizeResult:
     """The result, what was kept, and the finding that a campaign makes of it."""
-    from aliasproof.candidate_checks import TargetCheck, outcome_of
-    from aliasproof.minimized_output import MinimizeResult, print_kept, question_about
+    from aliasproof.minimization.candidate_checks import TargetCheck, outcome_of
+    from aliasproof.minimization.minimized_output import MinimizeResult, print_kept, question_about
 
     with _process(request, options) as process:
         subject = _subject(process, request)
@@ -402,8 +402,8 @@ def _reduced(
     best_grade: int = 1,
 ) -> Minimized | None:
     """The reduced program; None if the program as it was given is not interesting."""
-    from aliasproof import minimizing
-    from aliasproof.remembered_checks import RememberedCheck, RepeatedCheck
+    from aliasproof.minimization import minimize
+    from aliasproof.minimization.candidate_checks import RememberedCheck, RepeatedCheck
 
     repeated = RepeatedCheck(check, options.repeat)
     question = {**question, "seconds": options.limit, "repeat": options.repeat}
@@ -415,7 +415,7 @@ def _reduced(
         if repeated.flaky:
             print_notes([f"flaky: interesting in {shown} of {options.repeat} runs; so is the rest"])
         with _listener(smallest) as listener:
-            minimized = minimizing.minimize(
+            minimized = minimize.minimize(
                 program, remembered, options.count, listener, best_grade, repeated.showing
             )
     if minimized.interrupted and options.resume is not None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aliasproof.commands.options import Json
 from aliasproof.ir.errors import UserError, did_you_mean
-from aliasproof.options import Json
 from aliasproof.reports.console import results, write_json
 from aliasproof.reports.op_table import print_ops
 

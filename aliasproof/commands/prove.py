@@ -7,8 +7,15 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.commands.options import (
+    File,
+    FunctionName,
+    InputsName,
+    Json,
+    above_zero,
+    targets_option,
+)
 from aliasproof.ir.errors import UserError
-from aliasproof.options import File, FunctionName, InputsName, Json, above_zero, targets_option
 from aliasproof.reports.console import print_notes, results, write_json
 from aliasproof.targets.names import PROVED
 from aliasproof.targets.user_names import grant
@@ -51,7 +58,7 @@ def prove(
     names, path = given.names(function, inputs), given.path
     import torch
 
-    from aliasproof import proving
+    from aliasproof.checks import proving
     from aliasproof.judge.trial import quiet_torch
     from aliasproof.reports.proof_table import has_symbols, print_proofs
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aliasproof.commands.options import Json, OwnTarget
 from aliasproof.commands.triage import open_store
-from aliasproof.options import Json, OwnTarget
 from aliasproof.reports.console import (
     new_table,
     notes,

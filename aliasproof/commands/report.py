@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import Progress
 
+from aliasproof.commands.options import OwnTarget, at_least_zero
 from aliasproof.ir.errors import UserError, did_you_mean
-from aliasproof.options import OwnTarget, at_least_zero
 from aliasproof.processes.isolation import start_server
 from aliasproof.reports.console import notes, print_lines, relative, results
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.reports.run_report import RunReport
 
-SESSION = "aliasproof.second_run"
+SESSION = "aliasproof.findings.second_run"
 HTML = "html"
 FORMATS = (HTML, "junit", "sarif", "github", "json")
 Given = Annotated[
@@ -85,7 +85,7 @@ def report(
 
 
 def _report(given: str, seconds: float, target: str | None) -> RunReport:
-    from aliasproof import reporting
+    from aliasproof.findings import reporting
     from aliasproof.judge.trial import quiet_torch
 
     quiet_torch()

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aliasproof.commands.options import target_option, whole_number
+from aliasproof.commands.startup import INTERRUPTED
 from aliasproof.ir.errors import UserError
-from aliasproof.options import target_option, whole_number
 from aliasproof.reports.console import notes, print_lines
 from aliasproof.running_model.running_graph import Watcher
-from aliasproof.startup import INTERRUPTED
 
 if TYPE_CHECKING:  # they import torch, or numpy
     from aliasproof.running_model.model_check import ModelCheck

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aliasproof.options import Json, OwnTarget
+from aliasproof.commands.options import Json, OwnTarget
 
 FindingName = Annotated[
     str,
@@ -22,6 +22,6 @@ def show(finding: FindingName, target: OwnTarget = None, json: Json = False) -> 
 
     The program runs again in the installed torch.
     """
-    from aliasproof.showing import show_finding
+    from aliasproof.findings.showing import show_finding
 
     show_finding(finding, target, as_json=json)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress
 
+from aliasproof.commands.options import Json, target_option, whole_number
 from aliasproof.ir.errors import UserError, did_you_mean
-from aliasproof.options import Json, target_option, whole_number
 from aliasproof.reports.console import notes, print_notes, results, write_json
 from aliasproof.reports.sites_table import print_sites
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
-from aliasproof.options import Json, whole_number
+from aliasproof.commands.options import Json, whole_number
 from aliasproof.reports.console import notes, results, write_json
 from aliasproof.reports.drawn_table import print_drawn
 

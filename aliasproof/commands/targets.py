@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from typer import Argument
 
+from aliasproof.commands.options import Json
 from aliasproof.ir.errors import UserError
-from aliasproof.options import Json
 from aliasproof.reports.console import output_for_results, results, write_json
 from aliasproof.reports.contract_table import contract_json, print_contract, print_summaries
 from aliasproof.targets.user_names import grant, installed

@@ -11,8 +11,8 @@ import typer
 
 from aliasproof.campaigns.store.full_disk import explained
 from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.commands.options import Json, Run
 from aliasproof.ir.errors import UserError
-from aliasproof.options import Json, Run
 from aliasproof.reports.console import new_table, print_lines, print_table, results, write_json
 
 if TYPE_CHECKING:  # it imports torch

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 
 from aliasproof.campaigns.store.run_view import RunReader
-from aliasproof.options import Run
+from aliasproof.commands.options import Run
 from aliasproof.reports.console import print_exactly, results
 from aliasproof.reports.watched_run import picture
 

@@ -30,8 +30,7 @@ from aliasproof.ir.values import clone_inputs
 from aliasproof.targets import inductor_reinplace
 from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.user_builds import YOUR_PASS
-from aliasproof.targets.user_targets import UserPass
+from aliasproof.targets.user_targets import YOUR_PASS, UserPass
 
 # --- graph versions -------------------------------------------------------------------------------
 #

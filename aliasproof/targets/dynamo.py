@@ -6,20 +6,130 @@ plain Python source, and value hashes come from the captured graph alone.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.stage import Stage
-from aliasproof.targets.captured_graph import CapturedGraph
 from aliasproof.targets.clauses import BODY_CAPTURED_WHOLE, FORGETFUL_CACHE, MISSING_METADATA
-from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.target import Build, CallsUser, Function, Target, UserRun
 from aliasproof.targets.tracing import PLAIN, Tracing, untraced
 from aliasproof.targets.variants import CONTROL_FLOW, GUARDED, SYMBOLIC
+
+# --- captured graph -------------------------------------------------------------------------------
+#
+# `CapturedGraph`: what Dynamo made of a function, to be run again without Dynamo.
+#
+# Dynamo does not run under a dispatch mode, and value hashes need one. But around a single graph
+# it only passes inputs in and outputs out. So the compiled graph is run in its place: its
+# arguments are found among the inputs, and the function's outputs among those of the graph, by
+# identity.
+
+
+Compiler = Callable[..., Any]
+
+
+class CapturedGraph:
+    """A function compiled by `torch.compile` with a backend; it compiles in the first call.
+
+    Of a user, the user's own function is compiled, and called with the user's own arguments.
+    """
+
+    def __init__(self, function: Any, backend: Compiler, **options: Any) -> None:
+        self._function, self._backend = function, backend
+        self._calls: list[tuple[Function, Sequence[object], object]] = []
+        self._replay: Function | str = "the function was never called"
+        self._whole = False
+        # One object: Dynamo compares the backends of two calls by identity.
+        self._compiler = functools.partial(torch.compile, backend=self._recorded, **options)
+        self._compiled = None if isinstance(function, CallsUser) else self._compiler(function)
+
+    def __call__(self, *inputs: torch.Tensor) -> object:
+        """Run the compiled function."""
+        self._calls.clear()
+        before = _frames_and_breaks()
+        result, run = self._run(inputs)
+        compiled = tuple(now - then for now, then in zip(_frames_and_breaks(), before, strict=True))
+        # One frame, all of it. A later call compiles nothing, and says nothing new.
+        self._whole = self._whole if compiled == (0, 0) else compiled == (1, 0)
+        self._replay = self._replay_of(run)
+        self._calls.clear()  # what they keep alive is not needed any more
+        return result
+
+    def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[object, UserRun]:
+        if self._compiled is None:
+            run = self._function.run_compiled(inputs, self._compiler)
+            return run.outputs, run
+        result = self._compiled(*inputs)
+        leaves = pytree.tree_leaves(result)
+        return result, UserRun(inputs, leaves, leaves)
+
+    def replay(self) -> Function | str:
+        """The last call as a function without Dynamo; or why there is none."""
+        return self._replay
+
+    def _recorded(self, graph: torch.fx.GraphModule, inputs: Sequence[object]) -> Function:
+        call = self._backend(graph, inputs)
+
+        def run(*args: object) -> object:
+            outputs = call(*args)
+            self._calls.append((call, args, outputs))
+            return outputs
+
+        return run
+
+    def _replay_of(self, run: UserRun) -> Function | str:
+        if len(self._calls) != 1 or not self._whole:
+            return "Dynamo runs a part of the function in Python, outside of a graph"
+        call, args, outputs = self._calls[0]
+        taken = [_position(arg, run.used) for arg in args]
+        made = [*pytree.tree_leaves(outputs), *run.used]
+        returned = [
+            _position(leaf if isinstance(output, torch.Tensor) else output, made)
+            for leaf, output in zip(run.left, run.outputs, strict=True)
+        ]
+        if None in taken:
+            return "the graph of Dynamo reads a tensor that is no input"
+        if None in returned:
+            return "Dynamo makes an output outside of its graph"
+
+        def replayed(*tensors: torch.Tensor) -> list[object]:
+            given = [_at(place, tensors) for place in taken]
+            available = [*pytree.tree_leaves(call(*given)), *tensors]
+            return [_at(place, available) for place in returned]
+
+        return replayed
+
+
+def _frames_and_breaks() -> tuple[int, int]:
+    """How many frames Dynamo has compiled, and how often it broke a graph, in this process."""
+    from torch._dynamo.utils import counters  # noqa: PLC0415 - it takes a second
+
+    return counters["frames"]["total"], sum(counters["graph_break"].values())
+
+
+def _position(value: object, among: Sequence[object]) -> int | tuple[object] | None:
+    """Where a tensor is, by identity; None if it is not there. Another value is put into a tuple.
+
+    Another value is the same in each run of one case: a size, for example.
+    """
+    if not isinstance(value, torch.Tensor):
+        return (value,)
+    return next((index for index, other in enumerate(among) if other is value), None)
+
+
+def _at(place: Any, values: Sequence[object]) -> object:
+    return place[0] if isinstance(place, tuple) else values[place]
+
+
+# --- dynamo ---------------------------------------------------------------------------------------
+
 
 CONTRACT = Contract(
     waivers=(

@@ -5,24 +5,170 @@ Generated code has no value hashes; target *inductor-fx* has the same graphs, an
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import os
 import shutil
+import struct
 import sys
 import sysconfig
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._triton import has_triton_package
 
-from aliasproof.ir.errors import Rejected
+from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.oracles.contract import Promise, Waiver
 from aliasproof.targets import inductor_fx
-from aliasproof.targets.one_library import one_library
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.variants import CONTROL_FLOW, FREEZING
+
+# --- one library ----------------------------------------------------------------------------------
+#
+# `one_library`: all C++ kernels of a compile by Inductor in one shared library.
+#
+# Inductor calls the C++ compiler once per group of kernels, and a call costs 0.5 s before it looks
+# at the kernel. Here the kernels wait until the first of them is called. Then all of them are
+# compiled together, each in a namespace of its own. Their code is Inductor's, and so are the flags
+# of the compiler. Only the bindings differ: they pass addresses, and no headers of Python are
+# needed.
+#
+# A library depends on its source alone, so equal ones are compiled once.
+
+
+PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
+
+# An exception must not leave C++ here. Inductor's own bindings turn it into a RuntimeError, too.
+_BINDING = """
+extern "C" const char* call_{number}(const uint64_t* args) {{
+    static thread_local std::string error;
+    try {{
+        kernel_{number}::kernel({arguments});
+        return nullptr;
+    }} catch (const std::exception& exception) {{
+        error = exception.what();
+    }} catch (...) {{
+        error = "unhandled error";
+    }}
+    return error.c_str();
+}}
+"""
+
+
+@dataclass(slots=True)
+class Library:
+    """The kernels of a compile: their argument types and source."""
+
+    kernels: list[tuple[Sequence[str], str]] = field(default_factory=list)
+    _loaded: Any = None
+
+    def add(self, types: Sequence[str], source: str) -> Kernel:
+        """Add a kernel. It is compiled when one of the library is called."""
+        self.kernels.append((types, source))
+        return Kernel(self, len(self.kernels) - 1)
+
+    def function(self, number: int) -> Any:
+        """The C function of a kernel."""
+        if self._loaded is None:
+            self._loaded = _code_cache().load(self.source())
+        c_function = self._loaded[f"call_{number}"]
+        c_function.restype = ctypes.c_char_p
+        return c_function
+
+    def source(self) -> str:
+        """The source of the library."""
+        parts = [PREFIX, "#include <bit>", "#include <exception>", "#include <string>"]
+        for number, (types, source) in enumerate(self.kernels):
+            # In a namespace, since all have one name. C linkage knows no namespaces.
+            lines = source.replace('extern "C"', "").splitlines()
+            parts += [line for line in lines if line.startswith("#include") and line not in parts]
+            body = "\n".join(line for line in lines if not line.startswith("#include"))
+            parts.append(f"namespace kernel_{number} {{\n{body}\n}}")
+            arguments = ", ".join(_argument(kind, index) for index, kind in enumerate(types))
+            parts.append(_BINDING.format(number=number, arguments=arguments))
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that generated code calls with tensors and numbers."""
+
+    library: Library
+    number: int
+
+    def __call__(self, *args: object) -> None:
+        words = (ctypes.c_uint64 * len(args))(*map(_word, args))
+        error = self.library.function(self.number)(words)
+        if error is not None:
+            raise RuntimeError(error.decode())
+
+
+@contextlib.contextmanager
+def one_library() -> Iterator[None]:
+    """Within this context, a compile puts its C++ kernels into one library."""
+    from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415
+
+    library = Library()
+
+    def cpp_pybinding(_: object, types: Sequence[str], source: str) -> Kernel:
+        return library.add(types, source)
+
+    with mock.patch.object(AsyncCompile, "cpp_pybinding", cpp_pybinding):
+        yield
+
+
+def forget_compiled() -> None:
+    """Forget what Inductor has compiled in this process."""
+    if "torch._inductor.codecache" in sys.modules:
+        sys.modules["torch._inductor.codecache"].PyCodeCache.cache_clear()
+        _code_cache().cache.clear()
+
+
+def _word(argument: object) -> int:
+    """An argument as 64 bits: an address, an integer, or those of a float."""
+    if isinstance(argument, torch.Tensor):
+        return argument.data_ptr()
+    if isinstance(argument, float):
+        return int.from_bytes(struct.pack("=d", argument), sys.byteorder)
+    if isinstance(argument, int):
+        return argument
+    raise InternalError(f"a kernel of Inductor got {type(argument).__name__}: {argument!r}")
+
+
+def _argument(type_: str, index: int) -> str:
+    """The C++ expression for an argument of a kernel."""
+    if "*" in type_:
+        return f"reinterpret_cast<{type_}>(args[{index}])"
+    if type_ in ("float", "double"):
+        return f"static_cast<{type_}>(std::bit_cast<double>(args[{index}]))"
+    return f"static_cast<{type_}>(args[{index}])"
+
+
+@functools.cache
+def _code_cache() -> Any:
+    """Inductor's cache of C++ libraries, with a precompiled header as for its kernels."""
+    # Imported here: this takes two seconds, and other targets do not need it.
+    from torch._inductor.codecache import CppCodeCache, _get_cpp_prefix_header  # noqa: PLC0415
+
+    class Libraries(CppCodeCache):
+        @classmethod
+        def _get_uncompiled_header(cls, device: str) -> str | None:
+            return _get_cpp_prefix_header(device)
+
+    Libraries.cache = {}
+    # As for `CppPythonBindingsCodeCache`.
+    Libraries.cpp_compile_command_flags = {"include_pytorch": False, "shared": True}
+    return Libraries
+
+
+# --- inductor -------------------------------------------------------------------------------------
+
 
 OPAQUE = "generated code has no value hashes; target inductor-fx has the same graphs"
 

@@ -5,8 +5,17 @@ A user's own pass, backend or `Target` is a target, too (`aliasproof/targets/use
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
+import torch
+
+from aliasproof.compilers.executorch import executorch
+from aliasproof.compilers.onnx import onnx_runtime
+from aliasproof.compilers.openvino import openvino_runtime
+from aliasproof.compilers.relax import relax, relax_import
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.targets import (
     aot,
@@ -14,7 +23,6 @@ from aliasproof.targets import (
     aot_inductor,
     dynamo,
     eager_cuda,
-    executorch,
     export,
     fx_reinplace,
     identity,
@@ -22,19 +30,16 @@ from aliasproof.targets import (
     inductor_fx,
     inductor_reinplace,
     names,
-    onnx_runtime,
-    openvino_runtime,
     reference,
-    relax,
-    relax_import,
     torch_functionalize,
-    user_builds,
     user_names,
+    user_targets,
     variants,
 )
-from aliasproof.targets.target import Target, Variant
-from aliasproof.targets.user_builds import BackendSource
+from aliasproof.targets.target import Build, Function, Target, Variant
+from aliasproof.targets.tracing import Tracing
 from aliasproof.targets.user_names import CodeName
+from aliasproof.targets.user_targets import BackendSource
 from aliasproof.targets.variants import VARIANTS
 
 TARGETS: dict[str, Target] = {
@@ -126,7 +131,7 @@ def _not_taken(variant: Variant, target: Target) -> str | None:
 
 def taken_by(variant: Variant) -> list[str]:
     """The targets that have a variant; what a user's code makes is named by its kind."""
-    takers = {name: target.variants for name, target in TARGETS.items()} | user_builds.KINDS
+    takers = {name: target.variants for name, target in TARGETS.items()} | user_targets.KINDS
     return [name for name, own in takers.items() if variant.name in {taken.name for taken in own}]
 
 
@@ -145,7 +150,7 @@ def _parts(name: str) -> tuple[str, list[str]]:
     if code is None:
         raise names.unknown(base)
     if code.name not in OWN:
-        OWN[code.name] = user_builds.of_code(code)
+        OWN[code.name] = user_targets.of_code(code)
     return code.name, chosen
 
 
@@ -158,7 +163,7 @@ def backend_source(name: str) -> BackendSource:
     code = user_code(name)
     if code is not None:
         user_names.require_grant(code)
-        return user_builds.source_of_backend(code)
+        return user_targets.source_of_backend(code)
     backend = target(name).backend
     if backend is None:
         raise UserError(f"target '{name}' is no backend of torch.compile, so no script can show it")
@@ -193,3 +198,46 @@ def is_importable(name: str) -> bool:
 def is_own(name: str) -> bool:
     """Whether a target is a user's."""
     return _parts(name)[0] in OWN
+
+
+# --- symbolic sizes -------------------------------------------------------------------------------
+#
+# Builds with symbolic sizes, by the name of the target: those of the variant *symbolic*.
+#
+# A build takes the function and fake tensors with symbolic sizes, which it may mutate. It leaves
+# its guards in the `ShapeEnv` of these fakes. The function that it returns accepts fake and real
+# tensors of all sizes that satisfy the guards.
+
+
+SymbolicBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Function]
+
+
+def _identity(function: Function, fakes: Sequence[torch.Tensor]) -> Function:
+    return function
+
+
+def _symbolic(
+    build: Callable[..., Build], function: Function, fakes: Sequence[torch.Tensor]
+) -> Function:
+    return build(function, fakes, Tracing(symbolic=True)).function
+
+
+# A target without an entry has no symbolic form: `prove` answers unknown. The variant compiles so
+# anyway.
+SYMBOLIC: dict[str, SymbolicBuild] = {
+    "identity": _identity,
+    **{
+        f"{name}{variant}": functools.partial(_symbolic, target.build)
+        for name, target in TARGETS.items()
+        if target.own(variants.SYMBOLIC) is not None
+        for variant in ("", ":symbolic")
+    },
+}
+
+
+def symbolic_build(name: str) -> SymbolicBuild | None:
+    """The build of a target; None if it has none."""
+    own = OWN.get(name.removesuffix(":symbolic"))
+    if own is None:
+        return SYMBOLIC.get(name)
+    return functools.partial(_symbolic, own.build) if own.own(variants.SYMBOLIC) else None

@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from aliasproof.compilers.executorch import executorch_options
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.targets import (
     as_written,
     buffers,
     captured,
     control_flow,
-    executorch_options,
     freezing,
     gradients,
     same_input,

@@ -26,7 +26,7 @@ from aliasproof.ir.serialization import loads
 from aliasproof.ir.stored_text import read_text
 from aliasproof.processes.isolation import step
 from aliasproof.reports.console import output_for_results
-from aliasproof.targets.user_modules import module_of
+from aliasproof.targets.user_names import module_of
 from aliasproof.user_code.given_path import EXPORTED, PRINTED, STORED_GRAPH, file_to_read
 
 # --- call arguments -------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.checking import Prepared, check, check_target, default_targets, prepare
+from aliasproof.checks.check import Prepared, check, check_target, default_targets, prepare
 from aliasproof.judge.trial import quiet_torch
 from aliasproof.oracles.check_result import TargetResult
-from aliasproof.targets.user_builds import of_value
+from aliasproof.targets.user_targets import of_value
 from benchmarks.people import plain_run
 from benchmarks.people.people_functions import names, path_of, world
 from benchmarks.people.plain_run import GivenGraph, compiled_run, differences, eager_run

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from aliasproof.command_line import run
+from aliasproof.commands.command_line import run
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.oracles.contract import Contract
 from aliasproof.targets import names
-from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
+from aliasproof.targets.registry import SYMBOLIC, TARGETS, SymbolicBuild
 from aliasproof.targets.target import Build, Function, Target
 from tests.aliasproof.planted_targets import stale
 

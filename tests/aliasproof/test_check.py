@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import aliasproof
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.oracles.check_result import Check
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Verdict

@@ -146,7 +146,7 @@ def test_a_row_that_is_wrong_in_another_way_too_gets_no_name(call, write):
 
 
 def test_a_check_that_finds_nothing_wrong_looks_for_no_known_bug(call, write, monkeypatch):
-    monkeypatch.setattr("aliasproof.check_session.known_bug", None)
+    monkeypatch.setattr("aliasproof.checks.check_session.known_bug", None)
     file = write(MISCOMPILED)
     assert call("check", "--in-process", file, "--target", "identity").code == 0
 

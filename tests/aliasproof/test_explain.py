@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-import aliasproof.explaining
-from aliasproof.explaining import explain, letter, step_of
+import aliasproof.checks.explaining
+from aliasproof.checks.explaining import explain, letter, step_of
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.serialization import dumps
 from aliasproof.reference_pass.exceptions import Refused
@@ -241,7 +241,7 @@ def test_a_program_that_is_refused_is_bad_input(call, write, monkeypatch, step):
     def refuse(*args, **options):
         raise Refused("a reason\nof two lines")
 
-    monkeypatch.setattr(aliasproof.explaining, step, refuse)
+    monkeypatch.setattr(aliasproof.checks.explaining, step, refuse)
     outcome = call("explain", write(MUTATES))
     assert (outcome.code, outcome.out) == (2, "")
     assert (

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from aliasproof.explaining import explain
+from aliasproof.checks.explaining import explain
 from aliasproof.reports.storage_timeline import StorageRow, StorageTimeline, bytes_text
 
 PROGRAM = """

@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets import identity, second_calls
 from aliasproof.targets.registry import TARGETS

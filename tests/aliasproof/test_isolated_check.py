@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import aliasproof
+from aliasproof.checks.isolated_check import PRELOADED, Begun, CheckRequest, IsolatedCheck
 from aliasproof.ir.errors import UserError
-from aliasproof.isolated_check import PRELOADED, Begun, CheckRequest, IsolatedCheck
 from aliasproof.oracles.check_result import Check as Checked
 from aliasproof.oracles.check_result import EagerResult, TargetResult
 from aliasproof.oracles.verdict import HOLDS, Verdict

@@ -173,7 +173,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_short_answers_do_not_import_torch(option):
     code = (
         "import sys\n"
-        "from aliasproof.command_line import run\n"
+        "from aliasproof.commands.command_line import run\n"
         f"run([{option!r}])\n"
         "assert 'torch' not in sys.modules"
     )
@@ -231,7 +231,7 @@ def test_a_narrow_terminal_in_ascii(call, command, monkeypatch):
 
 def test_an_encoding_without_our_signs():
     code = (
-        "from aliasproof import command_line\n"
+        "from aliasproof.commands import command_line\n"
         "command_line.run = lambda arguments: print('≠ → … ─ ü')\n"
         "command_line.main()\n"
     )

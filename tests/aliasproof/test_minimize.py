@@ -20,11 +20,11 @@ from torch.fx import symbolic_trace
 
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import write_finding
-from aliasproof.candidate_checks import ScriptCheck
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import dumps, loads
-from aliasproof.minimizing import minimize
+from aliasproof.minimization.candidate_checks import ScriptCheck
+from aliasproof.minimization.minimize import minimize
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

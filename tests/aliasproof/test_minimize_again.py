@@ -12,7 +12,7 @@ import torch
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import dumps
-from aliasproof.remembered_checks import RememberedCheck, RepeatedCheck
+from aliasproof.minimization.candidate_checks import RememberedCheck, RepeatedCheck
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof import python_minimizing
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.ir.errors import InternalError
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.python_trial import Cause, FailsAlike
+from aliasproof.minimization import minimize_python
 from aliasproof.processes.isolation import Limits
 from aliasproof.processes.outcome import Death, Raised, Returned
 from tests.wrong_python import WRONG
@@ -72,7 +72,7 @@ def test_a_finding_that_does_not_show_is_told(call, tmp_path: Path):
 
 def test_what_ends_a_process_or_is_our_mistake_is_not_interesting(monkeypatch):
     fails = FailsAlike(Cause("aot-eager", "values", "wrong value"))
-    candidates = python_minimizing.Candidates(fails, Limits(1.0, 2**30))
+    candidates = minimize_python.Candidates(fails, Limits(1.0, 2**30))
     answers = [Death("hangs", ""), Raised(InternalError("ours")), Returned((True, fails))]
     monkeypatch.setattr(candidates.__class__, "call", lambda *given: answers.pop(0))
     assert [candidates(FINDING.program) for _ in range(3)] == [False, False, True]

@@ -29,7 +29,7 @@ def segfaults(graph_module):
         if node.target is torch.ops.aten.copy_.default:
             os.kill(os.getpid(), 11)
 """
-PLUGIN = ("-p", "aliasproof.pytest_plugin")
+PLUGIN = ("-p", "aliasproof.pytest.plugin")
 
 
 def pytest_in(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aliasproof.pytest_shards import KNOWN, ShardOutcome, ShardPlan, ShardTest, shard_tests
+from aliasproof.pytest.shards import KNOWN, ShardOutcome, ShardPlan, ShardTest, shard_tests
 
 BUG = {"identifier": "expand", "title": "A title", "link": "https://x/1", "violations": 3}
 

@@ -16,11 +16,11 @@ from aliasproof.campaigns.store.run_contents import read_contents, set_state
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
+from aliasproof.findings.reporting import report
+from aliasproof.findings.second_run import word_on
 from aliasproof.ir.program import Instruction, Ref
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.python_trial import Cause
-from aliasproof.reporting import report
-from aliasproof.second_run import word_on
 
 SHOWN = asdict(Confirmation(True, "BUG: it", "exits 1"))
 PYTHON = """

@@ -10,13 +10,18 @@ from torch import fx
 
 from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.findings.second_run import (
+    IN_EAGER,
+    changed_by_pass,
+    first_new_value,
+    renamed_nodes,
+    run_again,
+)
+from aliasproof.findings.showing import recorded_lines
 from aliasproof.ir.python_program import PythonProgram
-from aliasproof.new_values import first_new_value
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
-from aliasproof.recorded_calls import recorded_lines
 from aliasproof.reports.storage_strips import strips_of_graph
-from aliasproof.second_run import IN_EAGER, changed_by_pass, renamed_nodes, run_again
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import aliasproof.showing
+import aliasproof.findings.showing
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding
@@ -148,8 +148,8 @@ def test_the_newest_of_equal_names(call, keep, tmp_path):
 def test_a_target_that_died_is_not_run_in_this_process(
     call, keep, monkeypatch, confirmation, ending
 ):
-    monkeypatch.setattr(aliasproof.showing, "confirm", lambda script: confirmation)
-    monkeypatch.setattr(aliasproof.showing, "examine", None)
+    monkeypatch.setattr(aliasproof.findings.showing, "confirm", lambda script: confirmation)
+    monkeypatch.setattr(aliasproof.findings.showing, "examine", None)
     keep(
         replace(
             FINDING,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof.startup import use_own_compiler_cache
+from aliasproof.commands.startup import use_own_compiler_cache
 
 PROGRAM = """
 import torch

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.user_code.surroundings import Surroundings
 from aliasproof.user_code.user_file import CallArguments
 from tests.aliasproof.planted_targets import judged_equal, places

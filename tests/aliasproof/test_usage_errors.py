@@ -36,7 +36,7 @@ HERE = __file__
 def test_usage_errors_come_without_torch(arguments, message):
     code = (
         "import sys; sys.modules['torch'] = None;"
-        "from aliasproof.command_line import run; sys.exit(run(sys.argv[1:]))"
+        "from aliasproof.commands.command_line import run; sys.exit(run(sys.argv[1:]))"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import aliasproof
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.oracles.verdict import Verdict
 from tests.aliasproof.planted_targets import judged_equal, places
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._higher_order_ops.while_loop import while_loop
 
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import TARGETS

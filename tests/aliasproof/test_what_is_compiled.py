@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, fx
 
 from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
-from aliasproof.checking import check, check_target, prepare
+from aliasproof.checks.check import check, check_target, prepare
 from aliasproof.ir.printing import source
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.targets.captured_graph import CapturedGraph
+from aliasproof.targets.dynamo import CapturedGraph
 from aliasproof.targets.inductor_fx import as_dynamo_does
 from aliasproof.targets.registry import target
 from aliasproof.user_code.comparable import Comparable

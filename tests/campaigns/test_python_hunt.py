@@ -18,11 +18,11 @@ from aliasproof.campaigns.run.worker_calls import judge_programs, named, reduce_
 from aliasproof.campaigns.store.finding import FILE, PythonFinding, is_of_python
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
 from aliasproof.corpus.python_bugs import PythonBug
+from aliasproof.findings.showing import show_python
 from aliasproof.ir.errors import InternalError, UserError
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.python_trial import Cause, PythonExamination
 from aliasproof.oracles.verdict import Violation
-from aliasproof.python_showing import show_python
 from tests.wrong_python import WRONG
 
 FINDING = PythonFinding(PythonProgram(WRONG), "aot-eager", "values", "wrong value", "base")

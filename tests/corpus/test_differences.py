@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.program import Program

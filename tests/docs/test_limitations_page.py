@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.oracles.verdict import Verdict
 
 PAGE = (Path(__file__).parents[2] / "docs" / "limitations.md").read_text(encoding="utf-8")

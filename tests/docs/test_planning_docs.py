@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aliasproof.explaining import explain
+from aliasproof.checks.explaining import explain
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.targets.registry import TARGETS
 

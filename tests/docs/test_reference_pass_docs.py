@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aliasproof.explaining import explain, step_of
+from aliasproof.checks.explaining import explain, step_of
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.reference_pass.functionalize import Rules
 from aliasproof.reference_pass.pipeline import CONDITIONS

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 import aliasproof.faults
-from aliasproof.command_line import INTERNAL_ERROR, run
+from aliasproof.commands.command_line import INTERNAL_ERROR, run
 from aliasproof.faults.catalogue import FAULTS
 from aliasproof.faults.fault import Fault, Passes, after_functionalize, after_reinplace
 from aliasproof.faults.matrix import kill_matrix

@@ -12,14 +12,14 @@ from torch import Tensor, fx
 from aliasproof.campaigns.run import shard as shards
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.checking import check, check_target, prepare
+from aliasproof.checks.check import check, check_target, prepare
 from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.user_builds import of_value
+from aliasproof.targets.user_targets import of_value
 
 aten = torch.ops.aten
 known_bug = pytest.mark.skipif(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.ir.program import Program
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.ir import regions
 from aliasproof.ir.regions import Region
 from aliasproof.oracles import smt

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.oracles.invariants import judge_stage
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage

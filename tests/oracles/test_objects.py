@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.checking import check
+from aliasproof.checks.check import check
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.objects import judge
 from aliasproof.oracles.verdict import HOLDS, Verdict, Violation

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from aliasproof.campaigns.run.executor import start_pool
-from aliasproof.candidate_checks import outcome_of
+from aliasproof.minimization.candidate_checks import outcome_of
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Returned
 from aliasproof.processes.pool import RemoteCall
@@ -61,7 +61,7 @@ def kept_lock() -> bool:
 
 kept: list[object] = []
 KILLED = f"""
-from aliasproof.candidate_checks import outcome_of
+from aliasproof.minimization.candidate_checks import outcome_of
 from aliasproof.processes.isolation import Isolated, Limits
 if __name__ == "__main__":
     process = Isolated(Limits(60.0, 1 << 30))

@@ -38,7 +38,11 @@ def style(repository: Path) -> tuple[int, list[str]]:
         ("docs/design.md", "Regions:\n\nit lies there.\n", ":3: word: 'lies' in "),
         ("CHANGELOG.md", "one hazard\n", ":1: word: 'hazard' in "),
         ("oracles/values.py", "x = 1\nf('a token')\n", ":2: word: 'token' in "),
-        ("aliasproof/command_line.py", '"""In the same place."""\n', ":1: word: 'same place'"),
+        (
+            "aliasproof/commands/command_line.py",
+            '"""In the same place."""\n',
+            ":1: word: 'same place'",
+        ),
         ("tests/test_a.py", "\nimport oracles\n", ":2: import: import 'aliasproof.oracles'"),
         (
             "tests/test_a.py",

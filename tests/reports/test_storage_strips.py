@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aliasproof.explaining import explain
+from aliasproof.checks.explaining import explain
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.storage_strips import (
     MOST_BYTES,

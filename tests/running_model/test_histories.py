@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aliasproof.checking_as_called import check_as_called, prepare_as_called
+from aliasproof.checks.check_as_called import check_as_called, prepare_as_called
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.running_model.model_check import summary
 from aliasproof.targets.gradients import WithGradients

@@ -21,7 +21,7 @@ from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.campaigns.store.store import Store
-from aliasproof.command_line import run
+from aliasproof.commands.command_line import run
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.serialization import to_json
 from aliasproof.judge.attribution import Symptom

@@ -25,8 +25,7 @@ from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets import aot
-from aliasproof.targets.control_flow import FORMS, PartTwice, Split
-from aliasproof.targets.program_parts import RunValues
+from aliasproof.targets.control_flow import FORMS, PartTwice, RunValues, Split
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build
 from tests.targets.vector_programs import of_vectors

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.compilers.executorch import executorch
+from aliasproof.compilers.executorch.executorch_options import SUMMARIES
 from aliasproof.generators.features import Features, without
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.localization import first_wrong_pass
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.targets import executorch, executorch_contract
-from aliasproof.targets.executorch_options import SUMMARIES
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
 
@@ -222,7 +222,7 @@ def test_a_write_that_is_not_copied_back_is_seen(monkeypatch: pytest.MonkeyPatch
 
 
 def test_campaigns_draw_nothing_that_is_always_refused() -> None:
-    drawn = without(Features(groups=("view", "foreach")), executorch_contract.REFUSED)
+    drawn = without(Features(groups=("view", "foreach")), executorch.REFUSED)
     assert drawn.groups == ("view", "in-place")
     assert torch.complex64 not in drawn.dtypes
     assert torch.float32 in drawn.dtypes

@@ -13,7 +13,7 @@ from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets import inductor
-from aliasproof.targets.one_library import Library
+from aliasproof.targets.inductor import Library
 from aliasproof.targets.registry import TARGETS
 
 SOURCE = """

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.compilers.onnx.onnx_runtime import NEEDS
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case
-from aliasproof.targets.onnx_runtime import NEEDS
 from aliasproof.targets.registry import target
 from tests.targets.conftest import RIGHT
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.compilers.openvino import openvino_runtime
+from aliasproof.compilers.openvino.openvino_runtime import NEEDS
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case
-from aliasproof.targets import openvino_runtime
-from aliasproof.targets.openvino_runtime import NEEDS
 from aliasproof.targets.registry import target
 from tests.targets.conftest import RIGHT
 

@@ -283,11 +283,11 @@ NOT_INSTALLED: dict[str, tuple[str, Exception]] = {
         RuntimeError("Missing out variants: {'aten::add_'}"),
     ),
     "operator without a kernel": (
-        "aliasproof.targets.executorch",
+        "aliasproof.compilers.executorch.executorch",
         RuntimeError("loading failed: Missing operator: [0] aten::add.out"),
     ),
     "arguments that a kernel does not take": (
-        "aliasproof.targets.executorch",
+        "aliasproof.compilers.executorch.executorch",
         RuntimeError("method->execute() failed with error 0x12: Check failed (a == b)"),
     ),
     "custom operator without an out variant": (

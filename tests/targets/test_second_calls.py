@@ -22,7 +22,10 @@ from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.targets import identity
-from aliasproof.targets.first_inputs import (
+from aliasproof.targets.registry import target
+from aliasproof.targets.second_calls import (
+    CHANGES,
+    SECOND_CALLS,
     converted,
     differentiable,
     larger,
@@ -33,10 +36,9 @@ from aliasproof.targets.first_inputs import (
     other_sharing,
     other_sizes,
     shares,
+    shortened,
     strided,
 )
-from aliasproof.targets.registry import target
-from aliasproof.targets.second_calls import CHANGES, SECOND_CALLS, shortened
 from aliasproof.targets.target import Build, Function, Target
 from tests.targets.vector_programs import of_vectors
 

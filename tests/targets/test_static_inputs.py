@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from aliasproof import minimize_session
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.formats.stored_graph import StoredGraph
@@ -23,7 +22,8 @@ from aliasproof.ir.values import STATIC, clone_inputs, input_tensors
 from aliasproof.judge.examination import examine
 from aliasproof.judge.rounding_control import widened
 from aliasproof.judge.trial import Case
-from aliasproof.minimize_request import MinimizeRequest
+from aliasproof.minimization import minimize_session
+from aliasproof.minimization.minimize_request import MinimizeRequest
 from aliasproof.reduction.edits import simplicity
 from aliasproof.reduction.instruction_steps import plain_gradients
 from aliasproof.targets.gradients import requiring_gradients

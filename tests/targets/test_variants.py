@@ -25,7 +25,7 @@ from aliasproof.targets.control_flow import FORMS
 from aliasproof.targets.registry import TARGETS, taken_by, target
 from aliasproof.targets.second_calls import SECOND_CALLS
 from aliasproof.targets.target import Function
-from aliasproof.targets.user_builds import KINDS
+from aliasproof.targets.user_targets import KINDS
 from aliasproof.targets.variants import VARIANTS, is_variant
 from tests.targets.conftest import OF_TORCH
 from tests.targets.runs_that_end import ends

@@ -136,7 +136,7 @@ class ReducedFailure:
 #
 # It says whether a program shows it, and how well. Who runs the program asks it: this process,
 # forks of it (`aliasproof.campaigns.failure.reduction`), or isolated ones
-# (`aliasproof.candidate_checks`).
+# (`aliasproof.minimization.candidate_checks`).
 
 
 @dataclass(frozen=True, slots=True)

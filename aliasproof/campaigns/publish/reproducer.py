@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from aliasproof.compilers.relax import relax
 from aliasproof.ir.custom_operators import NAMESPACE, definition
 from aliasproof.ir.devices import CPU, cpu_capability, full_name, on_device
 from aliasproof.ir.execution import run
@@ -31,7 +32,6 @@ from aliasproof.targets import (
     identity,
     inductor_fx,
     inductor_reinplace,
-    relax,
     second_calls,
     variants,
 )

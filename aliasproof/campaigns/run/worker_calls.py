@@ -35,7 +35,7 @@ from aliasproof.judge.python_trial import EAGER, Cause, FailsAlike, examine_pyth
 from aliasproof.judge.trial import processor_seconds, start_worker
 from aliasproof.processes import isolation, outcome
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
-from aliasproof.targets.one_library import forget_compiled
+from aliasproof.targets.inductor import forget_compiled
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _own_cache: list[str] = []  # this worker's folder; torch puts its own into the environment, too

@@ -21,7 +21,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.ir.regions import Region, overlaps_itself
-from aliasproof.targets.symbolic_sizes import SymbolicBuild
+from aliasproof.targets.registry import SymbolicBuild
 from aliasproof.targets.target import Function
 
 MOST_STEPS = 8

@@ -1,0 +1,1 @@
+"""About one function: `check`, `explain`, `prove`, `bisect`, `assert_equivalent`."""

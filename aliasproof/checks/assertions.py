@@ -1,0 +1,156 @@
+"""`assert_equivalent`: a check of one line, for the tests of any project (docs/pytest.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+from hypothesis import currently_in_test_context, event, reject
+from rich.console import Console
+
+from aliasproof.checks.check import GivenTarget, check
+from aliasproof.checks.check_as_called import AS_CALLED
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.lifting import lift_program
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs
+from aliasproof.minimization.candidate_checks import file_source
+from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
+from aliasproof.oracles.given_tolerance import GivenTolerance, compared_within
+from aliasproof.reports.console import FILE_WIDTH
+from aliasproof.reports.verdict_table import CheckPrinter, Shown
+from aliasproof.targets.target import Function
+from aliasproof.user_code.comparable import Comparable
+
+MOST_ELEMENTS = 200  # of all storages, whose values a message prints
+NO_GRAPHS = "not asked, since the results differ already"
+NO_FILE = "put the function into FILE.py as program(), with inputs() beside it"
+
+
+class NotJudged(UserError):
+    """Nothing was compared: eager is undefined or raises, or the target cannot run the function."""
+
+
+def assert_equivalent(
+    function: Program | Function,
+    *inputs: object,
+    target: GivenTarget = "inductor",
+    kwargs: Mapping[str, object] | None = None,
+    second_inputs: object = None,
+    device: str | None = None,
+    accept_documented: bool = False,
+    rtol: float | None = None,
+    atol: float | None = None,
+    grad: bool | None = None,
+) -> None:
+    """Assert that a target does with a function, or a program, what eager does.
+
+    The same oracles judge as in `aliasproof check`, in this process. `target` is a name, or your
+    own pass or `torch.compile` backend. `rtol` and `atol` are the tolerance of all values, in place
+    of what is known of each operator. `kwargs` are keyword arguments of the function. The other
+    options, such as `grad`, are those of `check`. Neither function nor inputs are changed.
+
+    Raises `AssertionError` with what `check` prints if the target differs from eager; with
+    `accept_documented`, not where its documentation says so. Raises `NotJudged` if nothing could be
+    compared, so that no test passes without a comparison. In a Hypothesis test, a drawn program of
+    that kind is rejected instead, and counted in the statistics.
+    """
+    __tracebackhide__ = True
+    if isinstance(function, Program) and (inputs or kwargs):
+        raise UserError("assert_equivalent(program): a program brings its own inputs; give no more")
+    given = None if isinstance(function, Program) else (tuple(inputs), dict(kwargs or {}))
+    # A shrinker tries many programs, and shows one.
+    shrinking = given is None and currently_in_test_context()
+    options: dict[str, Any] = {"second_inputs": second_inputs, "device": device, "grad": grad}
+    compare = partial(check, function, given, [target], **options)
+    comparison = _comparison(compare, (rtol, atol), shrinking=shrinking)
+    status = comparison.exit_status()
+    if status == NOTHING_JUDGED:
+        _refuse(function, comparison, shrinking=shrinking)
+    if status == DIFFERS or (comparison.documented and not accept_documented):
+        shown = _report_text(function, comparison)
+        raise AssertionError(f"\n{shown}\n{_reproduction(function, given, comparison)}")
+
+
+def _refuse(function: Program | Function, comparison: Check, *, shrinking: bool) -> NoReturn:
+    if shrinking:
+        event("not judged")
+        reject()
+    raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
+
+
+def _comparison(
+    compare: Callable[..., Check], tolerance: GivenTolerance, *, shrinking: bool
+) -> Check:
+    """The check. Most programs that fail show it without the oracles on graphs, which take long."""
+    with _quiet_logs(), compared_within(tolerance):
+        comparison = compare(without_graphs=NO_GRAPHS if shrinking else "")
+        return compare() if shrinking and not comparison.violated else comparison
+
+
+@contextlib.contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Without torch's logs: pytest shows them all beside a failure, and they are of each run."""
+    loggers = [logging.getLogger(name) for name in ("torch", "torch.__trace")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _report_text(function: Program | Function, comparison: Check) -> str:
+    """What `aliasproof check` prints."""
+    text = io.StringIO()
+    console = Console(file=text, highlight=False, emoji=False, markup=False, width=FILE_WIDTH)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    shown = Shown(documented=True)
+    rows = comparison.results
+    oracles = [*dict.fromkeys(name for result in rows.values() for name in result.reports)]
+    printer = CheckPrinter(console, name, list(rows), comparison.eager, shown, oracles)
+    printer.begin()
+    for result in comparison.results.values():
+        printer.target(result)
+    printer.end(comparison)
+    return "\n".join((*(f"note: {note}" for note in comparison.notes), text.getvalue().rstrip()))
+
+
+def _reproduction(function: Program | Function, inputs: object, comparison: Check) -> str:
+    """How to see the difference again, by the command line."""
+    first = next((it for it in comparison.results.values() if it.violated), None)
+    name = next(iter(comparison.results)) if first is None else first.target
+    command = f"python -m aliasproof check FILE.py --target {name.removesuffix(AS_CALLED)}"
+    program: Program | None = None
+    if isinstance(function, Program):
+        program = function
+    elif not name.endswith(AS_CALLED):  # the calls of a program have no gradients
+        with _quiet_logs():
+            program = _as_program(function, inputs)
+    if program is None:
+        return f"\nTo reproduce by the command line, {NO_FILE}:\n    {command}"
+    what = "this" if program is function else "its ATen calls"
+    source = textwrap.indent(file_source(program), "    ").rstrip()
+    return f"\nTo reproduce, put {what} into FILE.py:\n    {command}\n\n{source}"
+
+
+def _as_program(function: Function, inputs: object) -> Program | None:
+    """The function as a program with its inputs' values; None where that is long or impossible."""
+    try:
+        comparable = Comparable.of(function, inputs)
+        seed_generators()
+        with torch.no_grad():
+            program = lift_program(comparable.function, clone_inputs(comparable.inputs)).program
+    except Exception:  # noqa: BLE001 - the function of the user may raise anything
+        return None
+    elements = sum(storage.length for storage in program.storages)
+    return program if elements <= MOST_ELEMENTS else None

@@ -1,0 +1,121 @@
+"""`bisect`: the first layer, and the pass of it, after which a program is wrong.
+
+It runs in a process apart, as the reduction does: the file and the targets are code of others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aliasproof.campaigns.failure.failure import Kept
+from aliasproof.campaigns.publish.python_issue import script
+from aliasproof.campaigns.publish.reproducer import renderings
+from aliasproof.campaigns.store.finding import PythonFinding, is_of_python
+from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.localization import PassAtFault, first_wrong_pass
+from aliasproof.judge.python_trial import Cause, examine_layer, layers, part_of
+from aliasproof.judge.trial import Case, quiet_torch
+from aliasproof.minimization import minimize_session
+from aliasproof.minimization.minimize_request import MinimizeRequest
+from aliasproof.oracles.verdict import Violation
+from aliasproof.targets.registry import is_own
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Target
+
+RIGHT, WRONG, NOT_JUDGED = "right", "wrong", "not judged"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """What a target does with the program: `state` in one word, and the difference or reason."""
+
+    target: str
+    state: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """Where a program becomes wrong.
+
+    `layers` are the targets that the asked one builds on, in their order, and itself. `symptom`
+    names the one at fault. `part` is its pass, if one is found. `scripts` show the difference with
+    torch alone; there are none for a target of the user's, and for what no program keeps.
+    """
+
+    program: Program | None
+    layers: tuple[LayerState, ...]
+    symptom: Symptom
+    violation: Violation
+    part: PassAtFault | None
+    scripts: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def bisect(request: MinimizeRequest) -> Bisection:
+    """Find where the program in a file becomes wrong.
+
+    Raises `UserError` if nothing differs, and `Rejected` if nothing can be judged.
+    """
+    if is_of_python(request.path):
+        return _bisect_python(PythonFinding.load(request.path))
+    assert request.target is not None
+    subject = minimize_session.begin(request)
+    case, kept = minimize_session.differing(subject.program, request)
+    violation, exact = _violation(case, kept)
+    target = kept.target
+    part = first_wrong_pass(case, target, violation) if kept.exact else None
+    program = subject.program if isinstance(case.function, ProgramFunction) else None
+    scripts: tuple[str, ...] = ()
+    if program is not None and not is_own(target.name):
+        scripts = tuple(renderings(program, target, violation, exact=exact))
+    asked = target_named(request.target)
+    layers = tuple(_state(case, layer) for layer in (*asked.varies, *asked.layers))
+    return Bisection(program, layers, kept.symptom, violation, part, scripts, subject.notes)
+
+
+def _violation(case: Case, kept: Kept) -> tuple[Violation, bool]:
+    """What differs, and whether it can be compared without a tolerance."""
+    examination = examine(case, kept.target, every_oracle=True, attribute=False)
+    if examination.trial is None:
+        raise examination.rejected or Rejected("not judged")
+    differences = examination.reports[kept.symptom.oracle].differences
+    kinds = [one for one in differences if one.kind == kept.symptom.kind]
+    if not kinds:
+        raise Rejected("another run does not show the difference")
+    return kinds[0], examination.trial.exact(kinds[0].place)
+
+
+def _state(case: Case, target: Target) -> LayerState:
+    try:
+        examination = examine(case, target, attribute=False)
+    except UserError as reason:  # this machine cannot run it
+        return LayerState(target.name, NOT_JUDGED, str(reason))
+    if examination.rejected is not None:
+        return LayerState(target.name, NOT_JUDGED, str(examination.rejected))
+    if not examination.violations:
+        return LayerState(target.name, RIGHT)
+    return LayerState(target.name, WRONG, _told(examination.violations[0]))
+
+
+def _told(violation: Violation | None) -> str:
+    return "" if violation is None else f"{violation.oracle}: {violation.describe()}"
+
+
+def _bisect_python(finding: PythonFinding) -> Bisection:
+    """The same for a finding of `hunt`, which is no graph: there are no graphs to show."""
+    quiet_torch()
+    program, cause = finding.program, Cause(finding.target, finding.oracle, finding.kind)
+    part = part_of(program, cause)
+    if not part:
+        raise UserError(f"nothing differs: {finding.target} does what eager does")
+    found = [(layer, examine_layer(program, layer).main) for layer in layers(finding.target)]
+    states = [LayerState(layer, WRONG if main else RIGHT, _told(main)) for layer, main in found]
+    scripts = () if is_own(finding.target) else (script(finding),)
+    symptom = Symptom(*cause)
+    at_fault = PassAtFault(part)
+    return Bisection(None, tuple(states), symptom, finding.violation, at_fault, scripts, ())

@@ -1,0 +1,196 @@
+"""One check, in the process that runs the user's code: first eager, then targets one by one.
+
+That process is isolated, or it is this one. What the functions return can be pickled. The steps
+that they announce say whose code was running if the process dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch._functorch import config as functorch_config
+from torch._inductor import config as inductor_config
+
+from aliasproof.campaigns.failure.recognition import cause_of
+from aliasproof.campaigns.store.run_folder import read_finding
+from aliasproof.checks.check import Prepared, check_row, default_targets, prepare_rows
+from aliasproof.checks.check_as_called import AS_CALLED, ORACLES
+from aliasproof.checks.isolated_check import Begun, CheckEvent, CheckRequest, ShownBug, shown_bugs
+from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.formats.stored_graph import about_graph, is_stored_graph
+from aliasproof.ir.devices import on_device
+from aliasproof.ir.errors import Rejected, UserError, out_of_memory
+from aliasproof.ir.execution import SEED
+from aliasproof.ir.program import Program
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case, quiet_torch
+from aliasproof.minimization.minimize_session import lift
+from aliasproof.oracles.check_result import TargetResult
+from aliasproof.oracles.given_tolerance import compare_within
+from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.processes.isolation import step
+from aliasproof.reports.console import output_for_results
+from aliasproof.targets.inductor_fx import CONFIG
+from aliasproof.targets.names import CHECKED
+from aliasproof.targets.registry import TARGETS, is_importable, is_name
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.user_names import NAME_IT, grant
+from aliasproof.targets.variants import GRAD
+from aliasproof.user_code import user_file
+from aliasproof.user_code.user_file import FileNames, UserFunction
+
+# A process serves one check. It keeps the tensors, and its callers know no more than names.
+_prepared: Prepared | None = None
+_given: UserFunction | Program | None = None
+_device: str | None = None
+
+
+def begin(request: CheckRequest) -> Begun:
+    """Run the user's file, and its function in eager. Raises `UserError` for bad input."""
+    global _prepared, _device  # noqa: PLW0603
+    _device = request.device
+    compare_within(request.tolerance)
+    grant(request.targets)
+    step("the import of a target")
+    _seed()  # the file of a target can be that of the function
+    # Before the user's file runs, which can take long.
+    given = request.targets or _stored_target(request.path)
+    chosen = [target_named(name) for name in given or default_targets()]
+    quiet_torch()
+    names = FileNames(*request.names)
+    _seed()
+    step("the file")
+
+    def action(given: UserFunction | Program) -> Prepared:
+        global _given  # noqa: PLW0603
+        _given = given
+        step(f"{names.function}() in eager")
+        options: dict[str, Any] = {"device": request.device, "grad": request.grad}
+        if isinstance(given, Program):
+            return prepare_rows(given, targets=chosen, **options)
+        arguments = given.function, given.inputs, given.second_inputs
+        prepared = prepare_rows(*arguments, targets=chosen, file=request.path, **options)
+        return replace(prepared, notes=(*given.notes, *prepared.notes))
+
+    try:
+        _prepared = user_file.apply_to(request.path, names, action)
+    except UserError as error:
+        # A limit of ours is not an error of theirs, unless they know of it.
+        if out_of_memory(error.__cause__):
+            raise MemoryError from error
+        raise
+    notes = (*_prepared.notes, *_left_out(request), *_own_target(request))
+    after = {name: row.after for name, row in _prepared.rows.items()}
+    oracles = EVERY_ORACLE if _prepared.called is None else ORACLES
+    return Begun(_prepared.eager.without_tensors(), notes, after, oracles)
+
+
+def _seed() -> None:
+    """Seed all generators: a file may run in several processes, and should do the same in each."""
+    for seed in (torch.manual_seed, np.random.seed, random.seed):
+        seed(SEED)
+
+
+def _left_out(request: CheckRequest) -> Iterator[str]:
+    """The default targets that this machine cannot run, and why."""
+    for name in () if request.targets else CHECKED:
+        reason = target_named(name).unavailable()
+        if reason is not None:
+            yield f"left out: {name} {reason}"
+
+
+def _stored_target(path: Path) -> tuple[str, ...]:
+    """The target of a stored graph, unless it is code of a user, which a file may not name."""
+    name = about_graph(path).get("target", "") if is_stored_graph(path) else ""
+    return (name,) if name in TARGETS else ()
+
+
+def _own_target(request: CheckRequest) -> Iterator[str]:
+    """What to type to check a finding of the user's own code. A file names that code."""
+    if request.targets:
+        return
+    if is_stored_graph(request.path):
+        target = about_graph(request.path).get("target", "")
+    elif (request.path / "finding.json").is_file():
+        target = read_finding(request.path).target
+    else:
+        return
+    if not (is_name(target) and is_importable(target)):
+        how = f"add --target {target}" if is_name(target) else NAME_IT
+        yield f"it was found in your own code: to check that, {how}"
+
+
+def run_target(name: str, missed: bool, graphs: str, eager_instead: bool = False) -> TargetResult:
+    """Compare the target of a row. `graphs` says why graphs are not judged; empty if they are.
+
+    With `eager_instead`, eager runs in the place of the target, and under its conditions.
+    """
+    assert _prepared is not None
+    prepared = _prepared
+    if eager_instead:
+        row = prepared.rows[name]
+        eager = replace(TARGETS["identity"], conditions=row.target.conditions)
+        prepared = replace(prepared, rows={name: row._replace(target=eager)})
+    # In this process, standard output is for the results.
+    with output_for_results():
+        result = check_row(prepared, name, missed=missed, without_graphs=graphs)
+    return result.without_tensors()
+
+
+def known_bug(name: str) -> ShownBug | None:
+    """The known bug that a row shows; None if none can be named.
+
+    It is the cause for the program of the ATen calls, without gradients or with them, and the row,
+    as it was judged, is right while this bug is patched.
+    """
+    assert _prepared is not None
+    target = _prepared.rows[name].target
+    if not target.excused:
+        return None
+    step("the search for a known bug")
+    as_called = name.endswith(AS_CALLED)
+    causes = map(partial(_cause, target.name), (as_called, not as_called))
+    if (cause := next(filter(None, causes), None)) is None:
+        return None
+    # No cache knows of the patch: neither may give what was compiled without it, nor keep this.
+    uncached = functorch_config.patch(enable_autograd_cache=False)
+    patched = mended([KNOWN_BUGS[cause]])
+    with patched, uncached, inductor_config.patch(CONFIG), output_for_results():
+        result = check_row(_prepared, name, without_graphs="asked for a known bug")
+    right = result.judged and not result.violated
+    return ShownBug(name, cause, KNOWN_BUGS[cause].title) if right else None
+
+
+def _cause(target: str, gradients: bool) -> str | None:
+    """The known bug that the program of the function's ATen calls shows through a target."""
+    assert _given is not None
+    with contextlib.suppress(Rejected, UserError), output_for_results():
+        program = lift(_given, gradients=gradients).program
+        program = on_device(program, _device or program.device)
+        name = f"{target}:{GRAD.name}" if gradients else target
+        examination = examine(Case.of(program), target_named(name))
+        if examination.failed and examination.symptom is not None:
+            return cause_of(program, examination.symptom)
+    return None
+
+
+def run_here(request: CheckRequest) -> Iterator[CheckEvent]:
+    """The whole check in this process, for debuggers, as `IsolatedCheck.results`.
+
+    A death of the user's code is one of this process.
+    """
+    begun = begin(request)
+    yield begun
+    results = dict[str, TargetResult]()
+    for name in begun.targets:
+        results[name] = run_target(name, request.missed, "")
+        yield results[name]
+    yield from shown_bugs(begun, results, known_bug)

@@ -1,0 +1,1 @@
+"""Compilers beyond torch, one folder each: targets, contracts and graphs."""

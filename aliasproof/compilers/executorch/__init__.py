@@ -1,0 +1,1 @@
+"""ExecuTorch: its targets and how its graphs are read."""

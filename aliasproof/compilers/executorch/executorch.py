@@ -1,0 +1,317 @@
+"""Target *executorch*: torch.export, ExecuTorch's lowering, and its portable runtime.
+
+`to_edge` functionalizes and decomposes. `to_executorch` writes mutated buffers and inputs back,
+turns copies into views, gives each tensor a place in an arena, and writes a file of bytes. The
+runtime loads it, copies the inputs into the arena and calls its own kernels.
+
+The runtime returns the new contents of each mutated input before the outputs (as the signature
+says, and pytorch/executorch#11870), and the caller copies them back. With `unplanned-inputs`, the
+runtime itself writes into the memory of the caller. A mutated buffer is state of the loaded
+program; its contents before and after a call are those of the module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from aliasproof.compilers.executorch.executorch_graphs import Mutated, as_lowered, as_written_back
+from aliasproof.compilers.executorch.executorch_options import (
+    NO_INPUTS,
+    OPTIONS,
+    configured,
+    recipe,
+)
+from aliasproof.eager.trace import Trace
+from aliasproof.oracles.contract import (
+    NATIVE,
+    Precondition,
+    Promise,
+    Refusal,
+    Waiver,
+    calls_a_custom_write,
+)
+from aliasproof.oracles.stage import Stage
+from aliasproof.targets import export
+from aliasproof.targets.export import FunctionModule
+from aliasproof.targets.outside import Outside
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.tracing import PLAIN, Tracing
+from aliasproof.targets.variants import BUFFERS, FEED_BACK, KEPT_OUTPUTS
+
+# --- executorch contract --------------------------------------------------------------------------
+#
+# What ExecuTorch promises, with its sources.
+
+
+COPIES = (
+    "an output is a new tensor: 'Outputs are copied out on every call' (executorch/runtime/__init__"
+    ".py)"
+)
+DIM_ORDERS = (
+    "'Currently ExecuTorch only supports dim order representation for contiguous and channels_last'"
+    " (docs/source/concepts.md)"
+)
+EDGE = "executorch/exir/verification/verifier.py"
+
+# The target adds to an error of the runtime what the runtime logs.
+EXECUTORCH = ("executorch", NATIVE, "aliasproof.compilers.executorch.executorch")
+
+
+def _always(trace: Trace) -> bool:
+    """The message names what is not supported."""
+    return True
+
+
+REFUSALS = (
+    Refusal(
+        "operator outside Core ATen",
+        r"is not in Core ATen opset",
+        f"the edge dialect has the operators of Core ATen, as the error says ({EDGE})",
+        _always,
+        (),
+        EXECUTORCH,
+    ),
+    Refusal(
+        "dtypes that the edge dialect does not have",
+        r"taking Tensor inputs with mismatched dtypes",
+        f"the edge dialect lists the dtypes of each operator, as the error says ({EDGE})",
+        _always,
+        (),
+        EXECUTORCH,
+    ),
+    Refusal(
+        "operator without an out variant",
+        r"Missing out variants",
+        "the memory plan needs operators that write into given memory, as the error says"
+        " (ToOutVarPass in executorch/exir/passes/__init__.py)",
+        _always,
+        (),
+        EXECUTORCH,
+    ),
+    Refusal(
+        "operator without a kernel",
+        r"Missing operator",
+        "the runtime has the kernels of its portable library, and a loader that names what is"
+        " missing (docs/source/kernel-library-overview.md)",
+        _always,
+        (),
+        EXECUTORCH,
+    ),
+    Refusal(
+        "arguments that a kernel does not take",
+        r"^method->execute\(\) failed with error 0x1[02]: .*"
+        r"(Check failed|Unhandled dtype)",
+        "'Kernels that support a subset of tensor dtypes and/or dim orders'"
+        " (docs/source/concepts.md); the kernel names the check",
+        _always,
+        (),
+        EXECUTORCH,
+    ),
+    Refusal(
+        "custom operator without an out variant",
+        r"'NoneType' object has no attribute 'kind'|Missing out variants",
+        "a custom operator needs an out variant and a kernel of its own"
+        " (docs/source/kernel-library-custom-aten-kernel.md)",
+        calls_a_custom_write,
+        (),
+        EXECUTORCH,
+    ),
+    Refusal(
+        "layout of an input",
+        r"should be contiguous or channels-last|0 in strides is not supported"
+        r"|Failed to map a given dim_order",
+        DIM_ORDERS,
+        _always,
+        (),
+        EXECUTORCH,
+    ),
+)
+# What programs of these features would mostly end in.
+REFUSED = frozenset(
+    {"custom", "foreach", "metadata", "random"}
+    | {"transposed", "gaps", "channels last", "expanded", "overlapping"}
+    | {"complex64", "complex128", "float8_e4m3fn", "float8_e5m2"}
+)
+CONTRACT = replace(
+    export.CONTRACT,
+    waivers=(
+        *(
+            waiver
+            for waiver in export.CONTRACT.waivers
+            if waiver.promise not in {Promise.KEEPS_ALIASES, Promise.OFFSET}
+        ),
+        Waiver(Promise.KEEPS_ALIASES, COPIES),
+        Waiver(Promise.IDENTITY, COPIES),
+        Waiver(Promise.KEEPS_OBJECTS, COPIES),
+        Waiver(Promise.OFFSET, COPIES),
+        Waiver(Promise.STRIDE, DIM_ORDERS),
+    ),
+    preconditions=(
+        *export.CONTRACT.preconditions,
+        Precondition(
+            "as_strided takes a dense tensor",
+            "a tensor of the runtime has no storage around its data"
+            " (docs/source/extension-tensor.md), and other strides than in eager",
+            lambda trace: not trace.strided_layout,
+        ),
+    ),
+    refusals=(*export.CONTRACT.refusals, *REFUSALS),
+)
+
+
+# --- executorch -----------------------------------------------------------------------------------
+
+
+NEEDS = Outside("executorch", ("executorch.exir", "executorch.runtime"))
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
+    """Lower for these inputs, and load the program."""
+    from torch.export import export as export_module  # noqa: PLC0415
+
+    with _quiet():
+        exported = export_module(FunctionModule(function), tuple(inputs))
+        edge = _to_edge(exported)
+        mutated = Mutated.of(edge.exported_program())
+        # Before the next step, which changes the same graph.
+        meant = as_written_back(edge.exported_program(), mutated)
+        lowered = edge.to_executorch(configured(tracing.options, [*mutated.buffers]))
+        program = lowered.exported_program()
+        stages = [
+            Stage("edge graph", meant, functional=True),
+            *(
+                Stage(name, as_lowered(program, mutated, planned=planned), functional=False)
+                for name, planned in (("lowered graph", False), ("planned graph", True))
+            ),
+        ]
+        loaded = _loaded(lowered.buffer)
+    run = _called(loaded, exported, mutated, planned=NO_INPUTS not in tracing.options)
+    return Build(run, stages, replay=lambda: _returning(stages[1].graph, exported))
+
+
+def _called(loaded: tuple[Any, Any], exported: Any, mutated: Mutated, *, planned: bool) -> Function:
+    """The function that calls a loaded method as its caller does."""
+    names = exported.graph_signature.user_inputs
+    written = [names.index(name) for name in mutated.inputs]
+    buffers = {name: exported.state_dict[name] for name in mutated.buffers.values()}
+
+    def run(*tensors: torch.Tensor) -> object:
+        _, method = loaded
+        with _logged():
+            outputs = list(method.execute(tensors))
+        for index in written:
+            contents = outputs.pop(0)
+            if planned:  # else the runtime wrote it
+                tensors[index].copy_(contents)
+        for name, buffer in buffers.items():
+            buffer.copy_(method._method.get_attribute(name))
+        return pytree.tree_unflatten(outputs, exported.call_spec.out_spec)
+
+    return run
+
+
+def _returning(graph: fx.GraphModule, exported: Any) -> Function:
+    """A graph, with the outputs in the form in which the program returns them."""
+
+    def run(*tensors: torch.Tensor) -> object:
+        return pytree.tree_unflatten(list(graph(*tensors)), exported.call_spec.out_spec)
+
+    return run
+
+
+# --- ExecuTorch -----------------------------------------------------------------------------------
+
+
+def _to_edge(exported: Any) -> Any:
+    """`to_edge`, which otherwise collects the same tables of operators for each program."""
+    from executorch.exir import to_edge  # noqa: PLC0415
+    from executorch.exir.program import _program  # noqa: PLC0415
+    from torch.export import exported_program  # noqa: PLC0415
+
+    table, composites = _tables()
+    kept = {
+        (_program, "_default_decomposition_table"): functools.partial(dict, table),
+        (exported_program, "_collect_all_valid_cia_ops"): functools.partial(set, composites),
+    }
+    with contextlib.ExitStack() as stack:
+        for (module, name), returning in kept.items():
+            stack.enter_context(mock.patch.object(module, name, returning))
+        return to_edge(exported)
+
+
+@functools.cache
+def _tables() -> tuple[dict[Any, Any], frozenset[Any]]:
+    """The decompositions of `to_edge`, and the composite operators that torch.export may keep.
+
+    To collect them takes 0.5 s.
+    """
+    from executorch.exir.program import _program  # noqa: PLC0415
+    from torch._export import utils  # noqa: PLC0415
+
+    table: Any = _program._default_decomposition_table()
+    return table.materialize(), frozenset(utils._collect_all_valid_cia_ops())
+
+
+def _loaded(buffer: bytes) -> tuple[Any, Any]:
+    """The program in a file of bytes, which a method needs as long as it is called; the method."""
+    from executorch.runtime import Runtime  # noqa: PLC0415
+
+    with _logged():
+        loaded = Runtime.get().load_program(buffer)
+        return loaded, loaded.load_method("forward")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """ExecuTorch warns of each mutated buffer, and torch.export of itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """The runtime writes the reason of an error to the error output alone: put it into the error.
+
+    Kernels name the check that fails, and the loader an operator without a kernel.
+    """
+    log = io.StringIO()
+    with contextlib.redirect_stderr(log):
+        try:
+            yield
+        except RuntimeError as error:
+            reason = _reason(log.getvalue())
+            raise RuntimeError(f"{error}: {reason}" if reason else str(error)) from error
+
+
+def _reason(log: str) -> str:
+    """The first line that says what is missing or which check fails, without its place."""
+    lines = [line.partition("] ")[2] for line in log.splitlines()]
+    told = [line for line in lines if "Check failed" in line or "Missing operator" in line]
+    return (told or [*filter(None, lines), ""])[0]
+
+
+TARGET = Target(
+    name="executorch",
+    summary="torch.export, then ExecuTorch: to_edge, to_executorch, its portable runtime",
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(PLAIN),
+    traced_recipe=recipe,
+    variants=(BUFFERS, FEED_BACK, KEPT_OUTPUTS, *OPTIONS),
+    after=export.TARGET,
+    needs=NEEDS,
+    cost=10,
+    left_out=REFUSED,
+)

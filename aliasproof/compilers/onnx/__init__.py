@@ -1,0 +1,1 @@
+"""ONNX Runtime: its targets and how its graphs are read."""

@@ -1,0 +1,1 @@
+"""OpenVINO: its targets and how its graphs are read."""

@@ -1,0 +1,296 @@
+"""Targets *openvino*, *openvino-aot*, *openvino-model* and *openvino-shared*: OpenVINO on the CPU.
+
+*openvino* is `torch.compile(backend="openvino")`. Dynamo captures the graph, operators that
+OpenVINO supports are grouped into partitions, and what is left runs in eager
+(openvino/frontend/pytorch/torchdynamo/backend.py). With *openvino-aot*, AOTAutograd functionalizes
+that graph before. The others are `openvino.convert_model` of an
+exported program, which returns what it leaves in its inputs, as for ONNX.
+
+When it is imported, OpenVINO reports to its makers (openvino/tools/ovc/__init__.py). Here it does
+not.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aliasproof.compilers.functional_module import (
+    SOURCE,
+    functional_module,
+    kept_composites,
+    of_values_alone,
+)
+from aliasproof.ir.errors import Rejected
+from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
+from aliasproof.targets import aot_eager, clauses, dynamo, export
+from aliasproof.targets.outside import Outside
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
+
+SILENT = 'import sys; sys.modules["openvino_telemetry"] = None'
+NEEDS = Outside("openvino", ("openvino.torch",), SILENT)
+OPAQUE = "a model of OpenVINO does not call operators of torch"
+# By default, the plugin computes in bfloat16 where the processor can
+# (https://docs.openvino.ai/2026/openvino-workflow/running-inference/inference-devices-and-modes/cpu-device.html).
+CONFIG = {"INFERENCE_PRECISION_HINT": "f32"}
+
+GRAPH = (
+    "a model describes a graph of operations on values"
+    " (https://docs.openvino.ai/2026/openvino-workflow/running-inference/model-representation.html)"
+)
+WAIVERS = (
+    *of_values_alone(GRAPH, f"a tensor has a dense layout; {GRAPH}"),
+    Waiver(
+        Promise.ROUNDING,
+        "f16 and bf16 are computed with the precision of the hint, here f32"
+        " (ov::hint::inference_precision)",
+    ),
+    Waiver(Promise.EQUIVALENCE, "operators of torch are translated to others"),
+    clauses.NO_OVERLAP_ERROR,
+)
+NO_RANDOM = Precondition(
+    "no random numbers",
+    "RandomUniform has seeds of its own (https://docs.openvino.ai/2026/documentation/"
+    "openvino-ir-format/operation-sets/operation-specs/generation/random-uniform-8.html)",
+    draws_nothing,
+)
+BACKEND_CONTRACT = replace(
+    aot_eager.CONTRACT,
+    waivers=(*aot_eager.CONTRACT.waivers, *WAIVERS),
+    preconditions=(*aot_eager.CONTRACT.preconditions, NO_RANDOM),
+)
+MODEL_CONTRACT = Contract(
+    waivers=WAIVERS,
+    preconditions=(*export.CONTRACT.preconditions, NO_RANDOM),
+    refusals=export.CONTRACT.refusals,
+    disputes=export.CONTRACT.disputes,
+)
+
+
+class Model:
+    """A compiled model. Inputs that it does not use are none of its own."""
+
+    def __init__(self, runs: Any, share_outputs: bool) -> None:
+        self.runs, self.share_outputs = runs, share_outputs
+        self.names = {name for port in runs.inputs for name in port.names}
+
+    def __call__(self, *inputs: Any) -> Any:
+        given = {f"inputs_{i}": x.numpy() for i, x in enumerate(inputs)}
+        used = {name: array for name, array in given.items() if name in self.names}
+        outputs = self.runs(used, share_outputs=self.share_outputs)
+        return [torch.from_numpy(outputs[port]) for port in self.runs.outputs]
+
+
+def backend_recipe(options: Mapping[str, object]) -> str:
+    """The source of `build_backend`."""
+    return f"""
+{SILENT}
+
+import openvino.torch
+
+
+def compiled(program, inputs):
+    options = {dict(options)}
+    return torch.compile(program, backend="openvino", options=options)
+"""
+
+
+def model_recipe(*, share: bool) -> str:
+    """The source of `build_model`."""
+    return f"""
+{SILENT}
+
+import openvino
+{SOURCE}
+
+{inspect.getsource(Model)}
+
+def compiled(program, inputs):
+    module = FunctionalModule(program, inputs).eval()
+    model = openvino.convert_model(torch.export.export(module, tuple(inputs)))
+    runs = openvino.compile_model(model, "CPU", {CONFIG!r})
+    return lambda *inputs: module.run(Model(runs, {share}), inputs)
+"""
+
+
+# --- torch.compile --------------------------------------------------------------------------------
+
+
+def build_backend(
+    function: Function, inputs: Sequence[torch.Tensor], *, options: Mapping[str, object]
+) -> Build:
+    """Compile in the first call. Raises `Rejected` then if nothing runs in OpenVINO."""
+    _load()
+    from openvino.frontend.pytorch.torchdynamo import backend, execute  # noqa: PLC0415
+
+    execute.clear_caches()
+    execute.req_cache.clear()
+    backend.openvino_options = {}  # once AOTAutograd is asked for, all later calls have it
+    partitions = _Partitions(backend, execute, options)
+    compiled = dynamo.compiled(function, partitions)
+
+    def run(*inputs: torch.Tensor) -> object:
+        result = compiled(*inputs)
+        partitions.require_one()
+        return result
+
+    return Build(run, [], OPAQUE)
+
+
+class _Partitions:
+    """The backend of OpenVINO. What it cannot compile, it leaves to Inductor, or runs in eager."""
+
+    def __init__(self, backend: Any, execute: Any, options: Mapping[str, object]) -> None:
+        self.backend, self.execute, self.options = backend, execute, options
+        self.error: BaseException | None = None
+        self.rejected: Rejected | None = None
+
+    def __call__(self, graph: Any, examples: Any) -> Any:
+        try:
+            _require_floats(graph.graph)
+        except Rejected as reason:
+            self.rejected = reason
+            return graph
+        with mock.patch.object(self.backend, "compile_fx", self._left):
+            return self.backend.openvino(graph, examples, options=dict(self.options))
+
+    def _left(self, graph: Any, examples: Any) -> Any:
+        self.error = sys.exception()
+        return graph
+
+    def require_one(self) -> None:
+        """Raises `Rejected` if no operator ran in OpenVINO."""
+        if self.rejected is not None:
+            raise self.rejected
+        if self.error is not None:
+            raise Rejected(f"OpenVINO leaves the graph to Inductor: {self.error}") from self.error
+        parts = [part for graph in self.execute.partitioned_modules.values() for part in _of(graph)]
+        if all(part.perm_fallback for part in parts):
+            raise Rejected("no operator runs in OpenVINO")
+
+
+def _of(graph: Any) -> list[Any]:
+    return [module for module in graph.modules() if hasattr(module, "perm_fallback")]
+
+
+def _load() -> Any:
+    """Import OpenVINO. It changes a setting of Dynamo that torch 2.13 warns of, and ignores."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        import openvino.torch  # noqa: PLC0415
+    return openvino
+
+
+# --- convert_model --------------------------------------------------------------------------------
+
+
+def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bool) -> Build:
+    """Export, convert and compile. Raises `Rejected` for what has no translation."""
+    openvino = _load()
+    module, exported = functional_module(function, inputs)
+    _require_dtypes([*(x.dtype for x in inputs), *(y.dtype for y in module.results)])
+    _require_floats(exported.graph)
+    try:
+        with kept_composites():
+            model = openvino.convert_model(exported)
+    except openvino.frontend.OpConversionFailure as error:
+        missing = re.search(r"No conversion rule found for operations: ([\w.:, ]+)", str(error))
+        failed = re.search(r"(?m)^-- (.+) with a message:", str(error))
+        reason = missing or failed
+        if reason is None:
+            raise
+        raise Rejected(f"OpenVINO does not translate {reason[1]}") from error
+    runs = openvino.compile_model(model, "CPU", CONFIG)
+    run = Model(runs, share)
+    return Build(lambda *inputs: module.run(run, inputs), [], OPAQUE)
+
+
+# numpy has no such numbers, or a model has pairs for them.
+NO_ARRAYS = (
+    torch.bfloat16,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.complex32,
+    torch.complex64,
+    torch.complex128,
+)
+
+
+def _require_dtypes(dtypes: Sequence[torch.dtype]) -> None:
+    """Raises `Rejected` if an input or an output is no array of numpy."""
+    dtype = next((dtype for dtype in dtypes if dtype in NO_ARRAYS), None)
+    if dtype is not None:
+        raise Rejected(f"no array of numpy has the numbers of an input or output: {dtype}")
+
+
+def _require_floats(graph: Any) -> None:
+    """Raises `Rejected` for double precision, which the plugin for CPUs computes as float32."""
+    values = [node.meta.get("val", node.meta.get("example_value")) for node in graph.nodes]
+    tensors = [it for it in pytree.tree_leaves(values) if isinstance(it, torch.Tensor)]
+    if any(it.dtype == torch.float64 for it in tensors):
+        raise Rejected("OpenVINO computes float64 as float32")
+
+
+def _by_torch(
+    name: str, summary: str, after: Target, contract: Contract, **options: object
+) -> Target:
+    given = {"config": CONFIG, **options}
+    return Target(
+        name=name,
+        summary=summary,
+        contract=contract,
+        build=functools.partial(build_backend, options=given),
+        recipe=backend_recipe(given),
+        after=after,
+        variants=(FEED_BACK, KEPT_OUTPUTS),
+        needs=NEEDS,
+        cost=6,
+    )
+
+
+TARGET = _by_torch(
+    "openvino",
+    'torch.compile(backend="openvino") on the CPU',
+    dynamo.TARGET,
+    BACKEND_CONTRACT,
+)
+AOT = _by_torch(
+    "openvino-aot",
+    'torch.compile(backend="openvino") with its option aot_autograd',
+    aot_eager.TARGET,
+    BACKEND_CONTRACT,
+    aot_autograd=True,
+)
+MODEL = Target(
+    name="openvino-model",
+    summary="openvino.convert_model of an exported program, run on the CPU",
+    contract=MODEL_CONTRACT,
+    build=functools.partial(build_model, share=False),
+    recipe=model_recipe(share=False),
+    after=export.TARGET,
+    variants=(FEED_BACK, KEPT_OUTPUTS),
+    needs=NEEDS,
+    cost=8,
+)
+SHARED = replace(
+    MODEL,
+    name="openvino-shared",
+    summary="the same with share_outputs: outputs are memory of the model",
+    build=functools.partial(build_model, share=True),
+    recipe=model_recipe(share=True),
+    after=MODEL,
+    # "shared data can be modified or lost during runtime" (docstring of CompiledModel.__call__)
+    variants=(),
+)

@@ -1,0 +1,1 @@
+"""Relax of TVM: its targets and how its graphs are read."""

@@ -1,0 +1,185 @@
+"""Target *relax*: Relax of TVM, whose pass `DataflowUseInplaceCalls` puts calls in place.
+
+A program becomes a Relax function, in which nothing is written (`relax_capture`). The pass replaces
+some calls by kernels that compute into an operand. The result is run as ATen calls that share
+memory as Relax says (`relax_graph`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from aliasproof.ir.program import Program
+from aliasproof.ir.relax_spelling import spelling
+from aliasproof.oracles.contract import (
+    Contract,
+    Precondition,
+    Promise,
+    Waiver,
+    mutates_no_input_metadata,
+)
+from aliasproof.oracles.stage import Stage
+from aliasproof.targets import clauses
+from aliasproof.targets.outside import Outside
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
+
+NEEDS = Outside("relax", ("tvm.relax",))
+
+VALUES = (
+    "Relax computes with values, and a function that writes its arguments is not pure, so what"
+    " shares memory is not said (docs/deep_dive/relax/learning.rst of TVM: 'the inplace operations"
+    " are not encouraged')"
+)
+COMPACT = "tensors of Relax have a shape and a dtype, and no strides (tvm.relax.TensorType)"
+IN_PLACE = "DataflowUseInplaceCalls"
+CONSTANTS = "the graph has constants, of which value hashes know nothing"
+MACHINE = "the virtual machine of TVM shows no graph"
+CONTRACT = Contract(
+    waivers=(
+        *(
+            Waiver(promise, VALUES)
+            for promise in (
+                Promise.NO_NEW_ALIAS,
+                Promise.KEEPS_ALIASES,
+                Promise.IDENTITY,
+                Promise.OBJECTS,
+                Promise.KEEPS_OBJECTS,
+            )
+        ),
+        Waiver(Promise.STRIDE, COMPACT),
+        Waiver(Promise.OFFSET, COMPACT),
+        clauses.NO_OVERLAP_ERROR,
+        clauses.OTHER_DECOMPOSITION,
+        Waiver(Promise.GRAPHS, "calls in place are what the pass is for"),
+        clauses.MISSING_METADATA,
+    ),
+    preconditions=(
+        Precondition(
+            "metadata of inputs stays",
+            "a function of Relax has no way to change the shape of an argument",
+            mutates_no_input_metadata,
+        ),
+        clauses.OVERLAP_BEYOND_EXPAND,
+        clauses.LOCATION_IS_OPEN,
+        clauses.READS_BEFORE_WRITES,
+    ),
+    disputes=(clauses.DISPUTED_EXPAND,),
+)
+
+
+def build(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    passes: Sequence[str] = (),
+    *,
+    by_functions: bool = False,
+    by_machine: bool = False,
+) -> Build:
+    """Capture the function with these inputs, run the pass and others, and take it as a graph.
+
+    With `by_machine`, the virtual machine of TVM runs what it compiles of the module.
+    """
+    # Imported here: TVM takes seconds, and may not be installed.
+    from tvm import relax  # noqa: PLC0415
+
+    from aliasproof.compilers.relax.relax_capture import captured  # noqa: PLC0415
+    from aliasproof.compilers.relax.relax_graph import graph_of  # noqa: PLC0415
+
+    written = replace(spelling(), by_functions=by_functions)
+    function_of_values = captured(function, inputs, written)
+    before = after = function_of_values.module()
+    for name in (IN_PLACE, *passes):
+        after = getattr(relax.transform, name)()(after)
+    if by_machine:
+        # Imported here, since the graph does without a compiler.
+        from aliasproof.compilers.relax.relax_machine import machine_of  # noqa: PLC0415
+
+        return Build(machine_of(after, function_of_values), [], MACHINE)
+    graph = graph_of(after, before, function_of_values, len(inputs))
+    opaque = CONSTANTS if any(True for _ in graph.buffers()) else None
+    return Build(graph, [Stage(" and ".join((IN_PLACE, *passes)), graph, functional=False)], opaque)
+
+
+def recipe(arguments: str = "") -> str:
+    """The source of `build`."""
+    return f"""
+from aliasproof.targets import relax  # of aliasproof
+
+
+def compiled(program, inputs):
+    return relax.build(program, inputs{arguments}).function
+"""
+
+
+_BUILT = re.compile(
+    r"    return relax\.build\(program, inputs(?:, passes=(?P<passes>\(.*?\)))?"
+    r"(?P<functions>, by_functions=True)?(?:, by_machine=True)?\)\.function\n"
+)
+
+
+def for_program(recipe: str, program: Program) -> str:
+    """A recipe with the module of a program, so that a script needs TVM and torch alone."""
+    built = _BUILT.search(recipe)
+    if built is None:
+        return recipe
+    from aliasproof.compilers.relax.relax_script import with_module  # noqa: PLC0415 - as in `build`
+
+    return with_module(recipe, built, program)
+
+
+TARGET = Target(
+    name="relax",
+    summary=f"Relax of TVM with {IN_PLACE}, run as ATen calls",
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(),
+    variants=(FEED_BACK, KEPT_OUTPUTS),
+    needs=NEEDS,
+    generates_code=True,
+)
+
+
+def _followed_by(name: str, *passes: str) -> Target:
+    """The target with other passes behind the one that puts calls in place."""
+    return replace(
+        TARGET,
+        name=name,
+        summary=f"the same, then {' and '.join(passes)}",
+        build=functools.partial(build, passes=passes),
+        recipe=recipe(f", passes={passes}"),
+        after=TARGET,
+    )
+
+
+SHARED = _followed_by("relax-shared", "EliminateCommonSubexpr")
+SORTED = _followed_by("relax-sorted", "TopologicalSort")
+CALLS = replace(
+    TARGET,
+    name="relax-calls",
+    summary="the same, where private functions return the constants, and packed functions write",
+    build=functools.partial(build, by_functions=True),
+    recipe=recipe(", by_functions=True"),
+)
+VM = replace(
+    TARGET,
+    name="relax-vm",
+    summary=f"Relax of TVM with {IN_PLACE}, compiled for LLVM and run by its virtual machine",
+    build=functools.partial(build, by_machine=True),
+    recipe=recipe(", by_machine=True"),
+    after=TARGET,
+    cost=5,
+)
+VM_CALLS = replace(
+    VM,
+    name="relax-vm-calls",
+    summary="the same, where private functions return the constants, and packed functions write",
+    build=functools.partial(build, by_functions=True, by_machine=True),
+    recipe=recipe(", by_functions=True, by_machine=True"),
+    after=CALLS,
+)

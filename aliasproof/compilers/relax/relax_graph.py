@@ -1,0 +1,235 @@
+"""A Relax function as a graph of ATen calls, which shares memory as Relax says.
+
+- A call of `call_tir_inplace` writes its result into the operand that it names, and *is* it then.
+- What the VM makes a view of is a view: "reshape-like" operators, that is those with the elements
+  of their operand in the same order (`RewriteDataflowReshape`).
+- All other operators give fresh, dense tensors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+import tvm
+from torch import fx
+from torch.utils._pytree import tree_map
+from tvm import relax
+
+from aliasproof.compilers.relax.relax_capture import Captured
+from aliasproof.compilers.relax.relax_lines import (
+    DTYPES,
+    IN_PLACE,
+    MOVES,
+    Lines,
+    OpaqueCall,
+    OperandPlace,
+    integers,
+    keeps_order,
+    shape_of,
+)
+from aliasproof.ir.errors import InternalError
+
+aten = torch.ops.aten
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+Made: TypeAlias = "fx.Node | tuple[Made, ...]"
+
+_ELEMENTWISE = {
+    "add": aten.add.Tensor,
+    "subtract": aten.sub.Tensor,
+    "multiply": aten.mul.Tensor,
+    "divide": aten.div.Tensor,
+    "maximum": aten.maximum.default,
+    "minimum": aten.minimum.default,
+    "negative": aten.neg.default,
+    "abs": aten.abs.default,
+    "nn.relu": aten.relu.default,
+    "nn.silu": aten.silu.default,
+    "where": aten.where.self,
+}
+
+
+class GraphOfRelax:
+    """Makes the graph of the function `main` of a module."""
+
+    def __init__(self, module: Any, before: Any, lines: Lines) -> None:
+        self.module, self.lines = module, lines
+        # A call in place has a kernel in place of its operator, and is bound to the same variable.
+        self.operators = {
+            it.var: it.value for block in before["main"].body.blocks for it in block.bindings
+        }
+        self.root, self.graph = torch.nn.Module(), fx.Graph()
+        self.constants: dict[int, fx.Node] = {}
+        self.made: dict[Any, Made] = {}
+
+    def call(self, op: Any, *args: Any) -> fx.Node:
+        return self.graph.call_function(op, args)
+
+    def fresh(self, op: Any, *args: Any) -> fx.Node:
+        """A call whose result is a view in ATen, and dense memory of its own in Relax."""
+        return self.dense(self.call(op, *args))
+
+    def dense(self, node: fx.Node) -> fx.Node:
+        """A copy of a tensor, whose elements follow each other."""
+        kwargs: dict[str, Any] = {"memory_format": torch.contiguous_format}
+        return self.graph.call_function(aten.clone.default, (node,), kwargs)
+
+    def function(self, function: Any, arguments: Sequence[Made]) -> Made:
+        """What a function returns for these arguments."""
+        self.made.update(zip(function.params, arguments, strict=True))
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                self.made[binding.var] = self.value(binding.value, binding.var)
+        return self.value(function.body.body, None)
+
+    def value(self, value: Any, var: Any) -> Made:
+        """The value of an expression, which is bound to a variable if it is a call."""
+        if isinstance(value, relax.Var):
+            return self.made[value]
+        if isinstance(value, relax.Tuple):
+            return tuple(self.value(it, None) for it in value.fields)
+        if isinstance(value, relax.TupleGetItem):
+            fields: Any = self.value(value.tuple_value, None)
+            field: Made = fields[value.index]
+            return field
+        if isinstance(value, tvm.ir.GenericConst):
+            return self.constant(value)
+        if not isinstance(value, relax.Call):
+            raise InternalError(f"no graph has the expression {value} of Relax")
+        if isinstance(value.op, tvm.ir.GlobalVar):
+            return self.function(self.module[value.op], [self.value(it, None) for it in value.args])
+        return self.operator(value.op.name.removeprefix("relax."), value, var)
+
+    def constant(self, value: Any) -> fx.Node:
+        """A constant of the module, in its own memory."""
+        return self.attribute(torch.utils.dlpack.from_dlpack(value.value))
+
+    def attribute(self, tensor: torch.Tensor) -> fx.Node:
+        """A tensor of the graph, in its own memory."""
+        key = tensor.data_ptr()
+        if key not in self.constants:
+            name = f"constant{len(self.constants)}"
+            self.root.register_buffer(name, tensor)
+            self.constants[key] = self.graph.get_attr(name)
+        return self.constants[key]
+
+    def operator(self, name: str, call: Any, var: Any) -> Made:
+        """The result of an operator of Relax."""
+        if name == "call_tir_inplace":
+            return self.in_place(call, self.operators[var])
+        if name == "call_inplace_packed":
+            operands = [self.value(it, None) for it in call.args[1:]]
+            called = self.lines.opaque[call.args[0].global_symbol.removesuffix(IN_PLACE)]
+            return self.packed(called, operands, in_place=True)
+        if name == "call_dps_packed":
+            operands = [self.value(it, None) for it in call.args[1].fields]
+            return self.packed(self.lines.opaque[call.args[0].global_symbol], operands)
+        if name in _ELEMENTWISE:
+            return self.elementwise(
+                name, [it if _is_number(it) else self.value(it, None) for it in call.args]
+            )
+        operand: Any = self.value(call.args[0], None)
+        if name == "split":
+            return self.parts(call, operand)
+        dtype = TORCH_DTYPES[str(var.ty.dtype)]
+        sizes = shape_of(var.ty)
+        if name == "astype" and not keeps_order(name, call, sizes):
+            return self.graph.call_function(aten._to_copy.default, (operand,), {"dtype": dtype})
+        if keeps_order(name, call, sizes):  # as `RewriteDataflowReshape` finds out
+            (operand,) = operand if isinstance(operand, tuple) else (operand,)
+            return self.call(aten.reshape.default, operand, sizes)
+        op, rest = MOVES[name](call, sizes)
+        return self.fresh(op, operand, *rest)
+
+    def parts(self, call: Any, operand: Any) -> Made:
+        """The fields of `split`, each in memory of its own."""
+        dim, ends = int(call.attrs.axis), integers(call.attrs.indices_or_sections)
+        size = int(call.args[0].ty.shape[dim])
+        if not isinstance(ends, list):
+            ends = list(range(size // ends, size, size // ends)) if ends > 1 else []
+        bounds = itertools.pairwise([0, *ends, size])
+        return tuple(self.fresh(aten.slice.Tensor, operand, dim, *both) for both in bounds)
+
+    def elementwise(self, name: str, operands: Sequence[Any]) -> fx.Node:
+        """An operator of nodes, and of numbers that are constants without dims."""
+        given = [self.number(it) if _is_number(it) else it for it in operands]
+        if name == "subtract" and not isinstance(given[0], fx.Node):
+            return self.call(aten.rsub.Scalar, *reversed(given))
+        return self.call(_ELEMENTWISE[name], *given)
+
+    def number(self, value: Any) -> float:
+        return self.lines.numbers[torch.utils.dlpack.from_dlpack(value.value).data_ptr()][0]
+
+    def in_place(self, call: Any, before: Any) -> Made:
+        """A kernel that computes into one of its operands, which is then its result.
+
+        The kernel has numbers of the operator that it replaces in its code.
+        """
+        operands = [self.value(it, None) for it in call.args[1].fields]
+        given = iter(operands)
+        whole = [it if _is_number(it) else next(given) for it in before.args]
+        (index,) = (int(it) for it in call.attrs.inplace_indices)
+        result = self.elementwise(before.op.name.removeprefix("relax."), whole)
+        return self.call(aten.copy_.default, operands[index], result)
+
+    def packed(self, call: OpaqueCall, operands: Sequence[Any], *, in_place: bool = False) -> Made:
+        """The ATen call of a packed function, on copies of what it writes unless in place."""
+        operands = list(operands)
+        for index in () if in_place else call.written:
+            operands[index] = self.call(aten.clone.default, operands[index])
+        args, kwargs = tree_map(
+            lambda it: operands[it.index] if isinstance(it, OperandPlace) else it, call.template
+        )
+        result = self.graph.call_function(call.op, args, kwargs)
+        fields = [self.item(result, i) if call.several else result for i in call.results]
+        if call.op == aten.as_strided.default:
+            fields = [self.dense(result)]
+        made = (*(operands[index] for index in call.written), *fields)
+        return made[0] if len(made) == 1 else made
+
+    def item(self, result: fx.Node, index: int) -> fx.Node:
+        return self.call(operator.getitem, result, index)
+
+
+def _is_number(argument: Any) -> bool:
+    """Whether kernels have the argument in their code: a constant without dims."""
+    return isinstance(argument, tvm.ir.GenericConst) and not argument.ty.shape
+
+
+# --- the whole graph ------------------------------------------------------------------------------
+
+
+def graph_of(module: Any, before: Any, captured: Captured, inputs: int) -> fx.GraphModule:
+    """The function, with the writes into its inputs that Relax returns as values.
+
+    An input that shares its storage, or has gaps, is copied to a vector before.
+    """
+    relax_graph = GraphOfRelax(module, before, captured.lines)
+    graph = relax_graph.graph
+    given = [graph.placeholder(f"x{index}") for index in range(inputs)]
+    call = relax_graph.call
+
+    def storage(index: int, length: int) -> fx.Node:
+        return call(aten.as_strided.default, given[index], [length], [1], 0)
+
+    arguments = [
+        given[index] if length is None else call(aten.clone.default, storage(index, length))
+        for index, length in captured.prologue
+    ]
+    constants = [relax_graph.attribute(it) for it in captured.lines.given]
+    returned = relax_graph.function(module["main"], [*arguments, *constants])
+    assert isinstance(returned, tuple)
+    values: list[Any] = list(returned)
+    if captured.epilogue:
+        # A value may be in the memory of an input, and then it must outlive a write to it.
+        values = [call(aten.clone.default, it) for it in values]
+    count = captured.returned
+    for (index, length), new in zip(captured.epilogue, values[count:], strict=False):
+        old = given[index] if length is None else storage(index, length)
+        call(aten.copy_.default, old, new)
+    outputs = tuple(values[:count])
+    graph.output(outputs[0] if captured.returns_one else outputs)
+    return fx.GraphModule(relax_graph.root, graph)

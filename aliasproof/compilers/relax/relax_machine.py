@@ -1,0 +1,93 @@
+"""A Relax function in the virtual machine of TVM, with kernels that LLVM compiles."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import tvm
+import tvm_ffi
+from torch.utils._pytree import tree_leaves, tree_map
+from tvm import relax
+
+from aliasproof.compilers.relax.relax_capture import Captured
+from aliasproof.compilers.relax.relax_lines import IN_PLACE, OpaqueCall, OperandPlace
+
+TARGET = "llvm"
+
+
+def as_torch(tensor: Any) -> torch.Tensor:
+    """A tensor of TVM in its own memory."""
+    shared: torch.Tensor = torch.utils.dlpack.from_dlpack(tensor)
+    return shared
+
+
+def run_by_machine(module: Any) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+    """The function `main` of a module, compiled. It shares memory with its arguments."""
+    compiled = tvm.compile(module, tvm.target.Target(TARGET))
+    machine = relax.VirtualMachine(compiled, tvm.cpu())
+
+    def run(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        given = map(tvm.runtime.from_dlpack, arguments)
+        return [as_torch(it) for it in machine["main"](*given)]
+
+    return run
+
+
+def machine_of(module: Any, captured: Captured) -> Callable[..., object]:
+    """The function, with the writes into its inputs that Relax returns as values."""
+    # The machine looks packed functions up when it is made, so another one may have their names.
+    for name, call in captured.lines.opaque.items():
+        for named, packed in ((name, run_packed), (name + IN_PLACE, run_in_place)):
+            tvm_ffi.register_global_func(named, functools.partial(packed, call), override=True)
+    main = run_by_machine(module)
+    constants = captured.lines.given
+
+    def run(*inputs: torch.Tensor) -> object:
+        arguments = [
+            inputs[index] if length is None else storage_of(inputs[index], length).clone()
+            for index, length in captured.prologue
+        ]
+        values = main([*arguments, *constants])
+        if captured.epilogue:
+            # A value may be in the memory of an input, and then it must outlive a write to it.
+            values = [it.clone() for it in values]
+        count = captured.returned
+        for (index, length), new in zip(captured.epilogue, values[count:], strict=False):
+            old = inputs[index]
+            (old if length is None else storage_of(old, length)).copy_(new)
+        return values[0] if captured.returns_one else tuple(values[:count])
+
+    return run
+
+
+def storage_of(tensor: torch.Tensor, length: int) -> torch.Tensor:
+    """All elements of the storage of a tensor, as a vector."""
+    return tensor.as_strided((length,), (1,), 0)
+
+
+def run_packed(call: OpaqueCall, *tensors: Any) -> None:
+    """Run the ATen call of a packed function; the last tensors are for what it returns."""
+    given = [as_torch(it) for it in tensors]
+    count = len({it for it in tree_leaves(call.template) if isinstance(it, OperandPlace)})
+    operands = [it.clone() for it in given[:count]]
+    returned = tree_leaves(called(call, operands))
+    made = [*(operands[i] for i in call.written), *(returned[i] for i in call.results)]
+    for out, value in zip(given[count:], made, strict=True):
+        out.copy_(value)
+
+
+def run_in_place(call: OpaqueCall, *tensors: Any) -> Any:
+    """Run the ATen call of a packed function, and give the tensor that it wrote."""
+    called(call, [as_torch(it) for it in tensors])
+    return tensors[call.written[0]]
+
+
+def called(call: OpaqueCall, operands: Sequence[torch.Tensor]) -> object:
+    """What the ATen call returns for these operands."""
+    args, kwargs = tree_map(
+        lambda it: operands[it.index] if isinstance(it, OperandPlace) else it, call.template
+    )
+    return call.op(*args, **kwargs)

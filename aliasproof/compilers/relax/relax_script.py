@@ -1,0 +1,148 @@
+"""The Relax function of a program as a script, which needs TVM, and torch for the inputs.
+
+What the graph of target *relax* shows, the virtual machine of TVM has to show, too.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from aliasproof.compilers.relax.relax_capture import Captured, captured
+from aliasproof.compilers.relax.relax_lines import IN_PLACE, OpaqueCall, OperandPlace
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
+from aliasproof.ir.relax_spelling import Spelling
+from aliasproof.ir.values import input_tensors
+
+IMPORTED = "from aliasproof.targets import relax  # of aliasproof\n"
+IMPORTS = """import tvm
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+"""
+_BODY = """    module = Module
+PASSES    machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
+
+    def run(*inputs):
+        given = [tvm.runtime.from_dlpack(it) for it in (ARGUMENTS)]
+        values = [torch.from_dlpack(it)CLONED for it in machine["main"](*given)]
+WRITES        return RETURNED
+
+    return run
+"""
+_PACKED = """
+@tvm.register_global_func("NAME")
+def packed(*tensors):  # what Relax has no operator for
+    tensors = [torch.from_dlpack(it) for it in tensors]
+    operands = [it.clone() for it in tensors[:COUNT]]
+    returned = CALL
+    for out, value in zip(tensors[COUNT:], RESULTS):
+        out.copy_(value)
+"""
+
+_IN_PLACE = """
+@tvm.register_global_func("NAME")
+def packed(*tensors):  # computes into one of its arguments, which it returns
+    operands = [torch.from_dlpack(it) for it in tensors]
+    CALL
+    return tensors[WRITTEN]
+"""
+
+
+def with_module(recipe: str, built: re.Match[str], program: Program) -> str:
+    """A recipe with the module of a program in place of the line that builds it, at the match."""
+    spelling = Spelling(by_functions=built["functions"] is not None)
+    with torch.no_grad():
+        function = captured(ProgramFunction(program), input_tensors(program), spelling)
+    names = ("DataflowUseInplaceCalls", *re.findall(r"\w+", built["passes"] or ""))
+    passes = "".join(f"    module = relax.transform.{name}()(module)\n" for name in names)
+    body = _BODY.replace("PASSES", passes).replace("ARGUMENTS", _arguments(function))
+    body = body.replace("WRITES", _writes(function))
+    count = function.returned
+    returned = "values[0]" if count == 1 else f"tuple(values[:{count}])"
+    body = body.replace("RETURNED", returned)
+    body = body.replace("CLONED", ".clone()" if function.epilogue else "")
+    head, definition, line = recipe[: built.start()].rpartition("def ")
+    after = recipe[built.end() :]
+    text = f"{head}{_module(function)}\n\n\n{definition}{line}{body}{after}"
+    return text.replace(IMPORTED, IMPORTS)
+
+
+def _module(function: Captured) -> str:
+    """The module in TVMScript, with its constants and its packed functions."""
+    script = function.module().script()
+    lines = [line for line in script.splitlines() if not line.startswith("#")]
+    text = "\n".join(lines).strip()
+    # Types are inferred, and make lines long.
+    text = re.sub(r"(?m)^( +\w+): R\.\w+\(.*?\) = (?=[^=]*$)", r"\1 = ", text)
+    text = re.sub(r"(def main\(.*\)) -> .*:$", r"\1:", text, flags=re.MULTILINE)
+    text = re.sub(r'metadata\["ir\.GenericConst"\]\[(\d+)\]', r"R.const(C\1)", text)
+    constants = [it.constant for it in function.lines.lines if it.constant is not None]
+    made = [
+        f"C{index} = tvm.runtime.from_dlpack({_source(tensor)})"
+        for index, tensor in enumerate(constants)
+    ]
+    packed = [
+        _packed(named, call)
+        for name, call in function.lines.opaque.items()
+        for named in (name, name + IN_PLACE)
+        if f'"{named}"' in text
+    ]
+    return "\n\n\n".join(["\n".join(made), *packed, text]).strip()
+
+
+def _source(tensor: torch.Tensor) -> str:
+    return f"torch.tensor({tensor.tolist()}, dtype={tensor.dtype})"
+
+
+def _packed(name: str, call: OpaqueCall) -> str:
+    """A packed function of the module."""
+    given = {it for it in tree_leaves(call.template) if isinstance(it, OperandPlace)}
+    args, kwargs = tree_map(
+        lambda it: _Text(f"operands[{it.index}]") if isinstance(it, OperandPlace) else it,
+        call.template,
+    )
+    listed = [repr(it) for it in args] + [f"{key}={it!r}" for key, it in kwargs.items()]
+    results = [f"operands[{index}]" for index in call.written]
+    results += [f"returned[{i}]" if call.several else "returned" for i in call.results]
+    form = _IN_PLACE if name.endswith(IN_PLACE) else _PACKED
+    text = form.replace("NAME", name).replace("COUNT", str(len(given)))
+    text = text.replace("WRITTEN", str(next(iter(call.written), 0)))
+    text = text.replace("CALL", f"{call.op}({', '.join(listed)})")
+    return text.replace("RESULTS", f"[{', '.join(results)}]").strip()
+
+
+class _Text:
+    """An expression, which is printed as it is."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _arguments(function: Captured) -> str:
+    """The arguments of the function in Relax, from the inputs of the program."""
+    given = [
+        f"inputs[{index}]" if length is None else f"{_storage(index, length)}.clone()"
+        for index, length in function.prologue
+    ]
+    return "".join(f"{it}, " for it in given).strip()
+
+
+def _storage(index: int, length: int) -> str:
+    return f"inputs[{index}].as_strided(({length},), (1,), 0)"
+
+
+def _writes(function: Captured) -> str:
+    """The writes of new contents into the inputs of the program."""
+    first = function.returned
+    old = [
+        f"inputs[{index}]" if length is None else _storage(index, length)
+        for index, length in function.epilogue
+    ]
+    return "".join(f"        {it}.copy_(values[{i}])\n" for i, it in enumerate(old, first))

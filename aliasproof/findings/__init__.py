@@ -1,0 +1,1 @@
+"""Stored findings, shown and run again: `show` and `report`."""

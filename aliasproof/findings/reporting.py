@@ -1,0 +1,196 @@
+"""`report`: a run, or one finding, read and run again for a report.
+
+Findings run again in a process apart, one after the other, as long as there is time: what needs
+somebody's look comes first. What did not run again is reported as it was found.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from aliasproof.campaigns.store.finding import Finding, PythonFinding, is_of_python
+from aliasproof.campaigns.store.run_contents import KeptCase, Triaged, read_contents
+from aliasproof.campaigns.store.run_folder import AnyFinding
+from aliasproof.campaigns.store.store_schema import NAME as STORE
+from aliasproof.campaigns.store.stored import MARKS, StoredSuspicion, locate, read_stored
+from aliasproof.formats.stored_graph import GRAPH
+from aliasproof.ir.errors import UserError, printable
+from aliasproof.ir.program import Program
+from aliasproof.ir.stored_text import read_text
+from aliasproof.minimization.candidate_checks import outcome_of
+from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available
+from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
+from aliasproof.reports.run_report import (
+    ReportedFinding,
+    RunReport,
+    SecondRun,
+    in_order,
+    report_of_run,
+    reported,
+)
+from aliasproof.targets.registry import is_importable
+from aliasproof.targets.user_names import grant
+
+SESSION = "aliasproof.findings.second_run"
+LIMIT = 120.0  # seconds of one finding
+OUT_OF_TIME = "Not run again: the time was over (--seconds). 'aliasproof show FOLDER' runs it."
+STORED = "Not run again: this is what the run stored. 'aliasproof show FOLDER' runs it."
+Progress = Callable[[int, int], None]
+
+
+def report(
+    given: str,
+    seconds: float,
+    own: str | None = None,
+    progress: Progress = lambda done, total: None,
+) -> RunReport:
+    """The report of a run, or of a finding by its folder or name.
+
+    For so many seconds, findings run again; one that was named runs in any case, if there are any
+    seconds. `own` is the target of the user whose code may run. `progress` gets how many of how
+    many are done. Raises `UserError` if there is no such run or finding.
+    """
+    path = Path(given)
+    if not path.exists() and len(path.parts) > 1:
+        raise UserError(f"{given} does not exist; name the folder of a run, or a finding")
+    for graph in (path, *sorted(path.glob("*"))):
+        if (graph / GRAPH).is_file():
+            raise UserError(
+                f"{graph} is a graph of a model; reduce it to a finding by aliasproof minimize"
+                f" {graph} --finding DIR, and name that folder"
+            )
+    grant([] if own is None else [own])
+    # A finding has one of these files; a run, or a folder that is neither, has none.
+    is_run = path.is_dir() and not any((path / mark).is_file() for mark in MARKS)
+    contents = read_contents(path) if is_run else None
+    cases = contents.cases if contents is not None else (_single(locate(given)),)
+    by_name = {case.finding.identifier: case.finding for case in cases}
+    targets = () if contents is None else contents.targets
+    again = _SecondRuns(by_name, seconds, own, targets, at_least=0 if is_run else 1)
+    findings = again.added(in_order(map(reported, cases)), progress)
+    if contents is not None:
+        return report_of_run(contents, findings)
+    (finding,) = findings
+    return RunReport(finding.identifier, (finding,), torches=(finding.torch,))
+
+
+def stored_report(run: Path) -> RunReport:
+    """The report of a run as it is stored; nothing runs again. Raises `UserError` as `report`."""
+    return report(str(run), 0.0)
+
+
+def _single(folder: Path) -> KeptCase:
+    """The finding in a folder; from its run, if that is there."""
+    run = folder.parent.parent
+    if (run / STORE).is_file():
+        cases = read_contents(run).cases
+        named = [case for case in cases if case.folder.resolve() == folder.resolve()]
+        if named:
+            return named[0]
+    stored = PythonFinding.load(folder) if is_of_python(folder) else read_stored(folder)
+    if isinstance(stored, StoredSuspicion):
+        raise UserError(
+            f"{folder} is a suspicion, which is no finding; to see it:"
+            f" {shlex.join(['aliasproof', 'check', str(folder)])}"
+        )
+    state = {"unconfirmed": "flaky", "suspicions": "latent"}.get(folder.parent.name, "reproduced")
+    times = 1 if isinstance(stored, PythonFinding) else stored.count
+    said = Triaged(folder.name, "known" if stored.known else state, "", "", times)
+    script, issue = (_text(folder / name) for name in ("reproducer.py", "issue.md"))
+    return KeptCase(stored, said, script, issue, folder)
+
+
+def _text(file: Path) -> str:
+    if not file.is_file():
+        return ""
+    try:
+        return printable(read_text(file, within=file.parent))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+
+
+@dataclass(slots=True)
+class _SecondRuns:
+    """Runs findings again, in a process that can die or hang, until the seconds are over."""
+
+    findings: dict[str, AnyFinding]
+    seconds: float
+    own: str | None
+    targets: Sequence[str]
+    at_least: int = 0
+    _process: Isolated | None = field(default=None)
+    _device: str = CPU
+
+    def added(
+        self, findings: Sequence[ReportedFinding], progress: Progress
+    ) -> list[ReportedFinding]:
+        """The findings, those that ran again with what they showed."""
+        ends, result = time.monotonic() + self.seconds, []
+        try:
+            for number, finding in enumerate(findings):
+                progress(number, len(findings))
+                if not is_importable(finding.target):
+                    advice = f"Not run again: it needs your code: --target {finding.target}."
+                    result.append(replace(finding, not_run=advice))
+                elif self.seconds <= 0:
+                    result.append(replace(finding, not_run=STORED))
+                elif number >= self.at_least and time.monotonic() > ends:
+                    result.append(replace(finding, not_run=OUT_OF_TIME))
+                else:
+                    result.append(self._again(finding))
+        finally:
+            self._stop()
+        return result
+
+    def _again(self, finding: ReportedFinding) -> ReportedFinding:
+        stored = self.findings[finding.identifier]
+        outcome = self._call(f"{SESSION}:run_again", stored, finding.device)
+        if not isinstance(outcome, Returned):
+            return replace(finding, not_run=f"Not run again: {_ending(outcome)}.")
+        second: SecondRun = outcome.value
+        differs = second.status.word in ("still there", "another violation")
+        if isinstance(stored, Finding) and differs and finding.silent:
+            changed = self._call(f"{SESSION}:changed_by_pass", stored, finding.device)
+            if isinstance(changed, Returned) and changed.value is not None:
+                second = replace(second, graphs=(changed.value, *second.graphs))
+            elif not isinstance(changed, Returned):
+                note = f"the pass at fault was not searched: {_ending(changed)}"
+                second = replace(second, notes=(*second.notes, note))
+        return replace(finding, second=replace(second, others=self._others(stored)))
+
+    def _others(self, finding: AnyFinding) -> dict[str, str]:
+        """What the other targets of the run make of a program."""
+        if isinstance(finding, PythonFinding):  # a hunt has one target
+            return {}
+        words, device = dict[str, str](), finding.program.device
+        for name in self.targets:
+            if name != finding.target and is_importable(name):
+                outcome = self._call(f"{SESSION}:word_on", finding.program, device, name)
+                words[name] = outcome.value if isinstance(outcome, Returned) else _ending(outcome)
+        return words
+
+    def _call(self, function: str, of: AnyFinding | Program, device: str, *rest: str) -> Outcome:
+        if self._process is None or device != self._device:
+            self._stop()
+            self._process = Isolated(Limits(LIMIT, memory_available()), device)
+            self._device = device
+        outcome = outcome_of(self._process, function, of, *(rest or (self.own,)))
+        if isinstance(outcome, Death):  # the process has ended
+            self._process = None
+        return outcome
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+
+def _ending(outcome: Outcome) -> str:
+    if isinstance(outcome, Raised):
+        return str(outcome.error).partition("\n")[0]
+    assert isinstance(outcome, Death)
+    return f"it {outcome.describe()}"

@@ -1,0 +1,369 @@
+"""A stored finding, run again for a report: verdicts, values, memory and graphs as plain values.
+
+It runs in a process apart (`aliasproof.findings.reporting`), and what it gives is sent from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.campaigns.store.finding import Finding, PythonFinding
+from aliasproof.checks.explaining import graph_lines, named_graph
+from aliasproof.findings.showing import python_status, recorded_lines, status_of
+from aliasproof.ir.eager_call import tensors_in
+from aliasproof.ir.errors import InternalError, Rejected, UserError
+from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs, input_tensors
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.localization import first_wrong_pass
+from aliasproof.judge.python_run import PythonRun, run_in_eager, run_python
+from aliasproof.judge.python_trial import compiler, judge_runs
+from aliasproof.judge.trial import Case, quiet_torch
+from aliasproof.oracles.check_result import Row
+from aliasproof.oracles.stage import Stage
+from aliasproof.oracles.verdict import Report, Verdict
+from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reports.graph_change import GraphChange, calls_behind, graph_change, new_calls
+from aliasproof.reports.run_report import OracleVerdict, SecondRun
+from aliasproof.reports.side_by_side import beside, rows
+from aliasproof.reports.status import Status
+from aliasproof.reports.storage_strips import StripSet, strips_of_graph, strips_of_tensors
+from aliasproof.reports.verdict_matrix import STYLES, WORDS
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.user_names import grant
+
+# --- new values -----------------------------------------------------------------------------------
+#
+# `first_new_value`: the first call of a graph whose value eager never has.
+#
+# What a compiler makes of a program computes the values that eager has, at some time, and those of
+# its own: the inverse of a view, a copy. The first value that no tensor of eager ever has, on the
+# way to a wrong result, is where a reader should look. It is a hint, and no proof: a compiler may
+# compute a new value and be right.
+
+
+MOST_ELEMENTS = 1 << 14  # of a value; larger ones are not compared
+RTOL, ATOL = 1e-3, 1e-5
+
+
+class _ValueRecorder(fx.Interpreter):
+    """Runs a graph. `values` has what each node returned, `history` all that its tensors had."""
+
+    def __init__(self, graph_module: fx.GraphModule) -> None:
+        super().__init__(graph_module)
+        self.values: dict[str, list[torch.Tensor]] = {}
+        self.history: list[torch.Tensor] = []
+        self._alive: list[torch.Tensor] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        made = [it for it in tensors_in(result) if it.numel() <= MOST_ELEMENTS]
+        self.values[n.name] = [_elements(it) for it in made]
+        self._alive += made
+        self.history += map(_elements, self._alive)
+        return result
+
+
+def first_new_value(
+    before: tuple[fx.GraphModule, Sequence[object]],
+    after: tuple[fx.GraphModule, Sequence[object]],
+    candidates: Collection[str],
+) -> str | None:
+    """The first node among the candidates whose value no tensor has in a run of `before`.
+
+    Each graph is given with its own inputs. None if there is none, or if a graph does not run.
+    """
+    runs = []
+    for graph_module, inputs in (before, after):
+        recorder = _ValueRecorder(graph_module)
+        seed_generators()
+        try:
+            with torch.no_grad():
+                recorder.run(*inputs)
+        except Exception:  # noqa: BLE001 - a hint is left out; the verdicts say what is wrong
+            return None
+        runs.append(recorder)
+    ours, theirs = runs
+    for name, values in theirs.values.items():
+        if name in candidates and any(not _is_in(value, ours.history) for value in values):
+            return name
+    return None
+
+
+def _is_in(value: torch.Tensor, history: Sequence[torch.Tensor]) -> bool:
+    return any(_alike(value, other) for other in history)
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.dtype != other.dtype or one.numel() != other.numel():
+        return False
+    if one.dtype.is_floating_point or one.dtype.is_complex:
+        return torch.allclose(one, other, rtol=RTOL, atol=ATOL, equal_nan=True)
+    return torch.equal(one, other)
+
+
+def _elements(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of the elements, in order, in a dtype that can be compared."""
+    flat = tensor.detach().reshape(-1).clone()
+    short = flat.dtype.is_floating_point and flat.dtype.itemsize < 4
+    return flat.float() if short else flat
+
+
+# --- second run -----------------------------------------------------------------------------------
+
+
+IN_EAGER = "the program in eager, call by call"
+NEW_VALUE = "marked: the first value on the way to the wrong result that eager never has"
+NEW_CALLS = "marked: calls that only this graph has, and that the wrong result comes from"
+OF_VALUES = ("values", "inputs", "equivalence")  # oracles
+MOST_MARKED = 3  # of calls that only a graph has; more tell a reader nothing
+MOST_PATHS = 200  # of what a Python program leaves
+
+
+def run_again(finding: Finding | PythonFinding, own: str | None) -> SecondRun:
+    """Run a finding again. `own` is the target that the user named, and whose code may run."""
+    grant([] if own is None else [own])
+    quiet_torch()
+    if isinstance(finding, PythonFinding):
+        return _python_again(finding)
+    memory, notes = _memory_in_eager(finding.program)
+    if finding.kind.startswith((*DEATHS, DEVICE_LOST)):
+        # It would end this process, and the script already shows it.
+        status = Status("not run", "Not run again: it would end its process. Run its reproducer.")
+        return SecondRun(_torch(), status, strips=memory, notes=notes)
+    target = target_named(finding.target)
+    examination = examine(Case.of(finding.program), target, every_oracle=True, attribute=False)
+    status = status_of(finding, examination)
+    trial = examination.trial
+    if trial is None:
+        return SecondRun(_torch(), status, strips=memory, notes=notes)
+    stages = trial.build.stages if trial.build is not None else []
+    after, further = _memory_of_stage(finding.program, stages)
+    left = trial.eager.tensors(), trial.target.tensors()
+    aliasing = trial.judgement.reports["aliasing"]
+    return SecondRun(
+        _torch(),
+        status,
+        _verdicts(examination),
+        tuple(rows(trial.eager, trial.target)),
+        (*memory, *after, *_memory_afterwards(finding, *left, aliasing)),
+        tuple(_stage_changes(finding, stages)),
+        notes=(*notes, *further),
+    )
+
+
+def word_on(program: Program, name: str) -> str:
+    """What a target makes of a program, in a few words: the worst verdict, and whose it is."""
+    quiet_torch()
+    target = target_named(name)
+    examination = examine(Case.of(program), target, every_oracle=False, attribute=False)
+    if examination.trial is None:
+        return f"rejected: {' '.join(str(examination.rejected).split())}"
+    verdicts = {oracle: report.verdict for oracle, report in examination.reports.items()}
+    worst = next((it for it in STYLES if it in verdicts.values()), Verdict.NOT_APPLICABLE)
+    if worst in (Verdict.HOLDS, Verdict.NOT_APPLICABLE):
+        return WORDS[worst]
+    return f"{WORDS[worst]}: {', '.join(name for name, it in verdicts.items() if it is worst)}"
+
+
+def changed_by_pass(finding: Finding, own: str | None) -> GraphChange | None:
+    """The graph before and after the pass at fault; None if there is none, or it has no graphs."""
+    grant([] if own is None else [own])
+    quiet_torch()
+    target, case = target_named(finding.target), Case.of(finding.program)
+    part = first_wrong_pass(case, target, finding.violation, experiments=False)
+    if part is None or not part.before or not part.after:
+        return None
+    marked = new_calls(part.before, part.after, finding.place)
+    names = f"before {part.name}", f"after {part.name}"
+    return graph_change(names, part.before, part.after, marked, NEW_CALLS)
+
+
+def _torch() -> str:
+    return str(torch.__version__)
+
+
+def _verdicts(examination: Examination) -> tuple[OracleVerdict, ...]:
+    return tuple(verdict_of(name, report) for name, report in examination.reports.items())
+
+
+def verdict_of(oracle: str, report: Report) -> OracleVerdict:
+    """What an oracle reports, as lines."""
+    documented = (f"documented: {it.difference.describe()}" for it in report.documented)
+    suspected = (f"suspected: {it.describe()}" for it in report.suspected)
+    lines = (*(it.describe() for it in report.violations), *documented, *suspected)
+    return OracleVerdict(oracle, report.verdict.value, report.reason, lines)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def _memory_in_eager(program: Program) -> tuple[tuple[StripSet, ...], tuple[str, ...]]:
+    """The strips of the program in eager; or, as a note, why there are none."""
+    try:
+        lines = graph_lines(named_graph(program), input_tensors(program))
+    except (Refused, UserError) as reason:
+        return (), (f"no drawing of its memory: {reason}",)
+    return (StripSet(IN_EAGER, strips_of_graph(lines)),), ()
+
+
+def _memory_of_stage(
+    program: Program, stages: Sequence[Stage]
+) -> tuple[tuple[StripSet, ...], tuple[str, ...]]:
+    """The strips of the last graph that the target makes."""
+    if not stages:
+        return (), ()
+    stage = stages[-1]
+    inputs = _stage_inputs(program, stage)
+    if inputs is None:
+        return (), ()
+    title = f"the graph '{stage.name}', call by call"
+    try:
+        lines = graph_lines(stage.graph, inputs)
+    except Exception as reason:  # noqa: BLE001 - a graph of a target may not run on fakes
+        return (), (f"no drawing of {title}: {type(reason).__name__}",)
+    return (StripSet(title, strips_of_graph(lines)),), ()
+
+
+def _memory_afterwards(
+    finding: Finding | PythonFinding,
+    eager: Mapping[str, torch.Tensor],
+    target: Mapping[str, torch.Tensor],
+    aliasing: Report,
+) -> Iterator[StripSet]:
+    """What both runs leave, by name, if it is the memory that differs: else it says nothing new."""
+    if finding.oracle not in ("aliasing", "objects", "metadata"):
+        return
+    violations = aliasing.violations
+    pair = next(
+        (it for it in violations if it.place == finding.place), next(iter(violations), None)
+    )
+    ours, theirs = strips_of_tensors(eager), strips_of_tensors(target, pair)
+    if any(strip.aliased for strip in (*ours, *theirs)):
+        yield StripSet("what eager leaves", ours)
+        yield StripSet(f"what {finding.target} leaves", theirs)
+
+
+# --- graphs ---------------------------------------------------------------------------------------
+
+
+def _stage_inputs(program: Program, stage: Stage) -> Sequence[object] | None:
+    """Fresh inputs of a stage; None if nobody noted them."""
+    if stage.whole:
+        return input_tensors(program)
+    if stage.inputs is None or not all(isinstance(it, torch.Tensor) for it in stage.inputs):
+        return stage.inputs
+    return clone_inputs(list(stage.inputs))
+
+
+def _stage_changes(finding: Finding, stages: Sequence[Stage]) -> Iterator[GraphChange]:
+    """The program and the graphs of the target, each beside the one before it."""
+    program = finding.program
+    names = [view.name for view in program.inputs]
+    start = renamed_nodes(named_graph(program), names)
+    name, before = "the program", start
+    for stage in stages:
+        after = renamed_nodes(stage.graph, names)
+        marked, note = _marked(finding, start, before, after, stage)
+        yield graph_change((name, stage.name), before.code, after.code, marked, note)
+        name, before = stage.name, after
+
+
+def _marked(
+    finding: Finding,
+    start: fx.GraphModule,
+    before: fx.GraphModule,
+    after: fx.GraphModule,
+    stage: Stage,
+) -> tuple[Sequence[str], str]:
+    """The nodes of a stage that are at fault, as far as anything tells, and why."""
+    inputs = _stage_inputs(finding.program, stage)
+    # Within a wrapper, a graph has other inputs and results than the program.
+    if not stage.whole or inputs is None:
+        return (), ""
+    if finding.oracle in OF_VALUES:
+        behind = calls_behind(after.code, finding.place)
+        eager = start, input_tensors(finding.program)
+        first = first_new_value(eager, (after, inputs), behind)
+        if first is not None:
+            return [first], NEW_VALUE
+    new = new_calls(before.code, after.code, finding.place)
+    return (new, NEW_CALLS) if len(new) <= MOST_MARKED else ((), "")
+
+
+def renamed_nodes(graph_module: fx.GraphModule, inputs: Sequence[str]) -> fx.GraphModule:
+    """A copy whose nodes are named by their ops, so that graphs of several makers look alike.
+
+    Its inputs have these names, if there are as many.
+    """
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    own = dict(zip(placeholders, inputs, strict=True)) if len(placeholders) == len(inputs) else {}
+    for node in graph_module.graph.nodes:
+        is_op = isinstance(node.target, OpOverload)
+        stem = node.target.overloadpacket.__name__.strip("_") if is_op else node.name
+        name = own.get(node, stem)
+        target = name if node.op == "placeholder" else node.target
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), copies.__getitem__)
+        copies[node] = graph.create_node(node.op, target, args, kwargs, name)
+    return fx.GraphModule(graph_module, graph)
+
+
+# --- Python programs ------------------------------------------------------------------------------
+
+
+def _python_again(finding: PythonFinding) -> SecondRun:
+    program, torch_version = finding.program, _torch()
+    try:
+        expected, trace = run_in_eager(program)
+    except Rejected as reason:
+        text = f"Not judged in torch {torch_version}: undefined in eager: {reason}."
+        return SecondRun(torch_version, Status("not judged", text))
+    actual = run_python(program, compiler(finding.target, draws=trace.random))
+    contract = target_named(finding.target).contract
+    reports = judge_runs(contract, expected, actual, trace).reports
+    violations = [it for report in reports.values() for it in report.violations]
+    memory, notes = _memory_of_python(finding)
+    left = _tensors(expected), _tensors(actual)
+    after = _memory_afterwards(finding, *left, reports["aliasing"])
+    return SecondRun(
+        torch_version,
+        python_status(finding, finding.target, violations),
+        tuple(verdict_of(name, report) for name, report in reports.items()),
+        tuple(_python_rows(expected, actual))[:MOST_PATHS],
+        (*memory, *after),
+        notes=notes,
+    )
+
+
+def _tensors(run: PythonRun) -> dict[str, torch.Tensor]:
+    """The tensors that a run left, by path."""
+    leaves = zip(run.paths, run.observation.outputs, strict=False)
+    return {path: leaf for path, leaf in leaves if isinstance(leaf, torch.Tensor)}
+
+
+def _memory_of_python(finding: PythonFinding) -> tuple[tuple[StripSet, ...], tuple[str, ...]]:
+    try:
+        lines = recorded_lines(finding.program)
+    except (Rejected, InternalError) as reason:
+        return (), (f"no drawing of its memory: {reason}",)
+    return (StripSet(IN_EAGER, strips_of_graph(lines)),), ()
+
+
+def _python_rows(expected: PythonRun, actual: PythonRun) -> Iterator[Row]:
+    """Both runs beside each other, by path: what differs first."""
+    errors = [run.observation.error for run in (expected, actual)]
+    if any(error is not None for error in errors):
+        yield from list(rows(expected.observation, actual.observation))[:1]
+    ours, theirs = (
+        dict(zip(run.paths, run.observation.outputs, strict=True)) if run.paths else {}
+        for run in (expected, actual)
+    )
+    yield from sorted(beside(ours, theirs), key=lambda row: row[1] == row[2])

@@ -1,0 +1,308 @@
+"""Whether a candidate of a reduction is interesting: asked in isolated processes, or of a script.
+
+Both kinds of check are called in several threads at once, one per worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TextIO
+
+from aliasproof.campaigns.failure.failure import Kept
+from aliasproof.ir.errors import InternalError, UserError, shown
+from aliasproof.ir.printing import inputs_source, source
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps
+from aliasproof.ir.stored_text import read_text
+from aliasproof.minimization.minimize import CandidateCheck
+from aliasproof.minimization.minimize_request import MinimizeRequest, Subject
+from aliasproof.processes.isolation import Isolated, Limits
+from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
+
+# By name: the functions run in the other processes.
+ATTEND = "aliasproof.minimization.minimize_session:attend"
+CALL = "operator:call"
+_LONGEST_WAIT = 0.05  # seconds between two looks at limits
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A process, and whether its preparation has ended."""
+
+    process: Isolated
+    prepared: bool = False
+
+
+def _not_prepared(outcome: Outcome) -> Exception:
+    if isinstance(outcome, Raised):
+        return outcome.error
+    assert isinstance(outcome, Death)
+    return UserError(f"a process that was to try candidates ended: {outcome.describe()}")
+
+
+class Stopped(Exception):
+    """A check was given up, since the reduction ends."""
+
+
+def outcome_of(process: Isolated, function: str, *arguments: object) -> Outcome:
+    """Make a call in a process, and wait for its outcome."""
+    process.call(function, *arguments)
+    while (outcome := process.outcome()) is None:
+        wait(process.waitable, _LONGEST_WAIT)
+    return outcome
+
+
+@dataclass(slots=True)
+class TargetCheck:
+    """Tries candidates on a target, each in a process that can die or hang.
+
+    `mistakes` counts candidates on which aliasproof itself failed; they are not interesting.
+    """
+
+    request: MinimizeRequest
+    subject: Subject
+    kept: Kept
+    limits: Limits
+    mistakes: int = 0
+    _idle: queue.SimpleQueue[_Worker] = field(default_factory=queue.SimpleQueue)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    @contextlib.contextmanager
+    def at_work(self, workers: int) -> Iterator[None]:
+        """Start processes, and end them when the context ends."""
+        for _ in range(workers):
+            self._idle.put(self._new_worker())
+        try:
+            yield
+        finally:
+            self.stop()
+            # Each thread puts its worker back as soon as it sees the flag.
+            for _ in range(workers):
+                self._idle.get().process.stop()
+
+    def stop(self) -> None:
+        """Give up all checks that are under way."""
+        self._stopping.set()
+
+    def _new_worker(self) -> _Worker:
+        worker = _Worker(Isolated(self.limits, self.subject.program.device))
+        worker.process.call(ATTEND, self.request, self.subject)
+        return worker
+
+    def __call__(self, candidate: Program) -> int:
+        worker = self._idle.get()
+        try:
+            if not worker.prepared:
+                prepared = self._await_outcome(worker.process)
+                if not isinstance(prepared, Returned):
+                    worker = self._new_worker() if isinstance(prepared, Death) else worker
+                    raise _not_prepared(prepared)
+                worker.prepared = True
+            worker.process.call(CALL, self.kept.grade, candidate)
+            outcome = self._await_outcome(worker.process)
+            if isinstance(outcome, Death):
+                worker = self._new_worker()
+            return self._grade(outcome)
+        finally:
+            self._idle.put(worker)
+
+    def _await_outcome(self, process: Isolated) -> Outcome:
+        while (outcome := process.outcome()) is None:
+            if self._stopping.is_set():
+                raise Stopped
+            wait(process.waitable, _LONGEST_WAIT)
+        return outcome
+
+    def _grade(self, outcome: Outcome) -> int:
+        if isinstance(outcome, Returned):
+            grade: int = outcome.value
+            return grade
+        if isinstance(outcome, Raised):
+            self.mistakes += isinstance(outcome.error, InternalError)
+            return 0
+        return self.kept.grade_of_death(outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCheck:
+    """Asks a script of the user, as C-Reduce does: exit status 0 says that it is interesting.
+
+    The script runs in a new folder, with `program.py` and `program.json` as arguments. After
+    `seconds`, it is ended with all that it started.
+    """
+
+    script: Path
+    seconds: float
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """Give up all checks that are under way."""
+        self._stopping.set()
+
+    def __call__(self, candidate: Program) -> int:
+        with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
+            for name, text in (
+                ("program.py", file_source(candidate)),
+                ("program.json", dumps(candidate)),
+            ):
+                (Path(folder) / name).write_text(text, encoding="utf-8")
+            process = subprocess.Popen(
+                [str(self.script.resolve()), "program.py", "program.json"],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            try:
+                return int(self._status(process) == 0)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def _status(self, process: subprocess.Popen[bytes]) -> int | None:
+        """The exit status; None after the time limit."""
+        deadline = time.monotonic() + self.seconds
+        while time.monotonic() < deadline:
+            if self._stopping.is_set():
+                raise Stopped
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_LONGEST_WAIT)
+        return None
+
+
+def file_source(program: Program) -> str:
+    """A file that `aliasproof check` takes: the program, and its inputs."""
+    head = "import torch\n\naten = torch.ops.aten\n\n\n"
+    return f"{head}{source(program)}\n\n{inputs_source(program)}"
+
+
+# --- remembered checks ----------------------------------------------------------------------------
+#
+# Checks around a check of candidates: answers that are kept in a file, and several runs of one.
+#
+# Both are called in several threads at once, as what they ask is.
+
+
+@dataclass(slots=True)
+class RememberedCheck:
+    """Asks about each program once, and writes the answer to a file as soon as it is there.
+
+    A reduction asks the same questions in the same order. So the command that goes on after an
+    interruption gets the answers of before at once, and arrives where it was. `remembered` counts
+    them. The first line of the file is the question that the others answer. Without a file, answers
+    are remembered as long as this process runs.
+    """
+
+    check: CandidateCheck
+    answers: dict[str, int] = field(default_factory=dict)
+    remembered: int = 0
+    _file: TextIO | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    @contextlib.contextmanager
+    def with_file(
+        cls, check: CandidateCheck, path: Path | None, question: Mapping[str, object]
+    ) -> Iterator[RememberedCheck]:
+        """Read the answers in a file, and append to it until the context ends.
+
+        Raises `UserError` if they answer another question, or the file cannot be written.
+        """
+        if path is None:
+            yield cls(check)
+            return
+        answers = _answers_of(path, question) if path.exists() else {}
+        try:
+            # Written anew: what was killed in the middle of a line left a part of one.
+            lines = [json.dumps(question), *(f"{digest} {it}" for digest, it in answers.items())]
+            partial = path.with_name(f"{path.name}.partial")
+            partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            partial.replace(path)
+            file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--resume {path} cannot be written: {error.strerror}") from error
+        with file:
+            yield cls(check, answers, _file=file)
+
+    def __call__(self, candidate: Program, /) -> int:
+        digest = hashlib.sha256(dumps(candidate.renamed()).encode()).hexdigest()
+        known = self.answers.get(digest)
+        if known is not None:
+            self.remembered += 1
+            return known
+        grade = self.check(candidate)
+        with self._lock:
+            self.answers[digest] = grade
+            if self._file is not None:
+                self._file.write(f"{digest} {grade}\n")
+                self._file.flush()
+        return grade
+
+    def stop(self) -> None:
+        """Give up all checks that are under way."""
+        self.check.stop()
+
+
+def _answers_of(path: Path, question: Mapping[str, object]) -> dict[str, int]:
+    first, _, rest = read_text(path).partition("\n")
+    try:
+        asked = json.loads(first)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"--resume {path}: this is no file of answers of a reduction") from error
+    if asked != json.loads(json.dumps(question)):
+        other = asked if isinstance(asked, dict) else {}
+        differing = [key for key in question if other.get(key) != question[key]] or list(question)
+        raise UserError(
+            f"--resume {path}: its answers are to another question, with"
+            f" {', '.join(f'{key} {shown(other.get(key))}' for key in differing)}; name a new file"
+        )
+    lines = (line.split(" ") for line in rest.splitlines())
+    # The last line may be a part of one.
+    return {it[0]: int(it[1]) for it in lines if len(it) == 2 and it[1].isdecimal()}
+
+
+@dataclass(slots=True)
+class RepeatedCheck:
+    """Asks so many `times` about each program: it is interesting if all runs say so.
+
+    A program that shows it in some runs alone is flaky. If that is the one to reduce, the others
+    need to show it in one of the runs.
+    """
+
+    check: CandidateCheck
+    times: int
+    flaky: bool = False
+
+    def showing(self, program: Program) -> int:
+        """In how many of the runs a program is interesting."""
+        return sum(self.check(program) > 0 for _ in range(self.times))
+
+    def __call__(self, candidate: Program, /) -> int:
+        grade = 0
+        for _ in range(self.times):
+            answer = self.check(candidate)
+            if self.flaky and answer:
+                return answer
+            if not (self.flaky or answer):
+                return 0
+            grade = answer if not grade else min(grade, answer)
+        return grade
+
+    def stop(self) -> None:
+        """Give up all checks that are under way."""
+        self.check.stop()

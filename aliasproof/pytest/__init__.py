@@ -1,0 +1,1 @@
+"""The pytest plugin, and the shards of a campaign as tests."""
