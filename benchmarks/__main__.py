@@ -1,6 +1,6 @@
-"""`python -m benchmarks [NAME]... [--json FILE]`: run benchmarks and print their tables.
+"""`python -m benchmarks NAME... [--json FILE]`: run benchmarks and print their tables.
 
-Without a name, `throughput` and `pass_cost` run. A name is that of the module in this folder.
+Without a name, the benchmarks are listed. A name is that of the module in this folder.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,59 +24,54 @@ from benchmarks import (
     model_checks,
     models,
     pass_cost,
-    people,
     planning,
     rediscovery,
-    sharing,
-    site_coverage,
     sweep,
     throughput,
 )
-from benchmarks.optimizer_steps import OPTIMIZER_STEPS
 from benchmarks.tables import Figures, as_json, show
 
 SECONDS = 120  # of a search, by default
-# These run if no name is given.
-BENCHMARKS: dict[str, Callable[[], Figures]] = {
-    "throughput": throughput.measure,
-    "pass_cost": pass_cost.measure,
-}
-# These run only if they are named: a search takes its seconds, the sweep hours, the shared memory
-# of many programs, checked models and the functions of people minutes; the models need an extra.
-NAMED_ALONE: dict[str, Callable[[argparse.Namespace], Figures]] = {
+BENCHMARKS: dict[str, Callable[[argparse.Namespace], Figures]] = {
+    "throughput": lambda _: throughput.measure(),
+    "pass_cost": lambda _: pass_cost.measure(),
+    "planning": lambda options: planning.measure(options.only),
+    "models": lambda options: models.measure(options.only),
+    "model_checks": lambda options: model_checks.measure(options.only),
+    "minimization": lambda options: minimization.measure(options.seconds),
+    "rediscovery": lambda options: rediscovery.measure(options.seconds or SECONDS, options.only),
     "sweep": lambda options: sweep.measure(
         seconds=options.seconds, resume=options.resume, names=options.only
     ),
-    "minimization": lambda options: minimization.measure(options.seconds),
-    "models": lambda options: models.measure(options.only),
-    "model_checks": lambda options: model_checks.measure(options.only),
-    "optimizer_checks": lambda options: model_checks.measure(options.only, OPTIMIZER_STEPS),
-    "sharing": lambda options: sharing.measure(options.only),
-    "people": lambda options: people.measure(options.only),
-    "planning": lambda options: planning.measure(options.only),
-    "rediscovery": lambda options: rediscovery.measure(options.seconds or SECONDS, options.only),
-    "site_coverage": lambda options: site_coverage.measure(
-        options.programs, options.seed, options.target, options.rules
-    ),
 }
-NAMES = (*BENCHMARKS, *NAMED_ALONE)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what the command line asks for. Bad arguments end in one line and exit code 2."""
+    """Run what the command line names. Bad arguments end in one line and exit code 2."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in NAMES]
+    unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
-        parser.error(f"unknown benchmark '{unknown[0]}'; benchmarks: {', '.join(NAMES)}")
+        parser.error(f"unknown benchmark '{unknown[0]}'; benchmarks: {', '.join(BENCHMARKS)}")
+    if not options.names:
+        for name in BENCHMARKS:
+            summary = (sys.modules[f"benchmarks.{name}"].__doc__ or "").partition("\n")[0]
+            print(f"{name:14}{summary}")
+        return
     if options.json is not None:
-        _require_writable(options.json, parser)
+        try:
+            options.json.touch()
+        except OSError as error:
+            parser.error(
+                f"cannot write {options.json}: {error.strerror}; name a file in an existing folder"
+                " that you may write to"
+            )
     figures: dict[str, object] = {"machine": machine()}
     print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
-    for name in options.names or BENCHMARKS:
+    for name in options.names:
         try:
             with single_threaded():
-                result = NAMED_ALONE[name](options) if name in NAMED_ALONE else BENCHMARKS[name]()
+                result = BENCHMARKS[name](options)
         except UserError as error:
             parser.error(f"{name}: {error}")
         for table in result.tables():
@@ -94,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "names",
         metavar="NAME",
         nargs="*",
-        help=f"which to run: {', '.join(NAMES)}; default: {', '.join(BENCHMARKS)}",
+        help=f"which to run: {', '.join(BENCHMARKS)}; default: list them",
     )
     parser.add_argument(
         "--seconds",
@@ -114,29 +110,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         nargs="+",
         default=(),
-        help="for sweep: these operators and modules; for models: these models and optimizers;"
-        " for sharing: these programs; for people: these functions; by their names in the output",
+        help="for planning, models, model_checks, rediscovery (targets) and sweep (operators):"
+        " these, by their names in the output",
     )
-    _add_programs(parser)
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"
     )
     return parser
-
-
-def _add_programs(parser: argparse.ArgumentParser) -> None:
-    for name, kind, what in (
-        ("programs", int, f"run so many programs; default: {site_coverage.PROGRAMS}"),
-        ("seed", int, f"those of a campaign with this seed; default: {site_coverage.SEED}"),
-        ("rules", int, "of a hundred, so many are derived from rules; default: as a campaign"),
-        (
-            "target",
-            str,
-            f"on this target, or on several with commas between; default: {site_coverage.TARGET}",
-        ),
-    ):
-        text = f"for site_coverage: {what}"
-        parser.add_argument(f"--{name}", metavar=name.upper(), type=kind, help=text)
 
 
 @contextmanager
@@ -161,16 +141,6 @@ def machine() -> dict[str, str]:
         "z3": z3.get_version_string(),
         "cores": str(os.cpu_count()),
     }
-
-
-def _require_writable(path: Path, parser: argparse.ArgumentParser) -> None:
-    try:
-        path.touch()
-    except OSError as error:
-        parser.error(
-            f"cannot write {path}: {error.strerror}; name a file in an existing folder that you may"
-            " write to"
-        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,18 @@
 """What `minimize` needs for long programs, beside the minifier of `torch._functorch.fx_minifier`.
 
-`python -m benchmarks minimization`. The programs are those of `minimization_subjects`: 50 of about
-200 instructions and 5 of about 2,000, drawn from a seed. Both reducers get the same program, and
-ask the same question: the main violation has the oracle and the kind of the first one. Ours asks
-for the target at fault and the known bug, too, as the command `minimize` does.
+The programs, 50 of about 200 instructions and 5 of about 2,000, are drawn from a seed and fail for
+one cause:
+
+- *planted*: a drawn program through a wrong pass of the catalogue of faults;
+- *spliced*: a known bug of torch in a drawn program. Its instructions are spread over the host, its
+  inputs are computed by the host where they need not be inputs, and the host goes on with a number
+  that it takes from the results of the bug;
+- *model*: a known bug in the ATen calls of a model's forward pass.
+
+Without that cause the program is right: the right pass has no violation, or the violation is gone
+while the bug is mended. Both reducers get the same program, and ask the same question: the main
+violation has the oracle and the kind of the first one. Ours asks for the target at fault and the
+known bug, too, as the command `minimize` does.
 
 How to read a row:
 
@@ -18,30 +27,348 @@ How to read a row:
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import operator
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
 import torch
-from torch import fx
+from torch import fx, nn
 from torch._functorch.fx_minifier import minifier
 
+from aliasproof.campaigns.failure.failure import Kept
+from aliasproof.campaigns.failure.recognition import cause_of
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.eager.definedness import Undefined
+from aliasproof.faults.catalogue import FAULTS
+from aliasproof.faults.fault import Fault
+from aliasproof.generators.features import Features
+from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import InternalError, Rejected
-from aliasproof.ir.execution import as_graph
-from aliasproof.ir.program import Program
-from aliasproof.ir.values import input_tensors
+from aliasproof.ir.execution import as_graph, execute, glue
+from aliasproof.ir.lifting import lift_program
+from aliasproof.ir.program import Instruction, Program, Ref, rename_instruction
+from aliasproof.ir.schemas import Kind, facts, resolve
+from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.judge import trial
-from aliasproof.judge.attribution import grades_of
+from aliasproof.judge.attribution import Symptom, grade, grades_of
+from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, Trial, quiet_torch, run_trial
 from aliasproof.reduction.reducer import Reducer
-from benchmarks import minimization_subjects
-from benchmarks.minimization_subjects import LongProgram
+from aliasproof.targets.reference import REFERENCE
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Target
+from benchmarks.model_checks import Gpt, LanguageLstm, Llama
 from benchmarks.tables import Table
+
+WIDEST = 3  # instructions of the host between two of the bug
+
+
+@dataclass(frozen=True, slots=True)
+class LongProgram:
+    """A long program that fails, and whether a reduced one still fails for the same cause."""
+
+    name: str
+    kind: str
+    program: Program
+    target: Target
+    symptom: Symptom
+    keeps_cause: Callable[[Case], bool]
+    grade: Callable[[Program], int]
+
+
+def features(instructions: int) -> Features:
+    """Programs of about that length, without what makes numbers grow beyond all bounds."""
+    return Features(
+        dtypes=(torch.float32, torch.int64),
+        groups=("view", "in-place", "functional"),
+        layouts=("contiguous", "transposed", "offset"),
+        scenarios=(),
+        large=False,
+        instructions=instructions + instructions // 10,
+        gradients=False,
+    )
+
+
+def drawn_programs(length: int, seed: int) -> Iterator[Program]:
+    """Programs whose length is within a tenth of that."""
+    return (
+        program
+        for program in sample(features(length), seed, 10_000)
+        if 0.9 * length <= len(program) <= 1.1 * length
+    )
+
+
+# --- planted --------------------------------------------------------------------------------------
+
+
+def planted(length: int, seed: int) -> Iterator[LongProgram]:
+    """One for each fault of the catalogue that such a program shows, in the order of a shuffle."""
+    chosen = list(FAULTS.values())
+    random.Random(seed).shuffle(chosen)
+    hosts = [
+        host for host in _first(drawn_programs(length, seed), 4) if _is_right(host, REFERENCE.name)
+    ]
+    for fault in chosen:
+        if fault.right is REFERENCE:
+            subject = next(filter(None, (_planted(fault, host, seed) for host in hosts)), None)
+            if subject is not None:
+                yield subject
+
+
+def _planted(fault: Fault, program: Program, seed: int) -> LongProgram | None:
+    symptom = _symptom(Case.of(program), fault.target)
+    if symptom is None:
+        return None
+
+    def keeps_cause(reduced: Case) -> bool:
+        right = _symptom(reduced, fault.right) is None
+        return right and _symptom(reduced, fault.target) is not None
+
+    ask = functools.partial(grade, target=fault.target, symptom=symptom)
+    name = f"{fault.name}, {seed}"
+    return LongProgram(name, "planted", program, fault.target, symptom, keeps_cause, ask)
+
+
+def _symptom(case: Case, target: Target) -> Symptom | None:
+    """What a campaign would count; None if results are right or cannot be judged."""
+    examination = examine(case, target, without_graphs="results are asked alone")
+    return examination.symptom if examination.failed else None
+
+
+# --- spliced --------------------------------------------------------------------------------------
+
+
+def spliced(length: int, seed: int, targets: Sequence[str]) -> Iterator[LongProgram]:
+    """One for each known bug of these targets that shows in a drawn host."""
+    hosts = list(_first(drawn_programs(length, seed), 4 if length < 1000 else 1))
+    yield from _with_bugs("spliced", hosts, seed, targets)
+
+
+def in_models(blocks: int, seed: int, targets: Sequence[str]) -> Iterator[LongProgram]:
+    """One for each known bug that shows in the forward pass of a model, which change in turn."""
+    hosts = models(blocks)
+    for number, bug in enumerate(_bugs(seed, targets)):
+        name, host = hosts[number % len(hosts)]
+        subject = with_bug("model", host, bug, seed + number)
+        if subject is not None:
+            yield replace(subject, name=f"{subject.name} in {name}")
+
+
+def _with_bugs(
+    kind: str, hosts: Sequence[Program], seed: int, targets: Sequence[str]
+) -> Iterator[LongProgram]:
+    for number, bug in enumerate(_bugs(seed, targets)):
+        for turn in range(3):
+            host = hosts[(number + turn) % len(hosts)]
+            subject = with_bug(kind, host, bug, seed + number)
+            if subject is not None:
+                yield subject
+                break
+
+
+def _bugs(seed: int, targets: Sequence[str]) -> list[KnownBug]:
+    chosen = [
+        bug for bug in KNOWN_BUGS.values() if bug.targets[0] in targets and bug.mended is not None
+    ]
+    random.Random(seed).shuffle(chosen)
+    return chosen
+
+
+def with_bug(kind: str, host: Program, bug: KnownBug, seed: int) -> LongProgram | None:
+    """The bug in a host; None if the whole does not fail, or not for the bug alone."""
+    target = target_named(bug.targets[0])
+    if not _is_right(host, target.name):
+        return None
+    for computes in (True, False):
+        program = splice(host, bug.program, random.Random(seed), computes=computes)
+        if program is None:
+            continue
+        symptom = _symptom(Case.of(program), target)
+        if symptom is not None and not symptom.latent and _is_of(bug, Case.of(program), target):
+            name = f"{bug.identifier} ({target.name})"
+
+            def keeps_cause(reduced: Case) -> bool:
+                return _symptom(reduced, target) is not None and _is_of(bug, reduced, target)
+
+            ask = Kept(symptom, cause=cause_of(program, symptom)).grade
+            return LongProgram(name, kind, program, target, symptom, keeps_cause, ask)
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _is_right(program: Program, target: str) -> bool:
+    """Whether a target runs a program, and does what eager does."""
+    examination = examine(
+        Case.of(program), target_named(target), without_graphs="results are asked alone"
+    )
+    return examination.rejected is None and not examination.failed
+
+
+def _is_of(bug: KnownBug, case: Case, target: Target) -> bool:
+    with mended([bug]):
+        return _symptom(case, target) is None
+
+
+def splice(host: Program, bug: Program, pick: random.Random, *, computes: bool) -> Program | None:
+    """The instructions of a bug in the middle of a host, in their order, some apart.
+
+    Afterwards the host goes on with a number from the results of the bug. If the host `computes`
+    inputs of the bug, those are results: such as are dense, alone in their storage, and written by
+    nothing. None if the host has no place for it, or eager raises.
+    """
+    whole = glue([host, bug])
+    program, indices = whole.program, whole.members[1].inputs
+    returned = program.outputs[whole.members[1].outputs.start :]
+    theirs = list(program.instructions[: len(host)])
+    ours = list(program.instructions[len(host) :])
+    values = _values(host)
+    numbers = [] if values is None else _numbers(theirs, values)
+    middle = len(theirs) // 2
+    before = [index for index in numbers if index < middle - 2]
+    after = [index for index in numbers if index > middle + WIDEST * len(ours) + 2]
+    if values is None or not before or not after:
+        return None
+    if computes:
+        number = Ref(theirs[pick.choice(before)].results[0])
+        program, ours = _computed(program, indices, ours, number)
+    spread, here = _spread(theirs, ours, middle, pick)
+    joined = pick.choice(after)
+    name = theirs[joined].results[0]
+    shown = [*returned, *(program.inputs[index].name for index in indices)]
+    link = _link(name, shown[0], values[joined].dtype)
+    rest = [rename_instruction(call, {name: "joined"}) for call in theirs[joined + 1 :]]
+    instructions = (*spread, *theirs[here : joined + 1], *link, *rest)
+    outputs = tuple("joined" if each == name else each for each in program.outputs)
+    program = replace(program, instructions=instructions, outputs=outputs)
+    return program.renamed() if _values(program) is not None else None
+
+
+def _numbers(calls: Sequence[Instruction], values: Sequence[torch.Tensor]) -> list[int]:
+    """The calls, by index, whose only result is new and of floating point."""
+    return [
+        index
+        for index, (call, value) in enumerate(zip(calls, values, strict=True))
+        if facts(resolve(call.op)).kind is Kind.FUNCTIONAL
+        and len(call.results) == 1
+        and value.is_floating_point()
+        and value.numel() > 0
+    ]
+
+
+def _spread(
+    theirs: Sequence[Instruction], ours: Sequence[Instruction], here: int, pick: random.Random
+) -> tuple[list[Instruction], int]:
+    """The first calls of the host, then those of the bug with some of the host between them."""
+    made = list(theirs[:here])
+    for call in ours:
+        gap = pick.randint(0, WIDEST)
+        made += [call, *theirs[here : here + gap]]
+        here += gap
+    return made, here
+
+
+def _computed(
+    program: Program, indices: range, ours: list[Instruction], number: Ref
+) -> tuple[Program, list[Instruction]]:
+    """The program with calls in the place of the inputs with these indices, where that can be."""
+    written = {name for call in ours for name in call.written}
+    storages = [view.storage for view in program.inputs]
+    calls: list[Instruction] = []
+    for index in indices:
+        view = program.inputs[index]
+        length = torch.Size(view.sizes).numel()
+        plain = (
+            view.dtype.is_floating_point and view.offset == 0 and storages.count(view.storage) == 1
+        )
+        dense = torch.empty(view.sizes).stride() == view.strides
+        fits = program.storages[view.storage].length == length
+        if not (plain and dense and fits and length) or view.name in written:
+            continue
+        total, cast = f"{view.name}_sum", f"{view.name}_cast"
+        calls += (
+            Instruction("aten.sum.default", (number,), (), (total,)),
+            Instruction("aten._to_copy.default", (Ref(total),), (("dtype", view.dtype),), (cast,)),
+            Instruction("aten.add.Tensor", (Ref(view.name), Ref(cast)), (), (f"{view.name}_in",)),
+        )
+        ours = [rename_instruction(call, {view.name: f"{view.name}_in"}) for call in ours]
+        outputs = tuple(
+            f"{view.name}_in" if each == view.name else each for each in program.outputs
+        )
+        program = replace(program, outputs=outputs)
+    return program, [*calls, *ours]
+
+
+def _link(name: str, shown: str, dtype: torch.dtype) -> tuple[Instruction, ...]:
+    """`name` with the sum of a result of the bug added to it."""
+    return (
+        Instruction("aten._to_copy.default", (Ref(shown),), (("dtype", dtype),), ("link_cast",)),
+        Instruction("aten.sum.default", (Ref("link_cast"),), (), ("link_sum",)),
+        Instruction("aten.add.Tensor", (Ref(name), Ref("link_sum")), (), ("joined",)),
+    )
+
+
+def _values(program: Program) -> list[torch.Tensor] | None:
+    """The first result of each instruction in eager, or its first operand; None if one raises."""
+    values = {
+        view.name: tensor
+        for view, tensor in zip(program.inputs, input_tensors(program), strict=True)
+    }
+    made = []
+    try:
+        with torch.no_grad():
+            for call in program.instructions:
+                execute(call, values)
+                made.append(values[(call.results or call.refs)[0]])
+    except (RuntimeError, IndexError, ValueError, TypeError, Undefined, Rejected):
+        return None
+    return made
+
+
+def _first(items: Iterator[Program], count: int) -> Iterator[Program]:
+    for _, item in zip(range(count), items, strict=False):
+        yield item
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+def models(blocks: int = 3) -> list[tuple[str, Program]]:
+    """The forward passes of models as programs of about 70 instructions per block."""
+    torch.manual_seed(0)
+    tokens = torch.randint(0, 64, (2, 8))
+    llama = Llama()
+    llama.blocks = nn.ModuleList(block for _ in range(-(-blocks // 2)) for block in Llama().blocks)
+    gpt = Gpt().eval()
+    gpt.blocks = nn.ModuleList(block for _ in range(-(-blocks // 2)) for block in Gpt().blocks)
+    forms = [("Llama", llama, (tokens,)), ("GPT-2", gpt, (tokens[:1, :5], torch.arange(5)))]
+    if blocks <= 4:
+        state = torch.zeros(2, 16)
+        tokens = torch.randint(0, 32, (2, 14))
+        forms.append(("LSTM", LanguageLstm(), (tokens, state, state.clone())))
+    return [(name, forward_pass(model, inputs)) for name, model, inputs in forms]
+
+
+def forward_pass(model: nn.Module, inputs: Sequence[torch.Tensor]) -> Program:
+    """The ATen calls of a model; parameters and buffers are inputs."""
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    names = list(state)
+
+    def forward(*tensors: torch.Tensor) -> object:
+        given = dict(zip(names, tensors, strict=False))
+        return torch.func.functional_call(model, given, tensors[len(names) :])
+
+    tensors = [*(value.detach() for value in state.values()), *inputs]
+    with torch.no_grad():
+        return lift_program(forward, clone_inputs(tensors)).program
+
 
 MINIFIER_SECONDS = 10
 LONG = 1000  # instructions: programs with more count as those of 2,000
@@ -143,12 +470,12 @@ def measure(seconds: int | None = None) -> Minimizations:
 def subjects(seed: int) -> Iterator[LongProgram]:
     """50 programs of about 200 instructions and 5 of about 2,000, the kinds in turn."""
     sources: list[tuple[int, Iterator[LongProgram]]] = [
-        (17, minimization_subjects.spliced(200, seed, FX)),
-        (12, minimization_subjects.in_models(3, seed + 1, FX)),
-        (13, minimization_subjects.planted(200, seed + 2)),
-        (3, minimization_subjects.in_models(32, seed + 3, FX)),
-        (8, minimization_subjects.spliced(200, seed + 4, ("inductor-fx",))),
-        (2, minimization_subjects.spliced(2000, seed + 5, FX)),
+        (17, spliced(200, seed, FX)),
+        (12, in_models(3, seed + 1, FX)),
+        (13, planted(200, seed + 2)),
+        (3, in_models(32, seed + 3, FX)),
+        (8, spliced(200, seed + 4, ("inductor-fx",))),
+        (2, spliced(2000, seed + 5, FX)),
     ]
     while sources:
         for count, source in list(sources):

@@ -1,24 +1,349 @@
 """What a check of a running model says, and what it costs: graphs, calls, verdicts, factor.
 
-`python -m benchmarks model_checks`, and `optimizer_checks` for the steps of optimizers alone
-(`benchmarks/optimizer_steps.py`). Each model (`benchmarks/running_models.py`) runs for a few steps
-under `checking_compiled`, with `aot_eager` and with Inductor. *same* says whether it computes what
-it computes without a check, with the backend `eager`. *times the target* is the time of later
-calls, checks included, divided by that of the target alone.
+Each model is written as people write it, and trains or runs for a few steps under
+`checking_compiled`, with `aot_eager` and with Inductor. It takes `compile`, as `torch.compile` is
+given a model or a function, and returns what a user would look at: losses, tokens, buffers. *same*
+says whether it computes what it computes without a check, with the backend `eager`. *times the
+target* is the time of later calls, checks included, divided by that of the target alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.running_model.checking_backend import checking_compiled
 from aliasproof.running_model.model_check import ModelCheck
-from benchmarks.running_models import MODELS, Steps
 from benchmarks.tables import Table
+
+Compile: TypeAlias = Callable[[Any], Any]
+Steps: TypeAlias = Callable[[Compile], list[float]]
+STEPS = 4
+
+
+# --- language models ------------------------------------------------------------------------------
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.RMSNorm(dim), nn.RMSNorm(dim)
+        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.out = nn.Linear(dim, dim, bias=False)
+        self.gate = nn.Linear(dim, 2 * dim, bias=False)
+        self.up = nn.Linear(dim, 2 * dim, bias=False)
+        self.down = nn.Linear(2 * dim, dim, bias=False)
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        batch, length, dim = x.shape
+        parts = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(
+            rotated(q, cos, sin), rotated(k, cos, sin), v, is_causal=True
+        )
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, dim))
+        h = self.norm2(x)
+        result: torch.Tensor = x + self.down(F.silu(self.gate(h)) * self.up(h))
+        return result
+
+
+def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat((-b, a), -1) * sin
+
+
+class Llama(nn.Module):
+    def __init__(self, vocabulary: int = 64, dim: int = 32, heads: int = 4) -> None:
+        super().__init__()
+        self.tokens, self.norm = nn.Embedding(vocabulary, dim), nn.RMSNorm(dim)
+        self.blocks = nn.ModuleList(LlamaBlock(dim, heads) for _ in range(2))
+        self.head = nn.Linear(dim, vocabulary, bias=False)
+        frequency = 1 / 10000 ** (torch.arange(0, dim // heads, 2) / (dim // heads))
+        angles = torch.outer(torch.arange(16), frequency).repeat(1, 2)
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(tokens)
+        length = tokens.shape[1]
+        for block in self.blocks:
+            x = block(x, self.cos[:length], self.sin[:length])  # type: ignore[index]
+        logits: torch.Tensor = self.head(self.norm(x))
+        return logits
+
+
+def llama_training(compile_: Compile) -> list[float]:
+    """AdamW, gradient accumulation, gradient clipping, and an average of the weights."""
+    model = Llama()
+    average = Llama().requires_grad_(False)
+    average.load_state_dict(model.state_dict())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    compiled, losses = compile_(model), []
+
+    def update(averages: list[torch.Tensor], parameters: list[torch.Tensor]) -> None:
+        with torch.no_grad():
+            torch._foreach_lerp_(averages, parameters, 0.1)
+
+    update = compile_(update)
+    for _ in range(STEPS):
+        for _ in range(2):
+            tokens = torch.randint(0, 64, (2, 17))
+            logits = compiled(tokens[:, :-1]).flatten(0, 1)
+            loss = F.cross_entropy(logits, tokens[:, 1:].flatten()) / 2
+            loss.backward()
+            losses.append(loss.item())
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        update(list(average.parameters()), list(model.parameters()))
+    return [*losses, *(float(p.detach().sum()) for p in average.parameters())]
+
+
+class StaticCacheBlock(nn.Module):
+    """GPT-2's attention over a cache of keys and values that it writes in place."""
+
+    def __init__(self, dim: int, heads: int, length: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.qkv, self.out = (
+            nn.LayerNorm(dim),
+            nn.Linear(dim, 3 * dim),
+            nn.Linear(dim, dim),
+        )
+        self.mlp = nn.Sequential(
+            nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.GELU("tanh"), nn.Linear(4 * dim, dim)
+        )
+        self.register_buffer("k", torch.zeros(1, heads, length, dim // heads))
+        self.register_buffer("v", torch.zeros(1, heads, length, dim // heads))
+
+    def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        batch, length, dim = x.shape
+        parts = self.qkv(self.norm(x)).view(batch, length, 3, self.heads, -1)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        self.k.index_copy_(2, positions, k)  # type: ignore[operator]
+        self.v.index_copy_(2, positions, v)  # type: ignore[operator]
+        y = F.scaled_dot_product_attention(q, self.k, self.v, attn_mask=mask)  # type: ignore[arg-type]
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, dim))
+        result: torch.Tensor = x + self.mlp(x)
+        return result
+
+
+class Gpt(nn.Module):
+    def __init__(self, vocabulary: int = 64, dim: int = 32, length: int = 12) -> None:
+        super().__init__()
+        self.length = length
+        self.tokens, self.places = nn.Embedding(vocabulary, dim), nn.Embedding(length, dim)
+        self.blocks = nn.ModuleList(StaticCacheBlock(dim, 4, length) for _ in range(2))
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        mask = torch.arange(self.length) <= positions[:, None]
+        x = self.tokens(tokens) + self.places(positions)
+        for block in self.blocks:
+            x = block(x, positions, mask)
+        logits: torch.Tensor = self.norm(x) @ self.tokens.weight.t()
+        return logits[:, -1]
+
+
+def gpt_generation(compile_: Compile) -> list[float]:
+    """Tokens one by one, with a static cache, after a prompt of five."""
+    model = compile_(Gpt().eval())
+    tokens, made = torch.randint(0, 64, (1, 5)), []
+    with torch.no_grad():
+        token = model(tokens, torch.arange(5)).argmax(-1, keepdim=True)
+        for position in range(5, 5 + STEPS):
+            made.append(float(token))
+            token = model(token, torch.tensor([position])).argmax(-1, keepdim=True)
+    return made
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+class ResidualBlock(nn.Module):
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inside, outside, 3, stride, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(outside), nn.BatchNorm2d(outside)
+        self.conv2 = nn.Conv2d(outside, outside, 3, 1, 1, bias=False)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut = nn.Sequential(
+            nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
+        y += self.shortcut(x)
+        result: torch.Tensor = self.relu(y)
+        return result
+
+
+def resnet_training(compile_: Compile) -> list[float]:
+    """BatchNorm updates its buffers in place; SGD with momentum."""
+    model = nn.Sequential(
+        ResidualBlock(3, 8, 1),
+        ResidualBlock(8, 16, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(16, 5),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    losses = _classifier_losses(compile_(model), optimizer, lambda: torch.randn(4, 3, 12, 12))
+    return [*losses, *(float(buffer.double().sum()) for buffer in model.buffers())]
+
+
+def _classifier_losses(
+    model: Any, optimizer: torch.optim.Optimizer, images: Callable[[], torch.Tensor]
+) -> list[float]:
+    losses = []
+    for _ in range(STEPS):
+        loss = F.cross_entropy(model(images()), torch.randint(0, 5, (4,)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        losses.append(loss.item())
+    return losses
+
+
+class SkipNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down1, self.down2 = self._stage(1, 8), self._stage(8, 16)
+        self.up = nn.ConvTranspose2d(16, 8, 2, 2)
+        self.last = nn.Sequential(*self._stage(16, 8), nn.Conv2d(8, 2, 1))
+
+    @staticmethod
+    def _stage(inside: int, outside: int) -> nn.Sequential:
+        return nn.Sequential(
+            nn.Conv2d(inside, outside, 3, padding=1),
+            nn.GroupNorm(4, outside),
+            nn.ReLU(inplace=True),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        skip = self.down1(x)
+        deep = self.down2(F.max_pool2d(skip, 2))
+        result: torch.Tensor = self.last(torch.cat([skip, self.up(deep)], 1))
+        return result
+
+
+def unet_training(compile_: Compile) -> list[float]:
+    """In-place activations, and skip connections around them."""
+    model = SkipNet().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    compiled, losses = compile_(model), []
+    for _ in range(STEPS):
+        image = torch.randn(2, 1, 8, 8).to(memory_format=torch.channels_last)
+        loss = F.cross_entropy(compiled(image), torch.randint(0, 2, (2, 8, 8)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+# --- sequences, embeddings, optimizers ------------------------------------------------------------
+
+
+class LanguageLstm(nn.Module):
+    """By cells: Dynamo leaves `nn.LSTM` to eager."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.cell, self.head = (
+            nn.Embedding(32, 16),
+            nn.LSTMCell(16, 16),
+            nn.Linear(16, 32),
+        )
+
+    def forward(
+        self, tokens: torch.Tensor, h: torch.Tensor, c: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        outputs = []
+        for x in self.tokens(tokens).unbind(1):
+            h, c = self.cell(x, (h, c))
+            outputs.append(h)
+        return self.head(torch.stack(outputs, 1)), h, c
+
+
+def lstm_training(compile_: Compile) -> list[float]:
+    """The state goes from batch to batch, detached."""
+    model = LanguageLstm()
+    optimizer = torch.optim.RMSprop(model.parameters(), foreach=False)
+    compiled, losses = compile_(model), []
+    h = c = torch.zeros(2, 16)
+    for _ in range(STEPS):
+        tokens = torch.randint(0, 32, (2, 6))
+        logits, h, c = compiled(tokens[:, :-1], h, c)
+        h, c = h.detach(), c.detach()
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def embedding_training(compile_: Compile) -> list[float]:
+    """`max_norm` writes the weight in the forward pass."""
+    model = nn.Sequential(nn.EmbeddingBag(20, 8, mode="mean"), nn.Linear(8, 3))
+    limited = nn.Embedding(20, 8, max_norm=1.0)
+    optimizer = torch.optim.Adagrad([*model.parameters(), *limited.parameters()])
+
+    def forward(tokens: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = model(tokens) + limited(tokens).sum(1)[:, :3]
+        return result
+
+    compiled, losses = compile_(forward), []
+    for _ in range(STEPS):
+        tokens = torch.randint(0, 20, (4, 5))
+        loss = F.cross_entropy(compiled(tokens), torch.randint(0, 3, (4,)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return [*losses, float(limited.weight.detach().sum())]
+
+
+def whole_step(compile_: Compile) -> list[float]:
+    """Clipping and the optimizer are compiled, too; autocast and dropout in the model."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-2), capturable=False)
+    compiled, losses = compile_(model), []
+
+    def step() -> None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+
+    step = compile_(step)
+    for _ in range(STEPS):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = F.mse_loss(compiled(torch.randn(4, 8)).float(), torch.randn(4, 4))
+        loss.backward()
+        step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+MODELS: dict[str, Steps] = {
+    "Llama, training": llama_training,
+    "GPT-2 with a static cache": gpt_generation,
+    "ResNet, training": resnet_training,
+    "U-Net, in-place ReLU": unet_training,
+    "LSTM": lstm_training,
+    "embedding with max_norm": embedding_training,
+    "clipping and AdamW compiled": whole_step,
+}
+
 
 BACKENDS = ("aot_eager", "inductor")
 
@@ -61,13 +386,11 @@ class ModelChecks:
         return [Table("models under a check", (*columns, *further), rows)]
 
 
-def measure(
-    only: Sequence[str] | None = None, subjects: Mapping[str, Steps] = MODELS
-) -> ModelChecks:
+def measure(only: Sequence[str] | None = None) -> ModelChecks:
     """Check the models, or those whose names begin with one of these. Raises `UserError`."""
-    chosen = {name: it for name, it in subjects.items() if _is_meant(name, only)}
+    chosen = {name: it for name, it in MODELS.items() if _is_meant(name, only)}
     if not chosen:
-        hint = did_you_mean((only or [""])[0], subjects)
+        hint = did_you_mean((only or [""])[0], MODELS)
         raise UserError(f"no model is called {', '.join(only or ())}{hint}")
     rows = [_row(name, it, backend) for name, it in chosen.items() for backend in BACKENDS]
     return ModelChecks(rows)

@@ -2,7 +2,9 @@
 
 `python -m benchmarks models` needs the extra `models` (`pip install '.[models]'`). Models are built
 from configurations with random weights. Eager, `aot_eager` and `aliasproof` run side by side, each
-in a process of its own (`models_side`), and take turns.
+in a process of its own, so that none finds the caches of another one full, and take turns. No
+weights are loaded: nothing is downloaded. ResNet is that of transformers, since torchvision has no
+build for the CPU version of torch.
 
 How to read a row: *bits* says whether outputs, gradients and, for an optimizer, parameters of two
 calls are bit for bit as in *eager*, or as under *aot_eager*; else the largest difference from it.
@@ -14,21 +16,435 @@ do not count, nor does what was allocated before the call.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib.util
+import inspect
+import logging
 import multiprocessing
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
 
 from aliasproof.ir.errors import UserError
-from benchmarks.models_side import FIRST, PEAK, RESULTS, STEP, Array, SideError, serve
-from benchmarks.models_subjects import needs_transformers, subjects
+from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.calls.nested import tensors_in
 from benchmarks.tables import Table
+
+with contextlib.suppress(ImportError):  # `measure` says what to install
+    import transformers
+
+VOCABULARY, LENGTH, WIDTH = 256, 32, 64
+
+Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+# Takes what compiles, and returns one call of what is measured.
+Scene: TypeAlias = Callable[[Compile], Callable[[], Any]]
+
+# --- scenes ---------------------------------------------------------------------------------------
+
+
+def inference(build: Callable[[], tuple[nn.Module, dict[str, Any]]]) -> Scene:
+    """A call without gradients; its results are the outputs."""
+
+    def scene(compiled: Compile) -> Callable[[], Any]:
+        model, inputs = build()
+        forward = compiled(model.eval())
+
+        def call() -> Any:
+            torch.manual_seed(1)  # the same numbers for all backends
+            with torch.no_grad():
+                return _main_result(forward(**inputs))
+
+        return call
+
+    return scene
+
+
+def training(build: Callable[[], tuple[nn.Module, dict[str, Any]]]) -> Scene:
+    """A forward and a backward call; the results are the outputs and the gradients."""
+
+    def scene(compiled: Compile) -> Callable[[], Any]:
+        model, inputs = build()
+        forward = compiled(model.train())
+
+        def step() -> Any:
+            torch.manual_seed(1)
+            result = _main_result(forward(**inputs))
+            result.square().mean().backward()
+            gradients = [parameter.grad for parameter in model.parameters()]
+            model.zero_grad()
+            return [result.detach(), *gradients]
+
+        return step
+
+    return scene
+
+
+def _main_result(result: Any) -> Any:
+    return result if isinstance(result, Tensor) else result.logits
+
+
+# --- models of transformers -----------------------------------------------------------------------
+
+
+def _tokens(length: int = LENGTH) -> Tensor:
+    return torch.randint(VOCABULARY, (2, length))
+
+
+def gpt2() -> tuple[nn.Module, dict[str, Any]]:
+    config = transformers.GPT2Config(
+        vocab_size=VOCABULARY,
+        n_positions=LENGTH,
+        n_embd=WIDTH,
+        n_layer=3,
+        n_head=4,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return transformers.GPT2LMHeadModel(config), {"input_ids": _tokens(), "use_cache": False}
+
+
+def _llama_config() -> Any:
+    return transformers.LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        intermediate_size=2 * WIDTH,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=LENGTH,
+    )
+
+
+def llama() -> tuple[nn.Module, dict[str, Any]]:
+    model = transformers.LlamaForCausalLM(_llama_config())
+    return model, {"input_ids": _tokens(), "use_cache": False}
+
+
+class Decoding(nn.Module):
+    """Llama that takes one token after another, with a static KV cache."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = _llama_config()
+        self.model = transformers.LlamaForCausalLM(config)
+        self.cache = transformers.StaticCache(config=config, max_cache_len=LENGTH)
+        heads, width = config.num_key_value_heads, config.head_dim
+        self.cache.early_initialization(2, heads, width, torch.float32, torch.device("cpu"))
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor) -> Any:
+        """The logits of the next token."""
+        return self.model(
+            input_ids=input_ids,
+            position_ids=position_ids,
+            past_key_values=self.cache,
+            cache_position=position_ids[0],
+        )
+
+
+def decoding(compiled: Compile) -> Callable[[], Any]:
+    """Four calls of Llama, a token each; the results are the logits and the cache."""
+    model = Decoding().eval()
+    forward, tokens = compiled(model), _tokens(4)
+
+    def call() -> Any:
+        model.cache.reset()
+        with torch.no_grad():
+            logits = [
+                _main_result(forward(tokens[:, at : at + 1], torch.full((1, 1), at)))
+                for at in range(4)
+            ]
+        caches = [part for layer in model.cache.layers for part in (layer.keys, layer.values)]
+        return [*logits, *(part.clone() for part in caches)]
+
+    return call
+
+
+def t5() -> tuple[nn.Module, dict[str, Any]]:
+    config = transformers.T5Config(
+        vocab_size=VOCABULARY,
+        d_model=WIDTH,
+        d_kv=16,
+        d_ff=2 * WIDTH,
+        num_layers=2,
+        num_heads=4,
+        decoder_start_token_id=0,
+    )
+    inputs = {"input_ids": _tokens(), "decoder_input_ids": _tokens(LENGTH // 2)}
+    return transformers.T5ForConditionalGeneration(config), {**inputs, "use_cache": False}
+
+
+def mamba() -> tuple[nn.Module, dict[str, Any]]:
+    config = transformers.MambaConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH // 2, state_size=8, num_hidden_layers=2
+    )
+    return transformers.MambaForCausalLM(config), {"input_ids": _tokens(8), "use_cache": False}
+
+
+def resnet() -> tuple[nn.Module, dict[str, Any]]:
+    config = transformers.ResNetConfig(
+        embedding_size=16,
+        hidden_sizes=[16, 32, 64, 128],
+        depths=[2, 2, 2, 2],
+        layer_type="basic",
+    )
+    model = transformers.ResNetForImageClassification(config)
+    return model, {"pixel_values": torch.randn(4, 3, 64, 64)}
+
+
+# --- models of torch alone ------------------------------------------------------------------------
+
+
+class Recurrent(nn.Module):
+    """Two layers of LSTM, and a linear one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.LSTM(WIDTH // 2, WIDTH, num_layers=2, batch_first=True)
+        self.head = nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits at all positions."""
+        result: Tensor = self.head(self.layers(x)[0])
+        return result
+
+
+def lstm() -> tuple[nn.Module, dict[str, Any]]:
+    torch._dynamo.config.allow_rnn = True  # else, Dynamo breaks the graph there
+    return Recurrent(), {"x": torch.randn(2, LENGTH, WIDTH // 2)}
+
+
+def _convolutions(inner: int, outer: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inner, outer, 3, padding=1), nn.BatchNorm2d(outer), nn.ReLU(inplace=True)
+    )
+
+
+class UNet(nn.Module):
+    """Three levels down and up, with skip connections."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        widths = [width, 2 * width, 4 * width]
+        self.down = nn.ModuleList(map(_convolutions, [3, *widths], widths))
+        self.bottom = _convolutions(widths[-1], 2 * widths[-1])
+        self.wider = nn.ModuleList(nn.ConvTranspose2d(2 * n, n, 2, 2) for n in widths[::-1])
+        self.up = nn.ModuleList(_convolutions(2 * n, n) for n in widths[::-1])
+        self.head = nn.Conv2d(width, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A score per pixel and class."""
+        skipped = []
+        for layer in self.down:
+            skipped.append(layer(x))
+            x = functional.max_pool2d(skipped[-1], 2)
+        x = self.bottom(x)
+        for wider, layer in zip(self.wider, self.up, strict=True):
+            x = layer(torch.cat([skipped.pop(), wider(x)], dim=1))
+        result: Tensor = self.head(x)
+        return result
+
+
+def unet() -> tuple[nn.Module, dict[str, Any]]:
+    return UNet(), {"x": torch.randn(2, 3, 32, 32)}
+
+
+# --- optimizers -----------------------------------------------------------------------------------
+
+
+def _optimizers() -> Iterator[tuple[str, type[torch.optim.Optimizer], dict[str, Any]]]:
+    """All optimizers of `torch.optim` whose steps can be compiled, with and without foreach."""
+    for name, kind in sorted(vars(torch.optim).items()):
+        # The others need sparse gradients, or call the model again.
+        is_one = inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer)
+        if not is_one or name in ("Optimizer", "SparseAdam", "LBFGS"):
+            continue
+        options = {"momentum": 0.9} if name == "SGD" else {}
+        if "foreach" not in inspect.signature(kind).parameters:
+            yield name, kind, options
+            continue
+        for foreach in (False, True):
+            title = f"{name}, foreach" if foreach else name
+            yield title, kind, {**options, "foreach": foreach}
+
+
+def optimizer(kind: type[torch.optim.Optimizer], options: dict[str, Any]) -> Scene:
+    """A step; the results are the parameters after it."""
+
+    def scene(compiled: Compile) -> Callable[[], Any]:
+        parameters = [nn.Parameter(torch.randn(64, 64)) for _ in range(10)]
+        for parameter in parameters:
+            parameter.grad = torch.randn(64, 64)
+        chosen = kind(parameters, **options)
+        chosen.step()  # makes the state
+        step = compiled(chosen.step)
+
+        def call() -> Any:
+            step()
+            return [parameter.detach() for parameter in parameters]
+
+        return call
+
+    return scene
+
+
+# --- all ------------------------------------------------------------------------------------------
+
+_MODELS = {
+    "GPT-2": gpt2,
+    "Llama": llama,
+    "T5": t5,
+    "Mamba": mamba,
+    "ResNet": resnet,
+    "LSTM": lstm,
+    "U-Net": unet,
+}
+WITHOUT_TRANSFORMERS = ("LSTM", "U-Net")
+
+
+def subjects() -> dict[str, Scene]:
+    """All scenes by name."""
+    scenes: dict[str, Scene] = {}
+    for name, build in _MODELS.items():
+        scenes[f"{name}, inference"] = inference(build)
+        scenes[f"{name}, training"] = training(build)
+        if name == "Llama":
+            scenes["Llama, static KV cache"] = decoding
+    scenes |= {name: optimizer(kind, options) for name, kind, options in _optimizers()}
+    return scenes
+
+
+def needs_transformers(name: str) -> bool:
+    """True for a scene whose model is one of transformers."""
+    model = name.partition(",")[0]
+    return model in _MODELS and model not in WITHOUT_TRANSFORMERS
+
+
+# --- one side: a scene under a backend, in a process of its own -----------------------------------
+
+# What a side can be asked for. The first call is asked for before the others.
+FIRST, RESULTS, STEP, PEAK, END = "first", "results", "step", "peak", "end"
+STEP_SECONDS = 0.2  # of calls for one answer
+
+Call: TypeAlias = Callable[[], Any]
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SideError:
+    """Why a side has no figures."""
+
+    message: str
+
+
+def serve(connection: Connection, name: str, backend: str) -> None:
+    """Answer until the end is asked for."""
+    torch.set_num_threads(1)
+    logging.getLogger("torch").setLevel(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    side = _Scene(name, backend)
+    answers: dict[str, Call] = {
+        FIRST: side.first,
+        RESULTS: side.results,
+        STEP: side.step,
+        PEAK: side.peak,
+    }
+    while (asked := connection.recv()) != END:
+        try:
+            connection.send(answers[asked]())
+        except Exception as error:  # noqa: BLE001 - what a model raises under a backend is a figure
+            connection.send(SideError(f"{type(error).__name__}: {error}"[:300]))
+
+
+class _Scene:
+    """A scene under a backend."""
+
+    def __init__(self, name: str, backend: str) -> None:
+        self.scene = subjects()[name]
+        self.compiled = compiled_by(backend)
+        _warm_up(self.compiled)
+        self.call: Call
+        self.first_results: list[Array] = []
+
+    def first(self) -> float:
+        """CPU seconds of a first call, compilation included."""
+        torch._dynamo.reset()
+        torch.manual_seed(0)  # the same weights and inputs for all backends
+        self.call = self.scene(self.compiled)
+        start = time.process_time()
+        result = self.call()
+        seconds = time.process_time() - start
+        self.first_results = _values(result)
+        return seconds
+
+    def results(self) -> list[Array]:
+        """The results of the first call, and of one more."""
+        return [*self.first_results, *_values(self.call())]
+
+    def step(self) -> float:
+        """CPU seconds of the fastest of some calls."""
+        best, end = float("inf"), time.process_time() + STEP_SECONDS
+        while time.process_time() < end or best == float("inf"):
+            start = time.process_time()
+            self.call()
+            best = min(best, time.process_time() - start)
+        return best
+
+    def peak(self) -> float:
+        """The bytes that tensors hold at the peak of a call."""
+        return bytes_of(self.call)[0]
+
+
+def compiled_by(backend: str) -> Compile:
+    """Compiles with a backend, or leaves eager."""
+    if backend == "eager":
+        return lambda function: function
+    chosen = aliasproof if backend == "aliasproof" else backend
+    return lambda function: torch.compile(function, backend=chosen)
+
+
+def bytes_of(call: Call) -> tuple[int, int]:
+    """The most bytes that are allocated at once during a call, and those of its result after it."""
+    gc.collect()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        result = call()
+        gc.collect()
+    events = [
+        event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"
+    ]
+    live = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        most = max(most, live)
+    del result
+    return most, live
+
+
+def _warm_up(compiled: Compile) -> None:
+    """Compile something small, so that imports do not count."""
+    linear = nn.Linear(2, 2)
+    compiled(linear)(torch.ones(2)).sum().backward()
+    with torch.no_grad():
+        compiled(linear)(torch.ones(2))
+
+
+def _values(result: Any) -> list[Array]:
+    # Copies: the next call of an optimizer writes the same parameters.
+    return [tensor.detach().numpy().copy() for tensor in tensors_in(result)]
+
+
+# --- all sides ------------------------------------------------------------------------------------
 
 SIDES = ("eager", "aot_eager", "aliasproof")
 FIRST_CALLS = 3  # compilations from nothing

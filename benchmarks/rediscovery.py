@@ -1,36 +1,171 @@
-"""What a blind search meets of the known bugs, with programs as they were drawn before and now.
+"""What a blind search meets of the known bugs: the goal of what is drawn.
 
 *Blind*: no scenario is played whose family names a known bug, and no program of a known bug runs.
-*before* draws no program from rules of the compiler, nor for generated code, and compiles in no
-other way than the target's own; *now* does what a campaign does, which compiles some shards in a
-variant. They take turns, shard by shard with equal seeds, and each target has equal processor time
-on both sides. That time includes drawing, and telling which bug a violation is. A bug that was met
-often on a side is mended in its later shards, as in a campaign, so that it hides no others.
+Everything else is as in a campaign, which compiles some shards in a variant. Each target has equal
+processor time, shard by shard in turns. That time includes drawing, and telling which bug a
+violation is. A bug that was met often is patched in later shards, as in a campaign, so that it
+hides no others. Programs run in a worker process, since some of them end it.
 
-A bug counts as met if mending it removes the violation, or if the violation has its mark. Marks
-that say something of reduced programs alone are told apart (*suspected* in campaigns, too).
+A bug counts as met if patching it removes the violation, or if the violation has its mark. Marks
+that say something only of reduced programs are told apart (*suspected* in campaigns, too).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.signature import signature, symptom_class
+from aliasproof.campaigns.run.executor import start_pool
+from aliasproof.campaigns.run.worker_calls import cleaned_worker
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard, in_another_way
-from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.generators.features import Features, swarm
 from aliasproof.generators.scenarios import SCENARIOS
+from aliasproof.generators.scene import Counts
+from aliasproof.generators.strategies import sample
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import dumps
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.groups import can_glue, examine_group
+from aliasproof.judge.localization import first_wrong_pass
+from aliasproof.judge.trial import Case, processor_seconds
+from aliasproof.oracles.verdict import Violation
+from aliasproof.processes.outcome import Death, Raised
+from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.targets.names import FUZZED
 from aliasproof.targets.registry import target as target_named
-from benchmarks.drawn_causes import UNKNOWN, Batch, Yield, run_in, worker
 from benchmarks.tables import Table
 
+UNKNOWN = "unknown: "  # how the name of a cause begins that is no known bug
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`count` programs of these features through one target.
+
+    The known bugs `mended` are mended while the programs run.
+    """
+
+    target: str
+    features: Features
+    seed: int
+    count: int
+    mended: tuple[str, ...] = ()
+
+    def programs(self) -> list[Program]:
+        """The programs."""
+        return list(sample(self.features, self.seed, self.count, Counts()))
+
+
+@dataclass(slots=True)
+class Yield:
+    """What batches showed. `seconds` are those of processor time until a violation is seen.
+    `all_seconds` include drawing, and what it takes to tell the causes.
+
+    `causes` counts violations by the known bug that they are. What is none counts by the target and
+    the pass at fault, so several unknown causes can have one name. `unknown` has one program per
+    such name, as JSON.
+    """
+
+    programs: int = 0
+    violations: int = 0
+    died: int = 0
+    seconds: float = 0.0
+    all_seconds: float = 0.0
+    causes: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: Yield) -> None:
+        """Add what another batch showed."""
+        self.programs += other.programs
+        self.violations += other.violations
+        self.died += other.died
+        self.seconds += other.seconds
+        self.all_seconds += other.all_seconds
+        for cause, count in other.causes.items():
+            self.causes[cause] = self.causes.get(cause, 0) + count
+        self.unknown = other.unknown | self.unknown
+
+
+@contextmanager
+def worker(targets: list[str]) -> Iterator[Pool]:
+    """A process that runs batches."""
+    with tempfile.TemporaryDirectory() as folder:
+        pool = start_pool(1, Path(folder), targets)
+        with pool.at_work():
+            yield pool
+
+
+def run_in(pool: Pool, batch: Batch) -> Yield:
+    """Run a batch in the worker. If that dies or hangs, the batch counts as died."""
+    start = time.perf_counter()
+    pool.submit(RemoteCall("", f"{__name__}:run_batch", (batch,)))
+    _, outcome = pool.take()
+    if isinstance(outcome, Raised):
+        raise outcome.error
+    if isinstance(outcome, Death):
+        return Yield(died=1, all_seconds=time.perf_counter() - start)
+    batch_yield: Yield = outcome.value
+    return batch_yield
+
+
+def run_batch(batch: Batch) -> Yield:
+    """Draw the programs, examine them, and tell the causes of their violations."""
+    start = processor_seconds()
+    with cleaned_worker():
+        programs, target = batch.programs(), target_named(batch.target)
+        before = processor_seconds()
+        cases = [Case.of(program) for program in programs]
+        with mended(KNOWN_BUGS[name] for name in batch.mended):
+            if target.group > 1 and can_glue(target):
+                examinations = examine_group(cases, target).examinations
+            else:
+                examinations = [examine(case, target) for case in cases]
+        result = Yield(len(programs), seconds=processor_seconds() - before)
+        for program, examination in zip(programs, examinations, strict=True):
+            if examination.mistake is not None:
+                raise examination.mistake
+            if examination.failed and examination.symptom is not None:
+                result.violations += 1
+                cause = cause_of(program, examination, examination.symptom)
+                result.causes[cause] = result.causes.get(cause, 0) + 1
+                if cause.startswith(UNKNOWN):
+                    result.unknown.setdefault(cause, dumps(program))
+        result.all_seconds = processor_seconds() - start
+        return result
+
+
+def cause_of(program: Program, examination: Examination, symptom: Symptom) -> str:
+    """The known bug that a violation is, or what is known of an unknown one."""
+    try:
+        failure = Failure.of(symptom, program, 0, past_known=False)
+    except Rejected:  # mended, the target at fault refuses the program
+        return f"{UNKNOWN}{symptom.target} {symptom_class(symptom)}"
+    known = failure.known or failure.suspected
+    if known is not None:
+        return known
+    left = failure.symptom
+    name = f"{UNKNOWN}{left.target} {symptom_class(left)}"
+    if left.oracle == "errors":
+        error = None if examination.trial is None else examination.trial.target.error
+        return f"{name} {signature(left, program, error).cause}"
+    violation = Violation(left.oracle, left.kind, "")
+    target = target_named(left.target)
+    blamed = first_wrong_pass(Case.of(program), target, violation, experiments=False)
+    return name if blamed is None else f"{name} after {blamed.name}"
+
+
 FIRST_SEED = 7000
-OFTEN = 5  # hits of a bug, after which it is mended
-BEFORE, NOW = "before", "now"
-SIDES = (BEFORE, NOW)
+OFTEN = 5  # hits of a bug, after which it is patched
 
 
 def written_for_bugs() -> frozenset[str]:
@@ -42,99 +177,58 @@ def written_for_bugs() -> frozenset[str]:
     )
 
 
-def blind_features(target: str, side: str, seed: int) -> Features:
-    """The features of a shard with that seed, without scenarios that were written for bugs."""
-    features = swarm(seed) if side == BEFORE else Shard(seed, target).features()
-    left_out = written_for_bugs()
+def next_batch(target: str, seed: int, found: Yield) -> Batch:
+    """The shard with that seed, without scenarios that were written for bugs.
+
+    Bugs that were met often are patched.
+    """
+    often = tuple(
+        name
+        for name, hits in found.causes.items()
+        if hits >= OFTEN and name in KNOWN_BUGS and KNOWN_BUGS[name].mended is not None
+    )
+    target = in_another_way(target, seed - FIRST_SEED, swarm(seed))
+    features, left_out = Shard(seed, target).features(), written_for_bugs()
     kept = tuple(name for name in features.scenarios if name not in left_out)
-    return replace(features, scenarios=kept, rules=0 if side == BEFORE else features.rules)
-
-
-def reachable(bug: KnownBug, targets: Sequence[str]) -> bool:
-    """Whether the bug shows on one of these targets, without a variant of it."""
-    return any(name in targets for name in bug.targets)
-
-
-@dataclass(slots=True)
-class BlindSearch:
-    """What one side found on one target."""
-
-    target: str
-    side: str
-    found: Yield = field(default_factory=Yield)
-
-    def next_batch(self, seed: int) -> Batch:
-        """The shard with that seed; bugs that were met often are mended."""
-        often = tuple(
-            name
-            for name, hits in self.found.causes.items()
-            if hits >= OFTEN and name in KNOWN_BUGS and KNOWN_BUGS[name].mended is not None
-        )
-        target = self.target
-        if self.side == NOW:
-            target = in_another_way(target, seed - FIRST_SEED, swarm(seed))
-        features = blind_features(target, self.side, seed)
-        return Batch(target, features, seed, PROGRAMS_PER_SHARD, mended=often)
+    return Batch(target, replace(features, scenarios=kept), seed, PROGRAMS_PER_SHARD, mended=often)
 
 
 @dataclass(frozen=True, slots=True)
 class Rediscovery:
-    """All searches; each had `seconds` of processor time."""
+    """What was found on each target in `seconds` of processor time."""
 
     seconds: float
-    searches: Sequence[BlindSearch]
-
-    def met(self, side: str) -> set[str]:
-        """The known bugs that a side met on any target."""
-        mine = [search.found.causes for search in self.searches if search.side == side]
-        return {name for causes in mine for name in causes if name in KNOWN_BUGS}
+    found: Mapping[str, Yield]
 
     def tables(self) -> list[Table]:
-        rows = [self._row(search) for search in self.searches]
-        targets = tuple(dict.fromkeys(search.target for search in self.searches))
-        goal = {name for name, bug in KNOWN_BUGS.items() if reachable(bug, targets)}
+        rows, met = [], set[str]()
+        for target, found in self.found.items():
+            known = [name for name in found.causes if name in KNOWN_BUGS]
+            unknown = sum(name.startswith(UNKNOWN) for name in found.causes)
+            counts = (found.programs, found.violations, found.died, len(known), unknown)
+            rows.append((target, *map(str, counts)))
+            met.update(known)
+        # Those that show without a variant.
+        goal = {name for name, bug in KNOWN_BUGS.items() if set(bug.targets) & self.found.keys()}
         notes = [
             f"{self.seconds:.0f} seconds of processor time for each row.",
             f"Left out: the scenarios {', '.join(sorted(written_for_bugs()))}.",
+            f"Met: {len(met & goal)} of the {len(goal)} bugs that show on these targets.",
+            f"Met beside these: {', '.join(sorted(met - goal)) or 'none'}.",
+            f"Not met: {', '.join(sorted(goal - met)) or 'none'}.",
         ]
-        for side in SIDES:
-            met = self.met(side)
-            notes.append(
-                f"{side}: {len(met & goal)} of the {len(goal)} bugs that show on these targets,"
-                f" and {len(met - goal)} others ({', '.join(sorted(met - goal)) or 'none'})"
-            )
-        both = self.met(BEFORE) & self.met(NOW)
-        for side in SIDES:
-            alone = sorted(self.met(side) - both)
-            notes.append(f"{side} alone: {', '.join(alone) or 'none'}")
-        missed = sorted(goal - self.met(BEFORE) - self.met(NOW))
-        notes.append(f"not met: {', '.join(missed) or 'none'}")
-        columns = ("target", "drawn as", "programs", "violate", "died", "known bugs", "unknown")
+        columns = ("target", "programs", "violate", "died", "known bugs", "unknown")
         return [Table("rediscovery: known bugs that a blind search meets", columns, rows, notes)]
-
-    def _row(self, search: BlindSearch) -> tuple[str, ...]:
-        causes = search.found.causes
-        known = [name for name in causes if name in KNOWN_BUGS]
-        unknown = sum(name.startswith(UNKNOWN) for name in causes)
-        found = search.found
-        counts = (found.programs, found.violations, found.died, len(known), unknown)
-        return (search.target, search.side, *map(str, counts))
 
 
 def measure(seconds: float, targets: Sequence[str] = ()) -> Rediscovery:
-    """Search each target for so many seconds of processor time on each side."""
-    names = targets or FUZZED
-    runs = [name for name in names if target_named(name).unavailable() is None]
-    searches = [BlindSearch(target, side) for target in runs for side in SIDES]
-    with worker(runs) as pool:
-        for search, seed in _turns(searches, seconds):
-            search.found.add(run_in(pool, search.next_batch(seed)))
-    return Rediscovery(seconds, searches)
-
-
-def _turns(searches: Sequence[BlindSearch], seconds: float) -> Iterator[tuple[BlindSearch, int]]:
-    """The searches that have time left, in turns, each with the seed of its next shard."""
+    """Search each target for that many seconds of processor time."""
+    names = [it for it in targets or FUZZED if target_named(it).unavailable() is None]
+    found = {name: Yield() for name in names}
     seed = FIRST_SEED
-    while running := [it for it in searches if it.found.all_seconds < seconds]:
-        yield from ((search, seed) for search in running)
-        seed += 1
+    with worker(names) as pool:
+        while running := [name for name in names if found[name].all_seconds < seconds]:
+            for name in running:
+                found[name].add(run_in(pool, next_batch(name, seed, found[name])))
+            seed += 1
+    return Rediscovery(seconds, found)

@@ -1,6 +1,6 @@
 """The reference pass on every operator and module that PyTorch tests, in four modes.
 
-For each sample of `op_db` and `module_db`: in the dtypes of `sweep_subjects.DTYPES`, contiguous and
+For each sample of `op_db` and `module_db`: in the dtypes of `DTYPES`, contiguous and
 transposed, and where there is one also the in-place form. The modes are: the passes alone;
 `torch.compile` for inference and for training; and symbolic sizes, at other sizes than traced.
 
@@ -10,6 +10,10 @@ or the end of the process), or *refused*. The rest says nothing about the passes
 *differs* from run to run; `aot_eager` differs *as* we do; the call is *undefined* in eager, is *not
 compiled* by Dynamo, *raises* in eager, or has results that are *not dense*.
 
+A sample becomes a `SampleCall`: a function of the tensors in it, wherever they are in its call;
+what is not a tensor is a constant. Eager is run twice, and the reference pass once, on equal inputs
+and from the same seed. The databases need the package expecttest, which torch does not depend on.
+
 `--resume FILE` keeps the results by operator, and goes on where a run ended.
 """
 
@@ -17,26 +21,491 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import json
 import logging
 import random
+import re
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.parameter import is_lazy
+from torch.utils import _pytree as pytree
 
-from aliasproof.ir.errors import UserError
-from aliasproof.processes.isolation import Isolated, Limits, start_server
+from aliasproof.eager.definedness import Undefined
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.ir.execution import SEED
+from aliasproof.ir.values import clone_inputs
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import judge
+from aliasproof.oracles.observation import Observation, observe, observe_eager
+from aliasproof.oracles.verdict import Violation
+from aliasproof.processes.isolation import Isolated, Limits, start_server, step
 from aliasproof.processes.outcome import Death, Raised, Returned
-from benchmarks import sweep_modes
-from benchmarks.sweep_modes import MODES, Outcome, SweepAnswer
-from benchmarks.sweep_subjects import LAYOUTS, SampleCall, calls_of, dtypes_of, subjects
+from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.pipeline import pipeline
+from aliasproof.targets import gradients
+from aliasproof.targets.target import Build, Function
 from benchmarks.tables import Table
+
+DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.bfloat16)
+LAYOUTS = ("contiguous", "transposed")
+_MOST_LISTED = 40  # samples of one operator and dtype to choose from: some yield thousands
+_MOST_ELEMENTS = 20_000  # of one sample; a larger one tests the kernel and not the passes
+
+
+class OfTensors:
+    """A function of the tensors in the arguments of a call. It returns a tensor, or a list.
+
+    `constants` are the indices of tensors that require no gradient: the buffers of a module.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: Any,
+        constants: frozenset[int] = frozenset(),
+    ) -> None:
+        self.function, self.constants = function, constants
+        self.leaves, self.spec = pytree.tree_flatten(arguments)
+        self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        given = iter(tensors)
+        leaves = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        result = self.function(*args, **kwargs)
+        return result if isinstance(result, torch.Tensor) else pytree.tree_leaves(result)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCall:
+    """A function, its tensors, and a name for people. `trains`: whether it has gradients."""
+
+    name: str
+    function: OfTensors
+    tensors: Sequence[torch.Tensor]
+    trains: bool
+
+    def in_layout(self, layout: str) -> SampleCall:
+        """The same call on tensors of the same values, as they are, or with other strides."""
+        if layout == "contiguous":
+            return self
+        return replace(self, tensors=[_transposed(tensor) for tensor in self.tensors])
+
+
+def _transposed(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dim() < 2:
+        return torch.stack((tensor, tensor), -1)[..., 1]  # a stride of two, and an offset
+    return tensor.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+# --- subjects -------------------------------------------------------------------------------------
+
+
+def subjects() -> dict[str, Any]:
+    """Each OpInfo and ModuleInfo, by a unique name. Raises `UserError` without expecttest."""
+    try:
+        # Imported here: it takes seconds, and no other benchmark needs it.
+        from torch.testing._internal import common_methods_invocations  # noqa: PLC0415
+        from torch.testing._internal.common_modules import module_db  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"the databases of PyTorch's tests need {error.name}; pip install {error.name}"
+        ) from error
+    # It seeds the generator within the function, and the passes refuse that.
+    vars(common_methods_invocations)["wrapper_set_seed"] = _without_seed
+    infos = common_methods_invocations.op_db
+    by_name = {f"{info.name}.{info.variant_test_name}".rstrip("."): info for info in infos}
+    return by_name | {f"nn.{info.name.replace('nn_', '', 1)} (module)": info for info in module_db}
+
+
+def _without_seed(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return op(*args, **kwargs)
+
+
+def dtypes_of(info: Any) -> list[torch.dtype]:
+    """Those of `DTYPES` in which an operator or module runs on the CPU."""
+    return [dtype for dtype in DTYPES if dtype in info.dtypes]
+
+
+def calls_of(info: Any, dtype: torch.dtype, most: int, seed: int) -> Iterator[SampleCall]:
+    """At most `most` samples of an operator or module, chosen by the seed, in all their forms."""
+    torch.manual_seed(seed)
+    is_module = hasattr(info, "module_cls")
+    listed = _modules(info, dtype) if is_module else _samples(info, dtype)
+    candidates = list(itertools.islice(listed, _MOST_LISTED))
+    chosen = random.Random(f"{seed} {info.name} {dtype}").sample(
+        candidates, min(most, len(candidates))
+    )
+    return itertools.chain.from_iterable(chosen)
+
+
+def _is_for_the_sweep(tensors: Sequence[torch.Tensor]) -> bool:
+    dense = all(tensor.layout is torch.strided and not tensor.is_nested for tensor in tensors)
+    return dense and sum(tensor.numel() for tensor in tensors) <= _MOST_ELEMENTS
+
+
+def _samples(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
+    trains = info.supports_autograd and dtype in info.supported_backward_dtypes("cpu")
+    in_place = info.get_inplace()
+    for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=False)):
+        arguments = ((sample.input, *sample.args), sample.kwargs)
+        function = OfTensors(info.op, arguments)
+        if not _is_for_the_sweep(function.tensors):
+            continue
+        forms = [SampleCall(f"sample {number}", function, function.tensors, trains)]
+        if in_place is not None and not sample.broadcasts_input:
+            written = OfTensors(in_place, arguments)
+            forms.append(
+                SampleCall(
+                    f"sample {number} in place",
+                    written,
+                    written.tensors,
+                    trains and info.supports_inplace_autograd,
+                )
+            )
+        yield forms
+
+
+class _Stateless:
+    """A module as a function of its parameters and buffers, and then of its arguments."""
+
+    def __init__(self, module: torch.nn.Module, names: Sequence[str]) -> None:
+        self.module, self.names = module, names
+
+    def __call__(self, state: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(self.names, state, strict=True))
+        return torch.func.functional_call(self.module, given, args, kwargs)
+
+
+def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
+    options = {"device": "cpu", "dtype": dtype, "requires_grad": False}
+    for training in (True, False):
+        inputs = info.module_inputs_func(info, training=training, **options)
+        for number, sample in enumerate(inputs):
+            built, given = sample.constructor_input, sample.forward_input
+            if given is None:
+                continue
+            module = info.module_cls(*built.args, **built.kwargs).to(dtype).train(training)
+            if any(map(is_lazy, module.parameters())):
+                module(*given.args, **given.kwargs)  # it gets its parameters in a call
+            parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+            state = {
+                name: tensor.detach()
+                for name, tensor in itertools.chain(parameters.items(), buffers.items())
+            }
+            function = OfTensors(
+                _Stateless(module, list(state)),
+                (([*state.values()], *given.args), given.kwargs),
+                frozenset(range(len(parameters), len(state))),
+            )
+            if _is_for_the_sweep(function.tensors):
+                mode = "training" if training else "eval"
+                name = f"sample {number} in {mode}"
+                yield [SampleCall(name, function, function.tensors, trains=True)]
+
+
+# --- other sizes ----------------------------------------------------------------------------------
+
+
+def at_other_sizes(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """The tensors at other sizes, in some ways of which an operator may accept one.
+
+    Equal sizes stay equal. Data are repeated, so that indices stay in range.
+    """
+    sizes = {size for tensor in tensors for size in tensor.shape if size > 1}
+    firsts = {tensor.shape[0] for tensor in tensors[:1] if tensor.dim() and tensor.shape[0] > 1}
+    for chosen in (sizes, firsts):
+        for grow in (lambda size: size + 1, lambda size: 2 * size):
+            if chosen:
+                larger = {size: grow(size) for size in chosen}
+                yield [_resized(tensor, larger) for tensor in tensors]
+
+
+def _resized(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
+    shape = [sizes.get(size, size) for size in tensor.shape]
+    count = torch.Size(shape).numel()
+    if not tensor.numel():
+        return tensor.new_empty(shape)
+    repeated = tensor.flatten().repeat(count // tensor.numel() + 1)[:count].view(shape)
+    # A trace may depend on the order of the strides, and on the offset.
+    in_order = tensor.is_contiguous() and not tensor.storage_offset()
+    return repeated.contiguous() if in_order else _transposed(repeated)
+
+
+EAGER_STEP = "eager"  # the step of a call whose end is not the fault of the passes
+Tensors = Sequence[torch.Tensor]
+# (function, sample inputs) -> the compiled function
+Compiler = Callable[[Function, Tensors], Function]
+
+
+class SweepAnswer(StrEnum):
+    """What is said of one call in one mode."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    CRASH = "crash"
+    REFUSED = "refused"
+    EAGER_DIFFERS = "eager differs"  # from itself, from run to run
+    LIKE_AOT_EAGER = "as aot_eager"  # or torch's own trace: it differs from eager in the same way
+    UNDEFINED = "undefined"  # in eager
+    NOT_COMPILED = "not compiled"  # Dynamo runs the call in Python
+    EAGER_RAISES = "eager raises"
+    NOT_DENSE = "not dense"  # sparse or nested results
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer for one call; `detail` is a reason or the evidence."""
+
+    answer: SweepAnswer
+    detail: str = ""
+
+
+# --- compilers ------------------------------------------------------------------------------------
+
+
+class _NotCompiledError(Exception):
+    """Dynamo has not called the backend."""
+
+
+def _directly(function: Function, sample: Tensors, sizes: Any = "fixed") -> Function:
+    return pipeline(function, *sample, sizes=sizes)
+
+
+def _by_dynamo(backend: Any, function: Function, sample: Tensors, *, dynamic: bool) -> Function:
+    torch._dynamo.reset()
+    calls: list[object] = []
+
+    def counting_backend(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        calls.append(graph_module)
+        return backend(graph_module, inputs)
+
+    compiled = torch.compile(function, backend=counting_backend, dynamic=dynamic or None)
+
+    def run(*tensors: torch.Tensor) -> object:
+        result: object = compiled(*tensors)
+        if not calls:
+            raise _NotCompiledError
+        return result
+
+    if dynamic:
+        run(*sample)
+    return run
+
+
+def _aot_eager(function: Function, sample: Tensors, *, dynamic: bool = False) -> Function:
+    backend = torch._dynamo.lookup_backend("aot_eager")
+    return _by_dynamo(backend, function, sample, dynamic=dynamic)
+
+
+def _aot_graphs(function: Function, sample: Tensors) -> Function:
+    """`aot_eager` with the options of our backend: the graphs that the passes get, as they are."""
+    backend = aot_autograd(fw_compiler=boxed_nop, keep_inference_input_mutations=True)
+    return _by_dynamo(backend, function, sample, dynamic=False)
+
+
+def _trace_of_torch(function: Function, sample: Tensors) -> Function:
+    """Torch's own trace with symbolic sizes, as it is, of the tensors that it then runs on.
+
+    Not of the sample: such a trace forgets its guards, and may be wrong for other sizes.
+    """
+
+    def run(*tensors: torch.Tensor) -> object:
+        trace = make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)
+        traced = trace(*clone_inputs(tensors))
+        torch.manual_seed(SEED)
+        return traced(*tensors)
+
+    return run
+
+
+def with_gradients(compiler: Compiler) -> Compiler:
+    """The compiler for functions that also return gradients."""
+
+    def build(function: Function, sample: Tensors) -> Build:
+        return Build(compiler(function, sample), [])
+
+    return lambda function, sample: gradients.build(build, function, sample).function
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to compile, and other ways beside it, which show what is due to torch itself.
+
+    `trains`: inputs require gradients, and gradients are results. `resizes`: the graph runs on
+    inputs of other sizes than it was traced for.
+    """
+
+    name: str
+    compiler: Compiler
+    beside: tuple[Compiler, ...]
+    trains: bool = False
+    resizes: bool = False
+
+
+_BY_BACKEND: Compiler = functools.partial(_by_dynamo, aliasproof, dynamic=False)
+
+MODES = (
+    Mode("direct", _directly, (_aot_eager,)),
+    Mode("inference", _BY_BACKEND, (_aot_eager,)),
+    Mode("training", with_gradients(_BY_BACKEND), (with_gradients(_aot_graphs),), trains=True),
+    Mode(
+        "symbolic sizes",
+        functools.partial(_directly, sizes="symbolic"),
+        # Dynamo runs some modules in Python.
+        (functools.partial(_aot_eager, dynamic=True), _trace_of_torch),
+        resizes=True,
+    ),
+)
+
+
+# --- one call -------------------------------------------------------------------------------------
+
+
+def outcome(call: SampleCall, mode: Mode) -> Outcome | None:
+    """What the mode makes of a call; None if the mode is not for it."""
+    if mode.trains and not call.trains:
+        return None
+    result: Outcome | None = None
+    others = at_other_sizes(call.tensors) if mode.resizes else ()
+    for tensors in itertools.chain(others, [call.tensors]):
+        result = _outcome_on(call, tensors, mode)
+        # Not all sizes are valid for the operator, nor does a graph accept all of them.
+        if result is None or result.answer not in (SweepAnswer.EAGER_RAISES, SweepAnswer.REFUSED):
+            break
+    return result
+
+
+def _outcome_on(call: SampleCall, tensors: Tensors, mode: Mode) -> Outcome | None:
+    """The same; the graph is traced for the tensors of the call, and runs on these."""
+    step(EAGER_STEP)
+    function: Function = call.function
+    fresh, sample = _maker(tensors), _maker(call.tensors)
+    try:
+        if mode.trains:
+            function, fresh = gradients.conditions(function, fresh, None)
+            _, sample = gradients.conditions(call.function, sample, None)
+        compare = _Comparison(function, fresh, sample)
+        if (error := compare.eager.error) is not None:
+            return Outcome(SweepAnswer.EAGER_RAISES, type(error).__name__)
+        step(mode.name)
+        return compare.outcome(mode)
+    except Rejected as error:
+        # Of the conditions: no input requires a gradient. Else of an observation.
+        return None if "require gradients" in str(error) else Outcome(SweepAnswer.NOT_DENSE)
+
+
+def _maker(tensors: Tensors) -> Callable[[], Tensors]:
+    return lambda: clone_inputs(tensors)
+
+
+class _Comparison:
+    """One function on equal inputs, in eager and compiled."""
+
+    def __init__(
+        self, function: Function, fresh: Callable[[], Tensors], sample: Callable[[], Tensors]
+    ) -> None:
+        self.function, self.fresh, self.sample = function, fresh, sample
+        self.eager = self._eager()
+
+    def _eager(self) -> Observation:
+        torch.manual_seed(SEED)
+        return observe(self.function, self.fresh())
+
+    def _observe_compiled(self, compiler: Compiler) -> Observation:
+        # Two sets, since a build may mutate the inputs that it traces with.
+        sample, inputs = self.sample(), self.fresh()
+
+        def build_and_run(*tensors: torch.Tensor) -> object:
+            compiled = compiler(self.function, sample)
+            torch.manual_seed(SEED)
+            return compiled(*tensors)
+
+        return observe(build_and_run, inputs)
+
+    def outcome(self, mode: Mode) -> Outcome:
+        """Compare, and explain a difference."""
+        compiled = self._observe_compiled(mode.compiler)
+        if compiled.error is not None and (refused := refusal(compiled.error)) is not None:
+            return Outcome(SweepAnswer.REFUSED, _reason(str(refused)))
+        if isinstance(compiled.error, _NotCompiledError):
+            return Outcome(SweepAnswer.NOT_COMPILED)
+        violations = _violations(self.eager, compiled)
+        if not violations:
+            return Outcome(SweepAnswer.RIGHT)
+        shown = _evidence(violations[0], compiled.error)
+        if _violations(self.eager, self._eager()):
+            return Outcome(SweepAnswer.EAGER_DIFFERS, shown)
+        if (undefined := self._undefined_reason()) is not None:
+            return Outcome(SweepAnswer.UNDEFINED, undefined)
+        step("aot_eager")
+        for compiler in mode.beside:
+            others = _violations(self.eager, self._observe_compiled(compiler))
+            if _symptoms(violations) <= _symptoms(others):
+                return Outcome(SweepAnswer.LIKE_AOT_EAGER, shown)
+        return Outcome(
+            SweepAnswer.CRASH if compiled.error is not None else SweepAnswer.WRONG, shown
+        )
+
+    def _undefined_reason(self) -> str | None:
+        """Why the function is undefined in eager; None if it is defined."""
+        torch.manual_seed(SEED)
+        try:
+            observe_eager(self.function, self.fresh())
+        except Undefined as error:
+            return _reason(str(error))
+        return None
+
+
+def _violations(eager: Observation, other: Observation) -> list[Violation]:
+    # An empty trace tolerates nothing, and an empty contract documents nothing.
+    return judge(Contract(), eager, other, Trace()).violations
+
+
+def _symptoms(violations: Sequence[Violation]) -> set[tuple[str, str]]:
+    # Two compilers may raise in other words.
+    return {
+        (
+            violation.oracle,
+            "" if violation.oracle == "errors" else f"{violation.kind} {violation.place}",
+        )
+        for violation in violations
+    }
+
+
+def refusal(error: BaseException | None) -> Refused | None:
+    """The refusal in an error: Dynamo raises its own from what a backend raises."""
+    while error is not None and not isinstance(error, Refused):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _reason(message: str) -> str:
+    """A message without what differs from call to call, as the name of a reason."""
+    first = message.split("\n", 1)[0]
+    plain = re.sub(r"\[[^]]*\]|'[^']*'|%?\b\w+_\d+\b|\d+(\.\d+)?", "#", first)
+    return plain[:120]
+
+
+def _evidence(violation: Violation, error: BaseException | None) -> str:
+    evidence = ", ".join(f"{key} {value}" for key, value in violation.evidence.items())
+    text = f"{violation.oracle}: {violation.describe()}; {evidence}"
+    return " ".join((f"{text} {type(error).__name__}" if error is not None else text).split())[:400]
+
 
 SAMPLES = 2  # of each operator and dtype
 LIMITS = Limits(seconds=120.0, nbytes=6 * 2**30)
@@ -238,7 +707,7 @@ def _failed_outcome(failure: Death | Raised) -> Outcome:
 
     An error is of the sweep itself, since an error of the passes is part of their outcome.
     """
-    died_in_eager = isinstance(failure, Death) and failure.step == sweep_modes.EAGER_STEP
+    died_in_eager = isinstance(failure, Death) and failure.step == EAGER_STEP
     answer = SweepAnswer.EAGER_RAISES if died_in_eager else SweepAnswer.CRASH
     return Outcome(answer, _failure_text(failure))
 
@@ -277,7 +746,7 @@ def call_outcome(sample: Sample, layout: str, mode: str, samples: int, seed: int
     dtype: torch.dtype = getattr(torch, sample.dtype)
     call = _calls(sample.subject, dtype, samples, seed)[sample.index]
     chosen = next(candidate for candidate in MODES if candidate.name == mode)
-    return sweep_modes.outcome(call.in_layout(layout), chosen)
+    return outcome(call.in_layout(layout), chosen)
 
 
 # --- the file of results --------------------------------------------------------------------------

@@ -97,18 +97,23 @@ def test_a_plain_table_lines_its_columns_up():
 
 
 def test_the_named_benchmark_runs_and_writes_its_figures(monkeypatch, tmp_path, capsys, checked):
-    monkeypatch.setitem(BENCHMARKS, "throughput", lambda: checked)
+    monkeypatch.setitem(BENCHMARKS, "throughput", lambda options: checked)
     main(["throughput", "--json", str(tmp_path / "figures.json")])
     assert "identity" in capsys.readouterr().out
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert set(figures) == {"machine", "throughput"}
 
 
+def test_without_a_name_the_benchmarks_are_listed(capsys):
+    main([])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*BENCHMARKS]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["speed"], "unknown benchmark 'speed'"),
-        (["--json", "no/such/folder/f.json"], "cannot write no/such/folder/f.json"),
+        (["pass_cost", "--json", "no/such/folder/f.json"], "cannot write no/such/folder/f.json"),
     ],
 )
 def test_bad_arguments_end_in_one_line(arguments, message, capsys):

@@ -10,9 +10,15 @@ import torch
 
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.program import Program
-from benchmarks import minimization, minimization_subjects
-from benchmarks.minimization import BothShortened, Minimizations, Shortened, minified, shortened
-from benchmarks.minimization_subjects import splice
+from benchmarks import minimization
+from benchmarks.minimization import (
+    BothShortened,
+    Minimizations,
+    Shortened,
+    minified,
+    shortened,
+    splice,
+)
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
@@ -30,7 +36,7 @@ def host(program: Callable[..., Program]) -> Program:
 def test_a_spliced_bug_is_the_only_cause_and_both_reduce_it(host, monkeypatch) -> None:
     monkeypatch.setattr(minimization, "MINIFIER_SECONDS", 20)
     bug = KNOWN_BUGS["expand-inverse"]
-    subject = minimization_subjects.with_bug("spliced", host, bug, seed=0)
+    subject = minimization.with_bug("spliced", host, bug, seed=0)
     assert subject is not None
     assert len(subject.program) > len(host) + 2
     ours, torchs = shortened(subject), minified(subject)

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from aliasproof.ir.errors import UserError
-from benchmarks import models, models_subjects
-from benchmarks.models import ModelCost, Models, measure, same_bits
-from benchmarks.models_side import bytes_of
+from benchmarks import models
+from benchmarks.models import ModelCost, Models, bytes_of, measure, same_bits
 
 
 def test_the_smallest_scene_has_the_bits_of_eager_on_three_sides():
@@ -63,6 +62,6 @@ def test_a_model_of_transformers_needs_transformers(monkeypatch):
 
 
 def test_every_optimizer_of_torch_is_a_subject_or_left_out_with_a_reason():
-    names = {name.partition(",")[0] for name in models_subjects.subjects()}
+    names = {name.partition(",")[0] for name in models.subjects()}
     assert {"Adam", "AdamW", "SGD", "RMSprop", "Adafactor", "Muon"} <= names
     assert "LBFGS" not in names

@@ -1,4 +1,4 @@
-"""The benchmark of memory planning, at tiny sizes: no plan is better than the smallest peak."""
+"""The benchmark of memory planning, at tiny sizes."""
 
 import pytest
 
@@ -10,21 +10,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(scope="module")
 def measured() -> planning.Planning:
-    parts = (planning.DRAWN, planning.CHAIN, "swap")
-    return planning.measure(parts, programs=8, sizes=(12, 24))
-
-
-def test_the_smallest_peak_is_between_the_bound_and_the_plan(measured):
-    known = [plan for plan in measured.drawn if plan.smallest is not None]
-    assert known
-    for plan in known:
-        assert plan.smallest <= plan.planned.peak <= plan.functional.peak, plan.program
+    return planning.measure((planning.CHAIN, "swap"), sizes=(12, 24))
 
 
 def test_a_swap_needs_one_copy(measured):
     (plan,) = measured.graphs
-    # The bound counts contents, and both are in the inputs: that they change places it cannot see.
-    assert plan.at_least <= plan.footprints["plan_memory"].peak == 64 * 64 * 4
+    assert plan.footprints["plan_memory"].peak == 64 * 64 * 4
     assert plan.footprints["plan_memory"].calls == 1
     # Its kernel reads both elements before it writes them.
     assert plan.footprints["Inductor"].calls == 0
@@ -33,7 +24,6 @@ def test_a_swap_needs_one_copy(measured):
 def test_each_part_has_a_table(measured):
     titles = [table.title for table in measured.tables()]
     assert titles == [
-        "planning: drawn programs",
         "planning: bytes at the peak / allocations",
         "planning: seconds to plan a chain",
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliasproof.generators.features import Features
-from benchmarks.drawn_causes import Batch, run_batch
+from benchmarks.rediscovery import Batch, run_batch
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -18,9 +18,24 @@ from aliasproof.ir.values import clone_inputs
 from aliasproof.processes.outcome import Death, Returned
 from aliasproof.reference_pass import Refused, functionalize, reinplace
 from benchmarks import sweep
-from benchmarks.sweep import Sample, SweepTable, Swept, measure
-from benchmarks.sweep_modes import EAGER_STEP, MODES, Outcome, SweepAnswer, outcome, with_gradients
-from benchmarks.sweep_subjects import LAYOUTS, OfTensors, SampleCall, calls_of, dtypes_of, subjects
+from benchmarks.sweep import (
+    EAGER_STEP,
+    LAYOUTS,
+    MODES,
+    OfTensors,
+    Outcome,
+    Sample,
+    SampleCall,
+    SweepAnswer,
+    SweepTable,
+    Swept,
+    calls_of,
+    dtypes_of,
+    measure,
+    outcome,
+    subjects,
+    with_gradients,
+)
 
 pytest.importorskip("expecttest", reason="PyTorch's tests need it: make install")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd samples

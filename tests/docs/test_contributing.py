@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import NAMES as BENCHMARKS
+from benchmarks.__main__ import BENCHMARKS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

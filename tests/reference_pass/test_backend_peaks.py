@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.models_side import bytes_of, compiled_by
+from benchmarks.models import bytes_of, compiled_by
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Dynamo, about optimisers
 

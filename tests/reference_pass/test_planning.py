@@ -16,7 +16,7 @@ from aliasproof.oracles.contract import Contract
 from aliasproof.reference_pass import functionalize, plan_memory, reinplace
 from aliasproof.reference_pass.planning.timeline import lifetimes, live_bytes
 from aliasproof.targets.target import Build, Target
-from benchmarks.models_side import bytes_of
+from benchmarks.models import bytes_of
 
 SCRATCH = 200  # bytes that kernels may allocate for themselves, such as a number as a tensor
 

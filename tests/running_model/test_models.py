@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from aliasproof.targets import inductor
-from benchmarks.running_models import MODELS
+from benchmarks.model_checks import MODELS
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -7,22 +7,6 @@ from torch import Tensor
 from torch._higher_order_ops import scan, while_loop
 
 
-def power_iteration(matrix: Tensor, vector: Tensor, steps: int, tolerance: float) -> Tensor:
-    """The loop ends early if the vector stands still, which reads data."""
-    for _ in range(steps):
-        before = vector.clone()
-        torch.mv(matrix, before, out=vector)
-        vector /= vector.norm()
-        if (vector - before).abs().max().item() < tolerance:
-            break
-    return vector @ matrix @ vector
-
-
-def power_iteration_inputs() -> tuple[Tensor, Tensor, int, float]:
-    matrix = torch.randn(4, 4)
-    return matrix @ matrix.t(), torch.ones(4) / 2, 3, 1e-6
-
-
 def clip_if_large(x: Tensor, history: list[float]) -> Tensor:
     """A branch on a number that is read from a tensor, as for gradient clipping."""
     norm = x.norm()
@@ -126,25 +110,6 @@ def edit_distance_inputs() -> tuple[Tensor, Tensor]:
     return torch.tensor([1, 2, 3]), torch.tensor([2, 3, 3])
 
 
-def viterbi(emissions: Tensor, transitions: Tensor) -> tuple[Tensor, Tensor]:
-    """The best path: forward with back pointers, then backward in place."""
-    length, states = emissions.shape
-    back = torch.zeros(length, states, dtype=torch.long)
-    score = emissions[0].clone()
-    for time in range(1, length):
-        best, back[time] = (score.unsqueeze(1) + transitions).max(dim=0)
-        score = best.add_(emissions[time])
-    path = torch.empty(length, dtype=torch.long)
-    path[-1] = score.argmax()
-    for time in range(length - 1, 0, -1):
-        path[time - 1] = back[time].gather(0, path[time].view(1)).squeeze(0)
-    return path, score.max()
-
-
-def viterbi_inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(4, 3), torch.randn(3, 3)
-
-
 def suppress_overlapping(boxes: Tensor, scores: Tensor, most: float) -> Tensor:
     """Soft non-maximum suppression: scores of boxes that overlap a better one decay in place."""
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
@@ -165,19 +130,3 @@ def suppress_overlapping(boxes: Tensor, scores: Tensor, most: float) -> Tensor:
 def suppress_overlapping_inputs() -> tuple[Tensor, Tensor, float]:
     corners = torch.tensor([[0.0, 0.0], [0.5, 0.5], [4.0, 4.0]])
     return torch.cat([corners, corners + 2], dim=1), torch.tensor([0.9, 0.8, 0.7]), 0.3
-
-
-def bubble_rounds(values: Tensor, rounds: int = 2) -> Tensor:
-    """Odd-even sort: neighbours are exchanged in place, by halves."""
-    for number in range(2 * rounds):
-        left = values[number % 2 : -1 : 2]
-        right = values[number % 2 + 1 :: 2]
-        left = left[: right.shape[0]]
-        low, high = torch.minimum(left, right), torch.maximum(left, right)
-        left.copy_(low)
-        right.copy_(high)
-    return values.diff()
-
-
-def bubble_rounds_inputs() -> Tensor:
-    return torch.tensor([5.0, 3.0, 9.0, 1.0, 2.0, 7.0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -33,30 +32,6 @@ def leapfrog(particles: Particles, dt: float) -> tuple[Particles, Tensor]:
 
 def leapfrog_inputs() -> tuple[Particles, float]:
     return Particles(torch.randn(3, 2), torch.zeros(3, 2), torch.ones(3)), 0.1
-
-
-@dataclass
-class OptimizerState:
-    step: int
-    averages: dict[str, Tensor]
-    history: list[Tensor] = field(default_factory=list)
-
-
-def update_state(state: OptimizerState, grads: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A counter, a dictionary that gets entries, and a list that grows."""
-    state.step += 1
-    for name, grad in grads.items():
-        if name not in state.averages:
-            state.averages[name] = torch.zeros_like(grad)
-        state.averages[name].mul_(0.9).add_(grad, alpha=0.1)
-    state.history.append(torch.stack([grad.norm() for grad in grads.values()]))
-    correction = 1 - 0.9**state.step
-    return {name: average / correction for name, average in state.averages.items()}
-
-
-def update_state_inputs() -> tuple[OptimizerState, dict[str, Tensor]]:
-    state = OptimizerState(2, {"weight": torch.ones(2, 3)})
-    return state, {"weight": torch.randn(2, 3), "bias": torch.randn(3)}
 
 
 def interpolate_weights(one: Any, other: Any, amount: float) -> Any:

@@ -2,22 +2,79 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.library import custom_op, register_autograd
 
-from benchmarks.people.people_operators import (
-    accumulate,
-    quantize_into,
-    soft_threshold,
-)
+
+@custom_op("samples::rotate_rows", mutates_args=())
+def rotate_rows(x: Tensor, by: int) -> Tensor:
+    return torch.cat([x[by:], x[:by]]).contiguous()
+
+
+@rotate_rows.register_fake
+def _(x: Tensor, by: int) -> Tensor:
+    return torch.empty_like(x)
+
+
+@custom_op("samples::accumulate", mutates_args=("total", "count"))
+def accumulate(total: Tensor, count: Tensor, x: Tensor, scale: float) -> None:
+    total.add_(x, alpha=scale)
+    count.add_(1)
+
+
+@accumulate.register_fake
+def _(total: Tensor, count: Tensor, x: Tensor, scale: float) -> None:
+    return None
+
+
+@custom_op("samples::quantize_into", mutates_args=("out",))
+def quantize_into(x: Tensor, out: Tensor) -> Tensor:
+    """Write the integers into `out`, and return the scale."""
+    scale = x.abs().amax() / 127
+    out.copy_((x / scale).round().to(torch.int8))
+    return scale
+
+
+@quantize_into.register_fake
+def _(x: Tensor, out: Tensor) -> Tensor:
+    return x.new_empty(())
+
+
+@custom_op("samples::soft_threshold", mutates_args=())
+def soft_threshold(x: Tensor, amount: float) -> tuple[Tensor, Tensor]:
+    kept = x.abs() > amount
+    return torch.where(kept, x - amount * x.sign(), torch.zeros_like(x)), kept
+
+
+@soft_threshold.register_fake
+def _(x: Tensor, amount: float) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
+
+
+def _threshold_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[1])
+
+
+def _threshold_backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
+    (kept,) = ctx.saved_tensors
+    return grad * kept, None
+
+
+register_autograd("samples::soft_threshold", _threshold_backward, setup_context=_threshold_setup)
+
+
+# --- functions that call them ---------------------------------------------------------------------
 
 
 def shift_and_mix(x: Tensor, state: Tensor) -> Tensor:
     """A functional operator between in-place calls."""
     state.mul_(0.5).add_(x)
-    mixed = torch.ops.people.rotate_rows(state, 1)
+    mixed = rotate_rows(state, 1)
     mixed.sub_(state)
-    return torch.ops.people.rotate_rows(mixed, 2)
+    return rotate_rows(mixed, 2)
 
 
 def shift_and_mix_inputs() -> tuple[Tensor, Tensor]:

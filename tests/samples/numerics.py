@@ -122,27 +122,6 @@ def message_passing_inputs() -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(4, 3), edges, torch.rand(5)
 
 
-def k_means_step(points: Tensor, centers: Tensor, counts: Tensor) -> Tensor:
-    """Mini-batch k-means. A center without points stays where it is."""
-    nearest = torch.cdist(points, centers).argmin(dim=1)
-    added = torch.bincount(nearest, minlength=centers.shape[0]).to(counts.dtype)
-    sums = torch.zeros_like(centers).index_add_(0, nearest, points)
-    counts += added
-    rate = (added / counts.clamp(min=1)).unsqueeze(1)
-    means = sums / added.clamp(min=1).unsqueeze(1)
-    centers.mul_(1 - rate).add_(means * rate)
-    return nearest
-
-
-def k_means_step_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    points = torch.randn(6, 2)
-    return (
-        points,
-        torch.cat([points[:2] + 0.1, torch.full((1, 2), 50.0)]),
-        torch.tensor([2.0, 1, 0]),
-    )
-
-
 def block_matrix(blocks: list[Tensor], coupling: Tensor) -> Tensor:
     """Blocks on the diagonal, couplings beside it, and then symmetric."""
     size = sum(block.shape[0] for block in blocks)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -63,24 +60,6 @@ def lion_step_inputs() -> tuple[Tensor, ...]:
     return torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)
 
 
-def centered_rmsprop(state: dict[str, Tensor], param: Tensor, grad: Tensor) -> Tensor:
-    square, mean = state["square_avg"], state["grad_avg"]
-    square.mul_(0.99).addcmul_(grad, grad, value=0.01)
-    mean.lerp_(grad, 0.01)
-    root = square.addcmul(mean, mean, value=-1).sqrt_().add_(1e-8)
-    state["momentum"].mul_(0.9).addcdiv_(grad, root)
-    return param.add_(state["momentum"], alpha=-0.01)
-
-
-def centered_rmsprop_inputs() -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    state = {
-        "square_avg": torch.rand(5) + 1,
-        "grad_avg": torch.rand(5) / 2,
-        "momentum": torch.zeros(5),
-    }
-    return state, torch.randn(5), torch.randn(5)
-
-
 def clip_gradients(grads: list[Tensor], most: float) -> Tensor:
     """Scale all gradients in place so that their common norm is at most `most`."""
     total = torch.stack([grad.norm() for grad in grads]).norm()
@@ -130,38 +109,6 @@ def unscale_and_skip_inputs() -> tuple[object, ...]:
     return params, grads, torch.tensor(8.0), torch.tensor(2.0)
 
 
-def accumulate_microbatches(total: list[Tensor], parts: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Gradients of microbatches are summed into the first ones, then averaged."""
-    for part in parts:
-        for into, grad in zip(total, part, strict=True):
-            into += grad
-    for into in total:
-        into /= len(parts) + 1
-    return torch.cat([into.flatten() for into in total]).norm()
-
-
-def accumulate_microbatches_inputs() -> tuple[object, ...]:
-    def grads() -> list[Tensor]:
-        return [torch.randn(2, 3), torch.randn(3)]
-
-    return grads(), [grads(), grads()]
-
-
-def cosine_schedule(rates: Tensor, step: Tensor, warmup: int, total: int) -> Tensor:
-    """The learning rates of all groups, in place, for a step that is a tensor."""
-    step.add_(1)
-    progress = (step - warmup) / (total - warmup)
-    cosine = 0.5 * (1 + torch.cos(math.pi * progress.clamp(0, 1)))
-    factor = torch.where(step < warmup, step / warmup, cosine)
-    before = rates.clone()
-    rates.copy_(torch.linspace(0.1, 1.0, rates.numel()) * factor)
-    return rates - before
-
-
-def cosine_schedule_inputs() -> tuple[Tensor, Tensor, int, int]:
-    return torch.full((4,), 0.3), torch.tensor(11.0), 5, 50
-
-
 classifier = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 3))
 adamw = torch.optim.AdamW(classifier.parameters(), lr=0.05, weight_decay=0.1)
 
@@ -198,19 +145,3 @@ def sgd_with_schedule(scale: Tensor) -> list[Tensor]:
 
 def sgd_with_schedule_inputs() -> Tensor:
     return torch.tensor(0.5)
-
-
-def sharpness_aware(params: list[Tensor], grads: list[Tensor], radius: float) -> list[Tensor]:
-    """Climb to the worst point near by, note its loss, and return to where the step began."""
-    norm = torch.stack([grad.norm() for grad in grads]).norm()
-    kept = [param.clone() for param in params]
-    for param, grad in zip(params, grads, strict=True):
-        param.add_(grad * (radius / (norm + 1e-12)))
-    losses = [param.square().sum() for param in params]
-    for param, old in zip(params, kept, strict=True):
-        param.copy_(old)
-    return [loss - param.square().sum() for loss, param in zip(losses, params, strict=True)]
-
-
-def sharpness_aware_inputs() -> tuple[list[Tensor], list[Tensor], float]:
-    return [torch.randn(3), torch.randn(2, 2)], [torch.randn(3), torch.randn(2, 2)], 0.05

@@ -9,26 +9,6 @@ from torch import Tensor, nn
 torch.manual_seed(0)
 
 
-class ResidualMlp(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 2 * width)
-        self.down = nn.Linear(2 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = F.gelu(self.up(self.norm(x)))
-        hidden.mul_(0.5)
-        return self.down(hidden).add_(x)
-
-
-residual_mlp = ResidualMlp(8)
-
-
-def residual_mlp_inputs() -> Tensor:
-    return torch.randn(4, 8)
-
-
 class ConvBlock(nn.Module):
     """In training mode, so that the running statistics are written."""
 
@@ -72,74 +52,6 @@ spectral_linear = SpectralLinear(5, 3)
 
 def spectral_linear_inputs() -> Tensor:
     return torch.randn(4, 5)
-
-
-class CausalAttention(nn.Module):
-    mask: Tensor
-
-    def __init__(self, width: int, heads: int, length: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        mask = torch.ones(length, length, dtype=torch.bool).triu_(1)
-        self.register_buffer("mask", mask, persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        q, k, v = (
-            part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
-            for part in (q, k, v)
-        )
-        scores = q @ k.transpose(-2, -1)
-        scores /= (width // self.heads) ** 0.5
-        scores.masked_fill_(self.mask[:length, :length], float("-inf"))
-        mixed = scores.softmax(-1) @ v
-        return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
-
-
-causal_attention = CausalAttention(8, 2, 16)
-
-
-def causal_attention_inputs() -> Tensor:
-    return torch.randn(2, 5, 8)
-
-
-class ObservationNormalizer(nn.Module):
-    """Running mean and variance of observations, as for reinforcement learning."""
-
-    mean: Tensor
-    variance: Tensor
-    count: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("variance", torch.ones(width))
-        self.register_buffer("count", torch.tensor(1e-4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            self.update(x)
-        return (x - self.mean).div_((self.variance + 1e-8).sqrt()).clamp_(-5, 5)
-
-    def update(self, x: Tensor) -> None:
-        variance, mean = torch.var_mean(x, dim=0, correction=0)
-        delta = mean - self.mean
-        total = self.count + x.shape[0]
-        moments = self.variance * self.count + variance * x.shape[0]
-        moments += delta.square() * self.count * x.shape[0] / total
-        self.mean += delta * x.shape[0] / total
-        self.variance.copy_(moments / total)
-        self.count.copy_(total)
-
-
-observation_normalizer = ObservationNormalizer(3)
-
-
-def observation_normalizer_inputs() -> Tensor:
-    return 2 * torch.randn(6, 3) + 1
 
 
 class VectorQuantizer(nn.Module):
@@ -224,31 +136,6 @@ def bounded_embedding_inputs() -> Tensor:
     return torch.tensor([[1, 2, 0], [3, 2, 9]])
 
 
-class ChannelShuffle(nn.Module):
-    """A unit of ShuffleNet: half of the channels pass, and then all are interleaved."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        half = channels // 2
-        self.depthwise = nn.Conv2d(half, half, 3, padding=1, groups=half)
-        self.pointwise = nn.Conv2d(half, half, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        kept, changed = x.chunk(2, dim=1)
-        changed = F.relu_(self.pointwise(self.depthwise(changed)))
-        joined = torch.cat([kept, changed], dim=1)
-        batch, channels, height, width = joined.shape
-        grouped = joined.view(batch, 2, channels // 2, height, width)
-        return grouped.transpose(1, 2).reshape(batch, channels, height, width)
-
-
-channel_shuffle = ChannelShuffle(4).eval()
-
-
-def channel_shuffle_inputs() -> Tensor:
-    return torch.randn(1, 4, 5, 5)
-
-
 class LowRankLinear(nn.Module):
     """An adapter beside a frozen weight; `merge` adds it to the weight in place."""
 
@@ -303,3 +190,97 @@ teacher = Teacher()
 
 def teacher_inputs() -> Tensor:
     return torch.randn(5, 4)
+
+
+class TiedEmbedding(nn.Module):
+    """One parameter under two names; a row of it is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(6, 3, padding_idx=0)
+        self.head = nn.Linear(3, 6, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.embed.weight[0] = 0
+            self.head.weight.mul_(0.9)
+        return self.head(self.embed(ids).tanh_())
+
+
+tied_embedding = TiedEmbedding()
+
+
+def tied_embedding_inputs() -> Tensor:
+    return torch.tensor([[1, 0, 4], [2, 2, 5]])
+
+
+class BufferViews(nn.Module):
+    """Two buffers that are overlapping views of one tensor."""
+
+    head: Tensor
+    tail: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        flat = torch.randn(6)
+        self.register_buffer("head", flat[:4])
+        self.register_buffer("tail", flat[2:])
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.head.mul_(0.5)
+        self.tail.add_(x.detach())
+        return self.head * x
+
+
+buffer_views = BufferViews()
+
+
+def buffer_views_inputs() -> Tensor:
+    return torch.randn(4)
+
+
+class FlatParameter(nn.Module):
+    """Weights are views of one flat parameter, made again in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat = nn.Parameter(torch.randn(15))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.flat[12:].clamp_(-0.1, 0.1)
+        w, b = self.flat[:12].view(4, 3), self.flat[12:]
+        return x @ w + b
+
+
+flat_parameter = FlatParameter()
+
+
+def flat_parameter_inputs() -> Tensor:
+    return torch.randn(2, 4)
+
+
+class MemoryQueue(nn.Module):
+    """A queue of keys with a pointer that is a number, as in contrastive learning."""
+
+    queue: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("queue", F.normalize(torch.randn(3, 8), dim=0))
+        self.pointer = 0
+
+    def forward(self, q: Tensor) -> Tensor:
+        logits = q @ self.queue.clone().detach()
+        with torch.no_grad():
+            self.queue[:, self.pointer : self.pointer + 2] = q.detach().t()
+        self.pointer = (self.pointer + 2) % 8
+        return logits.logsumexp(1)
+
+
+memory_queue = MemoryQueue()
+
+
+def memory_queue_inputs() -> Tensor:
+    return torch.randn(2, 3)

@@ -6,7 +6,7 @@ import copy
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, jacrev, jvp, stack_module_state, vmap
+from torch.func import functional_call, grad, jvp, stack_module_state, vmap
 
 torch.manual_seed(0)
 
@@ -56,24 +56,6 @@ def loss_with_write(x: Tensor, w: Tensor) -> Tensor:
 
 def loss_with_write_inputs() -> tuple[Tensor, Tensor]:
     return torch.randn(4, 3), torch.randn(3)
-
-
-def forward_kinematics(angles: Tensor, lengths: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
-    """A robot arm: positions, their Jacobian, and a step of damped least squares."""
-
-    def tip(angles: Tensor) -> Tensor:
-        total = angles.cumsum(0)
-        return torch.stack([(lengths * total.cos()).sum(), (lengths * total.sin()).sum()])
-
-    jacobian = jacrev(tip)(angles)
-    damped = jacobian @ jacobian.t() + 0.1 * torch.eye(2)
-    error = goal - tip(angles)
-    angles += jacobian.t() @ torch.linalg.solve(damped, error)
-    return jacobian, tip(angles)
-
-
-def forward_kinematics_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.tensor([0.3, 0.5, -0.2]), torch.ones(3), torch.tensor([1.5, 1.5])
 
 
 members = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)) for _ in range(3)]
@@ -145,3 +127,25 @@ def pairwise_kernel(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
 def pairwise_kernel_inputs() -> tuple[Tensor, Tensor, Tensor]:
     points = torch.arange(6.0).reshape(3, 2)
     return points, points.clone(), torch.zeros(3, 3)
+
+
+def batched_argument_is_written(x: Tensor, v: Tensor) -> Tensor:
+    vmap(lambda row, other: row.add_(other), in_dims=(0, None))(x, v)
+    return x * 2
+
+
+def batched_argument_is_written_inputs() -> tuple[Tensor, Tensor]:
+    return torch.randn(3, 4), torch.randn(4)
+
+
+def tangent_of_written_slice(x: Tensor) -> tuple[Tensor, Tensor]:
+    def doubled_behind(v: Tensor) -> Tensor:
+        h = v.sin()
+        h[1:].mul_(2)
+        return h
+
+    return jvp(doubled_behind, (x,), (torch.ones_like(x),))  # type: ignore[return-value]
+
+
+def tangent_of_written_slice_inputs() -> Tensor:
+    return torch.randn(4)

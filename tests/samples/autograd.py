@@ -31,22 +31,6 @@ def manual_descent_inputs() -> tuple[Tensor, Tensor]:
     return torch.randn(5, 4), torch.tensor([0, 2, 1, 1, 0])
 
 
-critic = nn.Sequential(nn.Linear(3, 5), nn.Softplus(), nn.Linear(5, 1))
-
-
-def gradient_penalty(real: Tensor, fake: Tensor, mix: Tensor) -> Tensor:
-    """WGAN-GP: the gradient of a gradient."""
-    between = real.lerp(fake, mix).requires_grad_()
-    (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
-    penalty = (slope.norm(dim=1) - 1).square().mean()
-    (critic(fake) - critic(real)).mean().add(penalty, alpha=10).backward()
-    return penalty.detach()
-
-
-def gradient_penalty_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(4, 3), torch.randn(4, 3), torch.rand(4, 1)
-
-
 class RoundThrough(torch.autograd.Function):
     """Round to a grid; gradients pass as if nothing was rounded, where nothing was cut."""
 
@@ -123,33 +107,49 @@ def hooked_gradients_inputs() -> tuple[Tensor, Tensor]:
     return torch.randn(2, 3), torch.randn(3, 3)
 
 
-def physics_residual(t: Tensor, y0: Tensor, weight: Tensor) -> Tensor:
-    """The residual of an ordinary differential equation, by gradients of the inputs."""
-    t = t.detach().requires_grad_()
-    y = y0 + t * torch.tanh(t.unsqueeze(1) * weight).sum(dim=1)
-    (slope,) = torch.autograd.grad(y.sum(), t, create_graph=True)
-    (bend,) = torch.autograd.grad(slope.sum(), t)
-    return (bend + y).detach()
+class ScaleInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        x.mul_(factor)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0] * ctx.factor, None
 
 
-def physics_residual_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.linspace(0, 1, 5), torch.tensor(1.0), torch.randn(4)
+def function_that_writes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """A function of autograd marks what it wrote."""
+    x = x.detach().requires_grad_()
+    y = x * 3
+    ScaleInPlace.apply(y, 0.5)
+    (grad,) = torch.autograd.grad(y.sin().sum(), x)
+    return y.detach(), grad
 
 
-frozen = nn.Linear(4, 4).requires_grad_(False)
-head = nn.Linear(4, 2)
+def function_that_writes_inputs() -> Tensor:
+    return torch.randn(4)
 
 
-def fine_tune_head(x: Tensor, target: Tensor, running: Tensor) -> Tensor:
-    """A frozen body, a head that is trained, and a running loss that is written in place."""
+def differentiable_buffer(state: Tensor, w: Tensor) -> Tensor:
+    """Rows of a buffer without gradients become functions of what requires them."""
+    state[1] = w * 2
+    state[2].add_(state[1])
+    return state.sum(0)
+
+
+def differentiable_buffer_inputs() -> tuple[Tensor, Tensor]:
+    return torch.randn(4, 4), torch.randn(4, requires_grad=True)
+
+
+def average_of_leaf(average: Tensor, x: Tensor) -> Tensor:
+    """A leaf is written without gradients, and then used with them."""
     with torch.no_grad():
-        features = F.relu(frozen(x))
-        features /= features.norm(dim=1, keepdim=True).clamp_(min=1e-6)
-    loss = F.mse_loss(head(features), target)
-    loss.backward()
-    running.mul_(0.9).add_(loss.detach(), alpha=0.1)
-    return running.clone()
+        average.mul_(0.9).add_(x, alpha=0.1)
+    return (average * x).sum()
 
 
-def fine_tune_head_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(3, 4), torch.randn(3, 2), torch.tensor(1.0)
+def average_of_leaf_inputs() -> tuple[Tensor, Tensor]:
+    return torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)

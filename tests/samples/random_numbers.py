@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 torch.manual_seed(0)
@@ -78,19 +77,6 @@ def metropolis_step_inputs() -> tuple[Tensor, Tensor, Tensor]:
     return state, -0.5 * state.square().sum(-1), torch.zeros(5, dtype=torch.long)
 
 
-def mix_batch(x: Tensor, labels: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Mixup: the mix of the batch with its shuffled self, in place."""
-    amount = torch.rand(x.shape[0], 1)
-    amount = torch.maximum(amount, 1 - amount)
-    x.lerp_(x[order], 1 - amount)
-    targets = F.one_hot(labels, 3).float()
-    return targets.mul(amount).add_(targets[order] * (1 - amount)), amount
-
-
-def mix_batch_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(4, 3), torch.tensor([0, 1, 2, 1]), torch.tensor([2, 0, 3, 1])
-
-
 def initialize_layer(weight: Tensor, bias: Tensor, gain: float) -> Tensor:
     """Initializers write what they get; some rows are zero afterwards."""
     nn.init.normal_(weight, std=gain / weight.shape[1] ** 0.5)
@@ -103,18 +89,3 @@ def initialize_layer(weight: Tensor, bias: Tensor, gain: float) -> Tensor:
 
 def initialize_layer_inputs() -> tuple[Tensor, Tensor, float]:
     return torch.zeros(3, 4), torch.zeros(3), 1.5
-
-
-def diffusion_step(x: Tensor, predicted: Tensor, step: int, noise_scale: Tensor) -> Tensor:
-    """A step of denoising, with new noise except in the last one."""
-    betas = torch.linspace(1e-2, 0.2, 10)
-    alphas = (1 - betas).cumprod(0)
-    x.sub_(predicted * (betas[step] / (1 - alphas[step]).sqrt()))
-    x.div_((1 - betas[step]).sqrt())
-    if step > 0:
-        x.add_(torch.randn_like(x) * (betas[step].sqrt() * noise_scale))
-    return x.clamp(-3, 3)
-
-
-def diffusion_step_inputs() -> tuple[Tensor, Tensor, int, Tensor]:
-    return torch.randn(2, 3, 3), torch.randn(2, 3, 3), 4, torch.tensor(0.8)

@@ -64,34 +64,6 @@ def quantize_weight_inputs() -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(3, 4), torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(3, 1)
 
 
-def dynamic_int8_matmul(x: Tensor, weight: Tensor, scale: Tensor, seen: Tensor) -> Tensor:
-    """Quantize activations per row, multiply integers, restore; note the largest value seen."""
-    largest = x.abs().amax(dim=-1, keepdim=True)
-    torch.maximum(seen, largest.max(), out=seen)
-    step = largest / 127
-    quantized = (x / step).round().to(torch.int8)
-    product = quantized.to(torch.int32) @ weight.to(torch.int32).t()
-    return product.to(torch.float32).mul_(step).mul_(scale)
-
-
-def dynamic_int8_matmul_inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    weight = torch.randint(-20, 20, (3, 4), dtype=torch.int8)
-    return torch.randn(2, 4), weight, torch.rand(3), torch.tensor(0.1)
-
-
-def half_cache(keys: Tensor, new: Tensor, position: int) -> Tensor:
-    """A cache in float16; what is read is float32 again."""
-    keys[position] = new
-    read = keys[: position + 1].float()
-    read -= read.mean(dim=0)
-    keys[: position + 1] *= 0.5
-    return read @ new
-
-
-def half_cache_inputs() -> tuple[Tensor, Tensor, int]:
-    return torch.randn(4, 3).half(), torch.randn(3), 2
-
-
 def compensated_sum(total: Tensor, lost: Tensor, parts: list[Tensor]) -> Tensor:
     """Kahan: the bits that a sum in bfloat16 loses are kept beside it."""
     for part in parts:

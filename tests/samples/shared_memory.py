@@ -1,0 +1,368 @@
+"""Arguments that share memory: windows, transposes and reinterpretations of one tensor."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def windows(size: int, *starts: int, rows: tuple[int, ...] = ()) -> tuple[Tensor, ...]:
+    """Parts of one tensor that begin at these rows."""
+    base = torch.randn(max(starts) + size + 1, *rows)
+    return tuple(base[start : start + size] for start in starts)
+
+
+# --- windows --------------------------------------------------------------------------------------
+
+
+def write_both_slices(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x[2:].mul_(2)
+    y[:3].add_(x[0])
+    return x + 1, y + 1
+
+
+def write_both_slices_inputs() -> tuple[Tensor, ...]:
+    return windows(6, 0, 1)
+
+
+def four_windows_in_a_ring(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    a.add_(1)
+    b.mul_(2)
+    c.sub_(3)
+    d.div_(4)
+    return a + b + c + d
+
+
+def four_windows_in_a_ring_inputs() -> tuple[Tensor, ...]:
+    return windows(4, 3, 2, 1, 0)
+
+
+def writes_first_returns_second(x: Tensor, y: Tensor) -> Tensor:
+    x.fill_(1.0)
+    return y
+
+
+def writes_first_returns_second_inputs() -> tuple[Tensor, ...]:
+    return windows(4, 0, 2)
+
+
+def copy_between_windows(x: Tensor, y: Tensor) -> Tensor:
+    kept = x.clone()
+    y.copy_(kept * 2)
+    return x + y
+
+
+def copy_between_windows_inputs() -> tuple[Tensor, ...]:
+    return windows(6, 1, 0)
+
+
+def split_and_join(x: Tensor, y: Tensor) -> Tensor:
+    parts = torch.tensor_split(x, 3, dim=1)
+    y[:, 2:4] = 0
+    return torch.cat([parts[1], y, parts[0]], dim=1)
+
+
+def split_and_join_inputs() -> tuple[Tensor, ...]:
+    return windows(2, 0, 1, rows=(6,))
+
+
+def predict_next(data: Tensor, target: Tensor, table: Tensor) -> Tensor:
+    """Batches of a language model: tokens, and the same tokens one position later."""
+    logits = table[data] @ table.t()
+    target[0] = -100
+    return F.cross_entropy(logits, target, ignore_index=-100)
+
+
+def predict_next_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    tokens = torch.tensor([3, 1, 4, 1, 5, 2, 0, 5, 3])
+    return tokens[:-1], tokens[1:], torch.randn(6, 4)
+
+
+def overlap_add_frames(frame: Tensor, out: Tensor) -> Tensor:
+    out.add_(frame * torch.hann_window(6))
+    frame.zero_()
+    return out.sum()
+
+
+def overlap_add_frames_inputs() -> tuple[Tensor, ...]:
+    return windows(6, 3, 0)
+
+
+def stencil_into_other_buffer(now: Tensor, after: Tensor) -> Tensor:
+    after[1:-1, 1:-1].copy_((now[:-2, 1:-1] + now[2:, 1:-1]) / 2)
+    after[0] = 0
+    return now + after
+
+
+def stencil_into_other_buffer_inputs() -> tuple[Tensor, ...]:
+    return windows(4, 0, 1, rows=(4,))
+
+
+def gather_then_put_other(x: Tensor, y: Tensor, order: Tensor) -> Tensor:
+    rows = y[order]
+    x[order[:2]] = rows[:2] * 2
+    return x + y
+
+
+def gather_then_put_other_inputs() -> tuple[Tensor, ...]:
+    return (*windows(6, 0, 1, rows=(2,)), torch.tensor([4, 0, 5, 2, 1, 3]))
+
+
+def momentum_of_one_buffer(p: Tensor, g: Tensor, m: Tensor) -> Tensor:
+    """Parameters, gradients and momentum are parts of one flat buffer."""
+    m.mul_(0.9).add_(g)
+    p.add_(m, alpha=-0.1)
+    return m.norm()
+
+
+def momentum_of_one_buffer_inputs() -> tuple[Tensor, ...]:
+    return windows(5, 0, 5, 10)
+
+
+def masks_combined(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x.logical_not_()
+    y[1:4] |= x[0]
+    return x & y, x.sum()
+
+
+def masks_combined_inputs() -> tuple[Tensor, Tensor]:
+    base = torch.tensor([True, False, False, True, True, False, True])
+    return base[:6], base[1:]
+
+
+# --- views of other forms -------------------------------------------------------------------------
+
+
+def transposed_and_whole(x: Tensor, y: Tensor) -> Tensor:
+    x[0].add_(1)
+    return y * 2
+
+
+def transposed_and_whole_inputs() -> tuple[Tensor, Tensor]:
+    base = torch.randn(4, 4)
+    return base, base.t()
+
+
+def interleaved_columns(x: Tensor, y: Tensor) -> Tensor:
+    x.mul_(2)
+    y[1:].add_(1)
+    return x.sum() * y.sum()
+
+
+def interleaved_columns_inputs() -> tuple[Tensor, Tensor]:
+    base = torch.randn(4, 4)
+    return base[:, ::2], base[:, 1::2]
+
+
+def whole_and_row(x: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+    x.mul_(2)
+    return row, row + 1
+
+
+def whole_and_row_inputs() -> tuple[Tensor, Tensor]:
+    base = torch.randn(4, 4)
+    return base, base[1]
+
+
+def real_and_imaginary(a: Tensor, b: Tensor) -> Tensor:
+    a.add_(1)
+    b.mul_(2)
+    return a.sum() + b.sum()
+
+
+def real_and_imaginary_inputs() -> tuple[Tensor, Tensor]:
+    z = torch.randn(6, dtype=torch.complex64)
+    return z.real[1:], z.real[:-1]
+
+
+def bytes_cleared_floats_read(x: Tensor, raw: Tensor) -> Tensor:
+    raw[3::8] = 0
+    return x * 2
+
+
+def bytes_cleared_floats_read_inputs() -> tuple[Tensor, Tensor]:
+    x = torch.randn(6)
+    return x, x.view(torch.uint8)
+
+
+def expanded_is_read(wide: Tensor, x: Tensor) -> Tensor:
+    x.mul_(3)
+    return wide + x.sum()
+
+
+def expanded_is_read_inputs() -> tuple[Tensor, Tensor]:
+    base = torch.randn(4)
+    return base[:1].expand(3), base[:3]
+
+
+def overlapping_windows_are_read(parts: Tensor, x: Tensor) -> Tensor:
+    x.add_(10)
+    return parts.mean(1)
+
+
+def overlapping_windows_are_read_inputs() -> tuple[Tensor, Tensor]:
+    base = torch.randn(8)
+    return base.unfold(0, 3, 1), base[2:5]
+
+
+# --- one argument and its views -------------------------------------------------------------------
+
+
+def views_of_views(x: Tensor) -> Tensor:
+    y = x.view(2, 8)
+    z = y.view(-1)
+    z[3:7].mul_(2)
+    y[1].add_(z[:8])
+    return x.mean()
+
+
+def views_of_views_inputs() -> Tensor:
+    return torch.randn(4, 4)
+
+
+def permuted_rows(x: Tensor) -> Tensor:
+    p = x.permute(2, 0, 1)
+    p[0].mul_(0.1)
+    p[-1] = p[0] + p[1]
+    return p.flatten(1)
+
+
+def permuted_rows_inputs() -> Tensor:
+    return torch.randn(4, 3, 2).permute(2, 1, 0)
+
+
+def view_or_copy(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a transpose, `reshape` and `contiguous` copy."""
+    y, z = x.reshape(-1), x.contiguous()
+    y[0] = 7.0
+    z.add_(1)
+    return y * 1, x * z
+
+
+def view_or_copy_inputs() -> Tensor:
+    return torch.randn(6, 2).t()
+
+
+def conversion_is_no_copy(x: Tensor) -> Tensor:
+    y = x.to(torch.float32)
+    y[0].zero_()
+    return x + y
+
+
+def conversion_is_no_copy_inputs() -> Tensor:
+    return torch.randn(3, 4)
+
+
+def detached_write(x: Tensor) -> Tensor:
+    x.detach().mul_(2)
+    x.data[0] = 5.0
+    return x * x
+
+
+def detached_write_inputs() -> Tensor:
+    return torch.randn(6)
+
+
+def strided_blocks(x: Tensor) -> Tensor:
+    blocks = x.as_strided((3, 2), (4, 1), 1)
+    blocks.mul_(3)
+    return x.view(3, 4) + 1
+
+
+def strided_blocks_inputs() -> Tensor:
+    return torch.randn(12)
+
+
+def sign_bits(x: Tensor) -> Tensor:
+    bits = x.view(torch.int32)
+    bits.bitwise_and_(0x7FFFFFFF)
+    return x.sqrt()
+
+
+def sign_bits_inputs() -> Tensor:
+    return torch.randn(2, 4)
+
+
+def parts_of_complex(z: Tensor) -> tuple[Tensor, Tensor]:
+    z.real.mul_(2)
+    torch.view_as_real(z)[..., 0].add_(1)
+    return z.abs(), z.conj()
+
+
+def parts_of_complex_inputs() -> Tensor:
+    return torch.randn(4, 2, dtype=torch.complex64)
+
+
+def diagonal_and_trace(x: Tensor, d: Tensor) -> Tensor:
+    torch.diagonal(x).copy_(d)
+    x.t()[0].add_(1)
+    return x.trace() + x[0].sum()
+
+
+def diagonal_and_trace_inputs() -> tuple[Tensor, Tensor]:
+    return torch.randn(4, 4), torch.randn(4)
+
+
+def running_sum_of_rows(x: Tensor) -> Tensor:
+    rows = x.unbind(0)
+    for k in range(1, len(rows)):
+        rows[k].add_(rows[k - 1])
+    return rows[-1]
+
+
+def running_sum_of_rows_inputs() -> Tensor:
+    return torch.randn(3, 4)
+
+
+# --- masks and indices ----------------------------------------------------------------------------
+
+
+def mask_of_itself(x: Tensor) -> Tensor:
+    x[x < 0] *= -2
+    return x.sqrt()
+
+
+def mask_of_itself_inputs() -> Tensor:
+    return torch.randn(12)[::2]
+
+
+def rows_in_another_order(x: Tensor, order: Tensor, values: Tensor) -> Tensor:
+    before = x[0].clone()
+    x[order] = values
+    x[:] = x[order]
+    return x + before
+
+
+def rows_in_another_order_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(6, 2), torch.tensor([4, 0, 5, 2, 1, 3]), torch.randn(6, 2)
+
+
+def repeated_indices(x: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+    x.index_add_(0, index, rows, alpha=0.5)
+    x.index_put_((index,), rows, accumulate=True)
+    return x.relu()
+
+
+def repeated_indices_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(5, 3), torch.tensor([3, 1, 3, 0]), torch.randn(4, 3)
+
+
+def largest_of_group(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
+    x.scatter_reduce_(0, index, src, reduce="amax")
+    x.put_(torch.tensor([1, 7]), src[0, :2])
+    return x
+
+
+def largest_of_group_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(4, 5), torch.randint(0, 4, (4, 5)), torch.randn(4, 5)
+
+
+def masked_scatter(x: Tensor, mask: Tensor, values: Tensor) -> Tensor:
+    x.masked_scatter_(mask, values)
+    x.index_fill_(1, torch.tensor([2]), -1.0)
+    return x.cos()
+
+
+def masked_scatter_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(4, 4), torch.rand(4, 4) > 0.5, torch.randn(16)
