@@ -43,7 +43,7 @@ def faults(
     workers: Workers = None,
     json: Json = False,
 ) -> int:
-    """Plant wrong passes and show the kill matrix.
+    """Plant wrong passes and compilers, and show the kill matrix.
 
     The matrix shows, for each fault and oracle, the first program on which the oracle reports a
     violation.
@@ -51,16 +51,20 @@ def faults(
     Exit status: 0 if all faults are killed, 1 if a fault survives, 2 for bad input, 3 if the code
     of a fault raises.
     """
-    from aliasproof.faults.catalogue import FAULTS, fault_named
+    from aliasproof.faults.catalogue import EVERY_FAULT, fault_named
     from aliasproof.faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, kill_matrix
     from aliasproof.judge.trial import quiet_torch
 
     if listed:
-        for wrong in [fault_named(name) for name in fault or FAULTS]:
+        for wrong in [fault_named(name) for name in fault or EVERY_FAULT]:
             results().out(f"{wrong.name}: {wrong.summary} ({wrong.source})")
         return 0
     quiet_torch()
-    most, chosen, console = programs or MOST_PROGRAMS, list(dict.fromkeys(fault or FAULTS)), notes()
+    most, chosen, console = (
+        programs or MOST_PROGRAMS,
+        list(dict.fromkeys(fault or EVERY_FAULT)),
+        notes(),
+    )
     count = min(workers or len(os.sched_getaffinity(0)), len(chosen))
 
     def progress(row: FaultRow) -> None:

@@ -1,4 +1,4 @@
-"""All faults."""
+"""All faults: wrong passes on graphs, and wrong compilers of Python programs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from aliasproof.faults import (
     write_faults,
 )
 from aliasproof.faults.fault import Fault
+from aliasproof.faults.python_faults import PYTHON_FAULTS, PythonFault
 from aliasproof.ir.errors import UserError, did_you_mean
 
 FAULTS: dict[str, Fault] = {
@@ -41,13 +42,16 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def fault_named(name: str) -> Fault:
+EVERY_FAULT: dict[str, Fault | PythonFault] = {**FAULTS, **PYTHON_FAULTS}
+
+
+def fault_named(name: str) -> Fault | PythonFault:
     """The fault of that name. Its words may be separated by spaces or hyphens.
 
     Raises `UserError` with the nearest name if there is none.
     """
     plain = name.replace("-", " ")
-    if plain in FAULTS:
-        return FAULTS[plain]
-    hint = did_you_mean(plain, FAULTS, otherwise="see aliasproof faults --list")
+    if plain in EVERY_FAULT:
+        return EVERY_FAULT[plain]
+    hint = did_you_mean(plain, EVERY_FAULT, otherwise="see aliasproof faults --list")
     raise UserError(f"unknown fault '{name}'{hint}")

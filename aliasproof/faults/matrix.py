@@ -1,9 +1,9 @@
 """The kill matrix: for each fault and each oracle, how many programs until the first kill.
 
 A fault is *killed* by an oracle if that oracle reports a violation of the contract of the target
-`reference`. Programs are drawn by seed, and each fault is tried on the same programs in the same
-order. So a row is a pure function of the name of the fault, the seed and the limits. Programs that
-are undefined in eager do not count.
+`reference`, or by the judge of Python programs. Programs are drawn by seed, and each fault is tried
+on the same programs in the same order. So a row is a pure function of the name of the fault, the
+seed and the limits. Programs that are undefined in eager do not count.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import multiprocessing
+import re
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,12 +24,18 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from aliasproof.faults.catalogue import FAULTS, fault_named
+from aliasproof.eager.trace import Trace
+from aliasproof.faults.catalogue import EVERY_FAULT, fault_named
 from aliasproof.faults.mistakes import own_mistake
+from aliasproof.faults.python_faults import PythonFault
 from aliasproof.generators.features import swarm
+from aliasproof.generators.python_drawing import sample_python
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.python_run import PythonRun, run_in_eager
+from aliasproof.judge.python_trial import STRUCTURE, compare
 from aliasproof.judge.trial import SEEDS_APART, Case, EagerRun, run_eager, start_worker
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.oracles.verdict import Report, Verdict
@@ -96,8 +103,8 @@ class Matrix:
             "faults": [
                 {
                     "fault": row.fault,
-                    "summary": FAULTS[row.fault].summary,
-                    "source": FAULTS[row.fault].source,
+                    "summary": EVERY_FAULT[row.fault].summary,
+                    "source": EVERY_FAULT[row.fault].source,
                     "programs until killed": row.killed,
                     "by oracle": row.first,
                     "programs tried": row.tried,
@@ -138,7 +145,9 @@ def kill_matrix(
     in a pass of ours, which has none of these, but their situations are all of aliasing. Raises
     `UserError` for an unknown name, and `InternalError` if the code of a fault fails.
     """
-    chosen = [fault_named(name).name for name in names]
+    faults = [fault_named(name) for name in names]
+    chosen = [fault.name for fault in faults]
+    has_python = any(isinstance(fault, PythonFault) for fault in faults)
     make_row = functools.partial(
         row_of, seed=seed, most_programs=most_programs, further=further, rules=rules
     )
@@ -146,7 +155,8 @@ def kill_matrix(
     for row in _in_parallel(make_row, chosen, workers):
         listener(row)
         rows.append(row)
-    return Matrix(seed, EVERY_ORACLE, tuple(rows))
+    oracles = (*EVERY_ORACLE, STRUCTURE) if has_python else EVERY_ORACLE
+    return Matrix(seed, oracles, tuple(rows))
 
 
 def _in_parallel(
@@ -170,6 +180,8 @@ def row_of(
 ) -> FaultRow:
     """One row of the matrix."""
     fault = fault_named(name)
+    if isinstance(fault, PythonFault):
+        return _python_row(fault, seed, most_programs, further)
     return row_of_target(fault.target, seed, most_programs, further, fault.right, rules)
 
 
@@ -197,6 +209,31 @@ def row_of_target(
         if number >= last:
             break
     return FaultRow(target.name, number, refused, first)
+
+
+def _python_row(fault: PythonFault, seed: int, most_programs: int, further: int) -> FaultRow:
+    first: dict[str, int] = {}
+    last, number = most_programs, 0
+    runs = (run for index in itertools.count() if (run := _python_run(seed, index)) is not None)
+    for number, (program, expected, trace) in enumerate(itertools.islice(runs, most_programs), 1):
+        for violation in compare(program, fault.make, expected, trace).violations:
+            if re.search(fault.shows, violation.kind):
+                first.setdefault(violation.oracle, number)
+        if first:
+            last = min(last, min(first.values()) + further)
+        if number >= last:
+            break
+    return FaultRow(fault.name, number, 0, first)
+
+
+@functools.lru_cache(maxsize=1_000)  # since the next fault is tried on the same programs
+def _python_run(seed: int, index: int) -> tuple[PythonProgram, PythonRun, Trace] | None:
+    """A Python program in eager; None if it is not defined there."""
+    (program,) = sample_python(seed, [index])
+    try:
+        return (program, *run_in_eager(program))
+    except Rejected:
+        return None
 
 
 def _reports(prepared: PreparedCase, target: Target) -> Mapping[str, Report]:

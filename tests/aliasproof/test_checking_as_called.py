@@ -14,7 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from aliasproof import check
 from aliasproof.checks import check_as_called
 from aliasproof.checks.assertions import assert_equivalent
-from aliasproof.faults import python_call_faults, python_state_faults
+from aliasproof.faults import python_faults
 from aliasproof.ir.errors import UserError
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.oracles.verdict import Verdict
@@ -179,10 +179,10 @@ def saved_and_written(v: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("fault", "function", "inputs", "violation"),
     [
-        (python_state_faults.lost_attributes, kept_in_box, (leaf(), Box()), "structure: box.last"),
-        (python_call_faults.missed_version_errors, saved_and_written, (result(),), "errors: call"),
-        (python_call_faults.doubled_gradients, product, two(), "values: a.grad"),
-        (python_call_faults.forgotten_requirement, product, two(), "structure: a.grad"),
+        (python_faults.lost_attributes, kept_in_box, (leaf(), Box()), "structure: box.last"),
+        (python_faults.missed_version_errors, saved_and_written, (result(),), "errors: call"),
+        (python_faults.doubled_gradients, product, two(), "values: a.grad"),
+        (python_faults.forgotten_requirement, product, two(), "structure: a.grad"),
     ],
 )
 def test_a_wrong_compiler_is_flagged_by_what_it_does(
@@ -219,10 +219,10 @@ def shared() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("fault", "function", "inputs", "violation"),
     [
-        (python_call_faults.first_result, counts_steps, (torch.ones(2),), "values: number"),
-        (python_call_faults.unshared_later, adds_to_both, shared(), "values: second output"),
+        (python_faults.first_result, counts_steps, (torch.ones(2),), "values: number"),
+        (python_faults.unshared_later, adds_to_both, shared(), "values: second output"),
         (
-            python_call_faults.later_without_gradients,
+            python_faults.later_without_gradients,
             product,
             two(),
             "structure: second a.grad",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aliasproof.faults.catalogue import FAULTS
+from aliasproof.faults.catalogue import EVERY_FAULT
 from aliasproof.oracles.judge import EVERY_ORACLE
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
@@ -27,11 +27,20 @@ def test_the_catalogue_is_listed_without_a_run(call):
     outcome = call("faults", "--list")
     assert outcome.code == 0
     lines = outcome.out.splitlines()
-    assert len(lines) == len(FAULTS)
-    for line, fault in zip(lines, FAULTS.values(), strict=True):
+    assert len(lines) == len(EVERY_FAULT)
+    for line, fault in zip(lines, EVERY_FAULT.values(), strict=True):
         assert line == f"{fault.name}: {fault.summary} ({fault.source})"
     one = call("faults", "--list", "--fault", "epilogue-is-swapped")
     assert one.out.startswith("epilogue is swapped: ")
+
+
+def test_a_wrong_compiler_of_python_programs_is_killed(call):
+    given = ("--fault", "copied outputs", "--programs", 40, "--workers", 1, "--json")
+    outcome = call("faults", *given)
+    assert outcome.code == 0
+    found = json.loads(outcome.out)
+    assert found["faults"][0]["by oracle"]
+    assert set(found["only killer of"]) == {*EVERY_ORACLE, "structure"}
 
 
 def test_a_survivor_is_an_exit_code(call):
