@@ -120,10 +120,11 @@ class ByteVersions:
         if call is None:
             return
         op = call.op
-        if op not in MOVES:
+        given = {operand.argument: operand.location for operand in call.operands}
+        # What is copied may be a number, as in `_to_copy(2, dtype=torch.float32)`.
+        if op not in MOVES or (op not in SCATTERS and _COPIES[op] not in given):
             self._compute(index, node, call)
             return
-        given = {operand.argument: operand.location for operand in call.operands}
         if op in SCATTERS:
             self._scatter(index, node, call, given)
             return

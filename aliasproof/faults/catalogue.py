@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from aliasproof.faults import (
-    analysis_faults,
-    condition_faults,
-    copy_faults,
-    custom_faults,
-    epilogue_faults,
-    metadata_faults,
-    mutation_faults,
-    output_faults,
+    functionalization_faults,
+    noop_faults,
     planning_faults,
-    random_faults,
-    value_faults,
-    view_faults,
-    write_faults,
+    reinplacing_faults,
+    result_preserving_faults,
 )
 from aliasproof.faults.fault import Fault
 from aliasproof.faults.python_faults import PYTHON_FAULTS, PythonFault
@@ -24,19 +16,11 @@ from aliasproof.ir.errors import UserError, did_you_mean
 FAULTS: dict[str, Fault] = {
     fault.name: fault
     for module in (
-        condition_faults,
-        epilogue_faults,
-        view_faults,
-        write_faults,
-        copy_faults,
-        custom_faults,
-        analysis_faults,
-        output_faults,
-        value_faults,
-        metadata_faults,
-        random_faults,
-        mutation_faults,
+        functionalization_faults,
+        noop_faults,
+        reinplacing_faults,
         planning_faults,
+        result_preserving_faults,
     )
     for fault in module.FAULTS
 }

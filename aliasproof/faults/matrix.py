@@ -14,9 +14,11 @@ import itertools
 import multiprocessing
 import re
 import statistics
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
@@ -26,7 +28,6 @@ from torch.utils import _pytree as pytree
 
 from aliasproof.eager.trace import Trace
 from aliasproof.faults.catalogue import EVERY_FAULT, fault_named
-from aliasproof.faults.mistakes import own_mistake
 from aliasproof.faults.python_faults import PythonFault
 from aliasproof.generators.features import swarm
 from aliasproof.generators.python_drawing import sample_python
@@ -255,6 +256,36 @@ def _require_no_own_mistake(fault: str, examination: Examination) -> None:
             f"the code of fault '{fault}' raises {mistake}; this is not a kill, since an oracle"
             " must see what the fault does: correct the function, or remove the fault"
         ) from error
+
+
+# A torch kernel that refuses what a wrong graph asks of it is a legitimate kill. A fault that dies
+# of its own `KeyError` shows nothing about the oracles: any program that reaches it would kill it.
+_FAULTS, _TORCH = Path(__file__).parent, Path(torch.__file__).parent
+
+
+def own_mistake(fault: str, error: BaseException) -> str | None:
+    """What the fault of that name raised, and where, if that is its own mistake; else None.
+
+    It is if the exception is raised in a function of `aliasproof/faults/`, or in torch when such a
+    function calls it. A `TypeError` of the call of the fault with other arguments is one too.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return None
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, TypeError) and f"{fault.replace(' ', '_')}() " in str(error):
+        return f"{text} (called in {_place(frames[-1])})"
+    # Torch raises for its caller. The caller of a kernel is the generated code of the graph, or the
+    # reference pass that runs it on fakes: then the graph is wrong, and the kill is legitimate.
+    callers = [frame for frame in frames if _TORCH not in Path(frame.filename).parents]
+    if callers and _FAULTS in Path(callers[-1].filename).parents:
+        return f"{text} (in {_place(callers[-1])})"
+    return None
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    path = Path(frame.filename)
+    return f"{frame.name}, {path.parent.name}/{path.name}:{frame.lineno}"
 
 
 # --- programs -------------------------------------------------------------------------------------

@@ -22,19 +22,11 @@ SOURCE = re.compile(
     r"|\b(condition|rule|step) "
 )
 MODULES = (
-    "analysis_faults",
-    "condition_faults",
-    "copy_faults",
-    "custom_faults",
-    "epilogue_faults",
-    "metadata_faults",
-    "mutation_faults",
-    "random_faults",
-    "value_faults",
-    "output_faults",
+    "functionalization_faults",
+    "noop_faults",
     "planning_faults",
-    "view_faults",
-    "write_faults",
+    "reinplacing_faults",
+    "result_preserving_faults",
 )
 
 

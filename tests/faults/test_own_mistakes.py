@@ -9,10 +9,9 @@ import pytest
 
 import aliasproof.faults
 from aliasproof.commands.command_line import INTERNAL_ERROR, run
-from aliasproof.faults.catalogue import FAULTS
+from aliasproof.faults.catalogue import EVERY_FAULT
 from aliasproof.faults.fault import Fault, Passes, after_functionalize, after_reinplace
-from aliasproof.faults.matrix import kill_matrix
-from aliasproof.faults.mistakes import own_mistake
+from aliasproof.faults.matrix import kill_matrix, own_mistake
 from aliasproof.ir.errors import InternalError
 from aliasproof.reference_pass import liveness
 
@@ -57,7 +56,7 @@ def planted(name: str):
 
 
 def matrix_of(fault: Fault, monkeypatch):
-    monkeypatch.setitem(FAULTS, fault.name, fault)
+    monkeypatch.setitem(EVERY_FAULT, fault.name, fault)
     return kill_matrix([fault.name], most_programs=50, further=0)
 
 
@@ -81,7 +80,7 @@ def test_an_error_in_the_function_of_a_fault_fails_the_matrix(name, error, monke
 
 def test_the_command_fails_as_by_a_mistake_of_aliasproof(monkeypatch, capsys):
     fault = after_functionalize(planted("asserts_too_much"), "rule")
-    monkeypatch.setitem(FAULTS, fault.name, fault)
+    monkeypatch.setitem(EVERY_FAULT, fault.name, fault)
     assert (
         run(["faults", "--fault", fault.name, "--programs", "10", "--workers", "1"])
         == INTERNAL_ERROR
