@@ -22,23 +22,6 @@ def heat_step_inputs() -> tuple[Tensor, float]:
     return torch.rand(5, 5), 0.1
 
 
-def game_of_life(board: Tensor) -> Tensor:
-    neighbours = torch.zeros_like(board, dtype=torch.int32)
-    for down in (-1, 0, 1):
-        for right in (-1, 0, 1):
-            if (down, right) != (0, 0):
-                neighbours += board.roll((down, right), dims=(0, 1))
-    alive = (neighbours == 3) | (board.bool() & (neighbours == 2))
-    board.copy_(alive)
-    return neighbours
-
-
-def game_of_life_inputs() -> Tensor:
-    board = torch.zeros(5, 5, dtype=torch.uint8)
-    board[1:4, 2] = 1
-    return board
-
-
 def red_black_sweep(x: Tensor, b: Tensor) -> Tensor:
     """Gauss-Seidel: the second half of the cells reads what the first half wrote."""
     for start in (1, 2):

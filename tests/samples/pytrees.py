@@ -101,20 +101,3 @@ def generalized_advantage(episode: Episode) -> tuple[Tensor, Tensor]:
 
 def generalized_advantage_inputs() -> Episode:
     return Episode(torch.randn(4, 2), torch.randn(5, 2))
-
-
-def collate(samples: list[dict[str, Tensor]], pad: int) -> dict[str, Tensor]:
-    """Sequences of several lengths become one batch, row by row."""
-    longest = max(sample["ids"].shape[0] for sample in samples)
-    ids = torch.full((len(samples), longest), pad)
-    mask = torch.zeros(len(samples), longest, dtype=torch.bool)
-    for row, sample in enumerate(samples):
-        length = sample["ids"].shape[0]
-        ids[row, :length] = sample["ids"]
-        mask[row, :length] = True
-    positions = mask.long().cumsum(dim=1).sub_(1).clamp_(min=0)
-    return {"ids": ids, "mask": mask, "positions": positions}
-
-
-def collate_inputs() -> tuple[list[dict[str, Tensor]], int]:
-    return [{"ids": torch.arange(1, length)} for length in (3, 5, 2)], 0

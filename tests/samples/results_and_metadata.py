@@ -66,14 +66,6 @@ def complex_parts_inputs() -> Tensor:
     return torch.randn(3, dtype=torch.complex64)
 
 
-def same_or_copy(x: Tensor) -> tuple[Tensor, ...]:
-    return x.reshape(-1), x.contiguous(), x.float(), x.view_as(x)
-
-
-def same_or_copy_inputs() -> Tensor:
-    return torch.randn(4, 3).t()
-
-
 def empty_and_scalar(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, None, int]:
     y[0] = 5
     return x, y[0], None, 3
@@ -235,21 +227,6 @@ def symmetric(x: Tensor) -> Tensor:
 
 def symmetric_inputs() -> Tensor:
     return torch.randn(4, 4)
-
-
-def haar_transform(x: Tensor) -> Tensor:
-    out = x.clone()
-    size = 8
-    while size > 1:
-        head = out[:size].clone()
-        out[: size // 2] = (head[0::2] + head[1::2]) / 2
-        out[size // 2 : size] = (head[0::2] - head[1::2]) / 2
-        size //= 2
-    return out
-
-
-def haar_transform_inputs() -> Tensor:
-    return torch.randn(8)
 
 
 def view_across_graph_break(x: Tensor) -> Tensor:
