@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -70,6 +70,31 @@ def write_json(data: Mapping[str, object]) -> None:
 def new_table(*, header: bool = True, gap: int = 2) -> Table:
     """An empty table without lines, with `gap` spaces between columns."""
     return Table(box=None, padding=(0, gap, 0, 0), show_header=header, header_style="bold")
+
+
+def table_of(
+    columns: Sequence[str],
+    rows: Iterable[Iterable[str | Text]],
+    *,
+    texts: int = 1,
+    fold: bool = False,
+    header: bool = True,
+) -> Table:
+    """A table with these rows: the first columns are texts, the others figures.
+
+    Narrow consoles break texts if `fold` is true, and cut them otherwise.
+    """
+    table = new_table(header=header)
+    for number, name in enumerate(columns):
+        if number >= texts:
+            table.add_column(name, justify="right", no_wrap=True)
+        elif fold:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def print_code(console: Console, code: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from aliasproof.reports.console import new_table, print_heading, print_table
+from aliasproof.reports.console import print_heading, print_table, table_of
 
 
 def forms_json(
@@ -36,24 +36,18 @@ def print_forms(
         totals[situation] += count
     situations = [name for name, _ in totals.most_common()]
     print_heading(console, f"{programs} Python programs: forms of statements by aliasing situation")
-    table = new_table()
-    for name in ("group", "form", *situations, "all"):
-        left = name in ("group", "form")
-        table.add_column(name, justify="left" if left else "right", no_wrap=left)
-    for form, group in groups.items():
-        table.add_row(group, form, *_row([counts.get((form, it), 0) for it in situations]))
-    print_table(console, table)
+    rows = (
+        (group, form, *_row([counts.get((form, it), 0) for it in situations]))
+        for form, group in groups.items()
+    )
+    print_table(console, table_of(("group", "form", *situations, "all"), rows, texts=2))
 
 
 def print_cuts(console: Console, cuts: Mapping[str, int]) -> None:
     """How many programs are defined, and how Dynamo cuts those that were compiled."""
     print_heading(console, "what eager defines, and how Dynamo cuts it")
-    table = new_table()
-    table.add_column("programs, frames, graphs", no_wrap=True)
-    table.add_column("count", justify="right", no_wrap=True)
-    for name, count in cuts.items():
-        table.add_row(name, str(count))
-    print_table(console, table)
+    rows = ((name, str(count)) for name, count in cuts.items())
+    print_table(console, table_of(("programs, frames, graphs", "count"), rows))
 
 
 def _row(counts: Sequence[int]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from aliasproof.reports.console import new_table, print_lines, print_table
+from aliasproof.reports.console import print_lines, print_table, table_of
 
 # Only the public face may import `faults`, so these protocols say what is printed of a matrix.
 
@@ -55,15 +55,15 @@ def print_kill_matrix(console: Console, matrix: KillMatrix, waived: Collection[s
     """
     if not console.is_terminal:
         console.width = max(console.width, MATRIX_WIDTH)
-    table = new_table()
-    table.add_column("fault", overflow="fold")
-    for name in ("killed", *matrix.oracles):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in matrix.rows:
-        killed = "survives" if row.killed is None else str(row.killed)
-        first = (str(row.first.get(oracle, "")) for oracle in matrix.oracles)
-        table.add_row(row.fault, killed, *first)
-    print_table(console, table)
+    rows = (
+        (
+            row.fault,
+            "survives" if row.killed is None else str(row.killed),
+            *(str(row.first.get(oracle, "")) for oracle in matrix.oracles),
+        )
+        for row in matrix.rows
+    )
+    print_table(console, table_of(("fault", "killed", *matrix.oracles), rows, fold=True))
     console.print()
     for line in _summary(matrix, waived):
         print_lines(console, line)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from aliasproof.reports.console import new_table, print_lines, print_table
+from aliasproof.reports.console import print_lines, print_table, table_of
 
 NAMES = ("op", "kind", "status", "writes", "detail")
 STATUSES = ("drawn", "reachable", "not applicable", "undrawn")
@@ -59,9 +59,4 @@ def _row(op: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _print_table(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = new_table()
-    for name in names:
-        table.add_column(name, no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    print_table(console, table)
+    print_table(console, table_of(names, rows, texts=len(names)))

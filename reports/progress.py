@@ -18,7 +18,7 @@ from rich.text import Text
 
 from aliasproof.campaigns.run.campaign import Campaign, Listener
 from aliasproof.campaigns.store.finding import Finding
-from aliasproof.reports.console import LINE_EVERY, REDRAWN_EVERY, new_table, print_lines
+from aliasproof.reports.console import LINE_EVERY, REDRAWN_EVERY, print_lines, table_of
 from aliasproof.reports.wording import clock, counted, shortened
 
 LATEST = 5  # findings listed in the live display
@@ -181,18 +181,14 @@ def _clocks(campaign: Campaign) -> Table:
 
 
 def _by_target(campaign: Campaign) -> Table:
-    table = new_table()
-    table.add_column("target", no_wrap=True)
-    for name in ("programs", "discarded", "violations"):
-        table.add_column(name, justify="right", no_wrap=True)
     rows = [*campaign.statistics.items()]
     # With one target, a row of totals would repeat its row.
     rows += [("all", campaign.total)] if len(rows) > 1 else []
-    for name, tally in rows:
-        table.add_row(
-            name, str(tally.programs), f"{100 * tally.discard_rate:.1f} %", str(tally.violating)
-        )
-    return table
+    cells = (
+        (name, str(tally.programs), f"{100 * tally.discard_rate:.1f} %", str(tally.violating))
+        for name, tally in rows
+    )
+    return table_of(("target", "programs", "discarded", "violations"), cells)
 
 
 def _findings_so_far(campaign: Campaign) -> Text:

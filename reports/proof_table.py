@@ -11,7 +11,7 @@ from rich.text import Text
 
 from aliasproof.oracles.proofs.pair_decision import Answer
 from aliasproof.oracles.proofs.target_proofs import PairProof, TargetProofs
-from aliasproof.reports.console import new_table, print_heading, print_lines, print_table
+from aliasproof.reports.console import print_heading, print_lines, print_table, table_of
 
 STYLES = {
     Answer.PROVED: "green",
@@ -68,16 +68,17 @@ def _print_pairs(console: Console, pairs: Sequence[PairProof]) -> None:
         ((answer, how),) = answers
         print_lines(console, f"all pairs {answer.value}: {how}", STYLES[answer])
         return
-    table = new_table()
-    for name in ("pair", "answer", "how"):
-        table.add_column(name, overflow="fold")
-    table.add_column("ms", justify="right")
-    for pair in pairs:
-        proof = pair.proof
-        answer_text = Text(proof.answer.value, STYLES[proof.answer])
-        milliseconds = f"{proof.milliseconds:.1f}"
-        table.add_row(f"{proof.one}, {proof.other}", answer_text, proof.how, milliseconds)
-    print_table(console, table)
+    rows = (
+        (
+            f"{proof.one}, {proof.other}",
+            Text(proof.answer.value, STYLES[proof.answer]),
+            proof.how,
+            f"{proof.milliseconds:.1f}",
+        )
+        for proof in (pair.proof for pair in pairs)
+    )
+    columns = ("pair", "answer", "how", "ms")
+    print_table(console, table_of(columns, rows, texts=3, fold=True))
 
 
 def _counterexamples(proofs: TargetProofs) -> Iterator[str]:

@@ -14,9 +14,9 @@ from rich.text import Text
 from aliasproof.reports.console import (
     LINE_EVERY,
     REDRAWN_EVERY,
-    new_table,
     print_lines,
     print_table,
+    table_of,
 )
 from aliasproof.reports.wording import clock
 
@@ -31,14 +31,16 @@ class StepCost(Protocol):
 
 def print_steps(console: Console, steps: Mapping[str, StepCost]) -> None:
     """Print a table with a row per step that asked about a candidate, in the order of the steps."""
-    table = new_table()
-    table.add_column("step")
-    for title in ("candidates", "accepted", "seconds"):
-        table.add_column(title, justify="right")
-    for name, spent in steps.items():
-        row = (str(spent.candidates), str(spent.accepted), f"{spent.seconds:.1f}")
-        table.add_row(name.replace("_", " "), *row)
-    print_table(console, table)
+    rows = (
+        (
+            name.replace("_", " "),
+            str(spent.candidates),
+            str(spent.accepted),
+            f"{spent.seconds:.1f}",
+        )
+        for name, spent in steps.items()
+    )
+    print_table(console, table_of(("step", "candidates", "accepted", "seconds"), rows))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from aliasproof.reports.console import new_table, print_heading, print_lines, print_table
+from aliasproof.reports.console import print_heading, print_lines, print_table, table_of
 
 GAP = "no reason: a gap"
 SHOWN = 8  # names of sites that never fired, of one reason
@@ -40,17 +40,15 @@ def print_sites(console: Console, figures: Mapping[str, Any], *, every: bool = F
 
 
 def _print_summary(console: Console, sites: Sequence[Mapping[str, Any]]) -> None:
-    table = new_table()
-    table.add_column("kind", no_wrap=True)
-    for name in ("sites", "fired", "never, with a reason", "never: gaps"):
-        table.add_column(name, justify="right", no_wrap=True)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for site in sites:
         counts[site["kind"]][_state(site)] += 1
-    for kind, states in counts.items():
-        cells = [states.total(), *(states[state] for state in ("fired", "reason", "gap"))]
-        table.add_row(kind, *map(str, cells))
-    print_table(console, table)
+    rows = (
+        (kind, str(states.total()), *(str(states[it]) for it in ("fired", "reason", "gap")))
+        for kind, states in counts.items()
+    )
+    columns = ("kind", "sites", "fired", "never, with a reason", "never: gaps")
+    print_table(console, table_of(columns, rows))
 
 
 def _state(site: Mapping[str, Any]) -> str:

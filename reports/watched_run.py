@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aliasproof.campaigns.store.run_view import RunView
-from aliasproof.reports.console import new_table
+from aliasproof.reports.console import table_of
 from aliasproof.reports.wording import clock, counted, shortened, sites_fired
 
 LATEST = 8  # findings that are named
@@ -59,15 +59,16 @@ def _progress(view: RunView) -> str:
 def _targets(view: RunView) -> Table:
     """Programs and violations of each target, and its findings by their state."""
     states = list(dict.fromkeys(finding.state for finding in view.findings))
-    table = new_table()
-    table.add_column("target", no_wrap=True)
-    for name in ("programs", "violations", *states):
-        table.add_column(name, justify="right", no_wrap=True)
-    for target, by_state in view.states.items():
-        counts = (view.programs.get(target, 0), view.violating.get(target, 0))
-        cells = [str(by_state[state]) if by_state[state] else "" for state in states]
-        table.add_row(target, *map(str, counts), *cells)
-    return table
+    rows = (
+        (
+            target,
+            str(view.programs.get(target, 0)),
+            str(view.violating.get(target, 0)),
+            *(str(by_state[state]) if by_state[state] else "" for state in states),
+        )
+        for target, by_state in view.states.items()
+    )
+    return table_of(("target", "programs", "violations", *states), rows)
 
 
 def _over_time(view: RunView) -> list[Text]:

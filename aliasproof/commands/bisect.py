@@ -24,7 +24,6 @@ from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.minimization.minimize_request import MinimizeRequest
 from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available, start_server
 from aliasproof.reports.console import (
-    new_table,
     notes,
     print_exactly,
     print_heading,
@@ -32,6 +31,7 @@ from aliasproof.reports.console import (
     print_notes,
     print_table,
     results,
+    table_of,
     write_json,
 )
 from aliasproof.reports.graph_change import changed_lines
@@ -141,12 +141,8 @@ def _as_json(bisection: Bisection, replays: list[Replayed]) -> dict[str, object]
 def _print(given: str, bisection: Bisection, replays: Sequence[Replayed]) -> None:
     """Print it to standard output."""
     console, symptom = results(), bisection.symptom
-    table = new_table()
-    for name in ("target", "", "difference"):
-        table.add_column(name, overflow="fold")
-    for layer in bisection.layers:
-        table.add_row(layer.target, layer.state, layer.detail)
-    print_table(console, table)
+    rows = ((layer.target, layer.state, layer.detail) for layer in bisection.layers)
+    print_table(console, table_of(("target", "", "difference"), rows, texts=3, fold=True))
     part = bisection.part
     if part is None:
         named = "no experiment names a part of it"
@@ -179,11 +175,9 @@ def first_wrong(replays: Sequence[Replayed]) -> str | None:
 def _print_versions(replays: Sequence[Replayed]) -> None:
     console = results()
     print_heading(console, "versions of torch")
-    table = new_table(header=False)
     words = {STILL: "wrong", FIXED: "right"}
-    for replayed in replays:
-        table.add_row(f"torch {replayed.torch}", words.get(replayed.word, replayed.ending))
-    print_table(console, table)
+    rows = ((f"torch {it.torch}", words.get(it.word, it.ending)) for it in replays)
+    print_table(console, table_of(("", ""), rows, texts=2, header=False))
     first = first_wrong(replays)
     if first is not None:
         print_lines(console, f"The first that is wrong is torch {first}.")

@@ -14,11 +14,11 @@ import typer
 from aliasproof.commands.options import Json, OwnTarget
 from aliasproof.commands.triage import open_store
 from aliasproof.reports.console import (
-    new_table,
     notes,
     print_lines,
     print_table,
     results,
+    table_of,
     write_json,
 )
 from aliasproof.targets.user_names import grant
@@ -130,12 +130,12 @@ def _print(replays: Sequence[Replayed]) -> None:
         return
     versions = list(dict.fromkeys(replayed.torch for replayed in replays))
     words = {(replayed.finding, replayed.torch): replayed.word for replayed in replays}
-    table = new_table()
-    for name in ("bug", *(f"torch {version}" for version in versions)):
-        table.add_column(name, overflow="fold")
-    for finding in dict.fromkeys(replayed.finding for replayed in replays):
-        table.add_row(finding, *(words[finding, version] for version in versions))
-    print_table(results(), table)
+    columns = ("bug", *(f"torch {version}" for version in versions))
+    rows = (
+        (finding, *(words[finding, version] for version in versions))
+        for finding in dict.fromkeys(replayed.finding for replayed in replays)
+    )
+    print_table(results(), table_of(columns, rows, texts=len(columns), fold=True))
     for version in versions:
         counts = Counter(replayed.word for replayed in replays if replayed.torch == version)
         counted = ", ".join(f"{number} {word}" for word, number in sorted(counts.items()))

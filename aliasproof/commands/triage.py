@@ -13,7 +13,7 @@ from aliasproof.campaigns.store.full_disk import explained
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.commands.options import Json, Run
 from aliasproof.ir.errors import UserError
-from aliasproof.reports.console import new_table, print_lines, print_table, results, write_json
+from aliasproof.reports.console import print_lines, print_table, results, table_of, write_json
 
 if TYPE_CHECKING:  # it imports torch
     from aliasproof.campaigns.store.store import Store
@@ -49,13 +49,9 @@ def triage(
     if json:
         write_json({"findings": [entry._asdict() for entry in entries]})
         return
-    table = new_table()
-    for name in ("finding", "state", "link", "note"):
-        table.add_column(name, overflow="fold")
-    table.add_column("count", justify="right", no_wrap=True)
-    for entry in entries:
-        table.add_row(*map(str, entry))
-    print_table(results(), table)
+    columns = ("finding", "state", "link", "note", "count")
+    rows = (map(str, entry) for entry in entries)
+    print_table(results(), table_of(columns, rows, texts=4, fold=True))
     for word in dict.fromkeys(entry.state for entry in entries):
         print_lines(results(), f"{word}: {STATES.get(word, 'no state that is known here')}", "dim")
 
