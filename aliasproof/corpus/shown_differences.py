@@ -1,6 +1,6 @@
 """How each known bug shows, in a version of torch that has it: what its reproducer looks for.
 
-`shown.json` is generated (`python -m aliasproof.shown_bugs > corpus/shown.json`), each entry with a
+`shown.json` is generated (`python tests/corpus/shown_bugs.py > shown.json`), each entry with a
 reproducer that was run. So a torch in which the bug is gone can be asked for it, too.
 """
 

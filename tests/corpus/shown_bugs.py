@@ -1,4 +1,4 @@
-"""Prints corpus/shown.json: `python -m aliasproof.shown_bugs > shown.json`, then move it there.
+"""Prints corpus/shown.json: `python tests/corpus/shown_bugs.py > shown.json`, then move it there.
 
 It tries the difference that each known bug shows in the installed torch, and runs the reproducer. A
 bug that this torch does not have keeps its entry.
