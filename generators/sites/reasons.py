@@ -4,8 +4,8 @@ A reason is found out, not looked up:
 
 - which setting of Inductor starts a pass: each one that passes read is turned over, and the passes
   run on a graph without calls;
-- a pattern may wait for calls that no program can make;
-- its check may have refused every match: one that names a GPU, and refuses on the CPU, needs one.
+- what a pattern is replaced by, or a table has, may be called only when code is generated;
+- a pattern, or the entry of a table, may wait for calls that no program can make.
 
 A site without a reason is a gap: the programs do not reach what they could.
 """
@@ -15,17 +15,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import getitem
 from types import FrameType, FunctionType
-from typing import Any
-from unittest import mock
 
 import torch
-from torch import fx
 from torch._inductor import config
 from torch._inductor.pattern_matcher import (
     LoweringPatternEntry,
@@ -34,14 +30,11 @@ from torch._inductor.pattern_matcher import (
     PatternMatcherPass,
 )
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.generators.coverage import why_not_applicable
-from aliasproof.generators.rules.matching import TAKEN, is_covered
-from aliasproof.generators.rules.plain_matches import USUAL, found, is_frozen, settings_of
 from aliasproof.generators.sites import graph_passes, operator_tables, patterns, wrappers
-from aliasproof.generators.sites.patterns import names_in, reached_from
-from aliasproof.generators.sites.site import Site, location_of
+from aliasproof.generators.sites.patterns import names_in
+from aliasproof.generators.sites.site import Site
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.schemas import Kind, facts, resolve
 
@@ -57,11 +50,8 @@ class Conditions:
     generates_code: bool = False
 
 
-def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False) -> str | None:
-    """The reason why a site did not fire, or None for a gap.
-
-    `refused` says that its check refused a match.
-    """
+def why_never_fired(site: Site, conditions: Conditions) -> str | None:
+    """The reason why a site did not fire, or None for a gap."""
     if site.file.startswith("_inductor/") and not conditions.inductor:
         return "is Inductor's: the target does without"
     if site.kind == "pattern":
@@ -71,8 +61,6 @@ def why_never_fired(site: Site, conditions: Conditions, *, refused: bool = False
             _not_started(_passes().get(place), conditions)
             or _is_lowered(entry, conditions)
             or _waits_for_others(entry, conditions)
-            or (_refusal(entry) if refused else None)
-            or _of_the_search(site.name, conditions)
         )
     if site.kind == graph_passes.KIND:
         function = _functions()[site.name]
@@ -240,22 +228,6 @@ def _is_lowered(entry: PatternEntry, conditions: Conditions) -> str | None:
     return "its replacement is called when a graph is lowered: target inductor"
 
 
-def _of_the_search(name: str, conditions: Conditions) -> str | None:
-    """What the search for a plain match of the pattern finds out. It takes a second."""
-    entry = _entries()[name]
-    if is_frozen(name):  # constants are drawn, too: that takes longer
-        return None
-    if not is_covered(entry) and not any(settings_of(patterns.check_of(entry))):
-        return None
-    search = found(name, USUAL, 0)
-    if TAKEN in search.refused:
-        return search.refused
-    setting = search.setting
-    if setting is None or conditions.settings.get(setting[0]) == setting[1]:
-        return None
-    return f"its check asks for torch._inductor.config.{setting[0]} = {setting[1]}"
-
-
 def _waits_for_others(entry: PatternEntry, conditions: Conditions) -> str | None:
     """Calls in a pattern that no straight line makes. One may spell out a backward pass."""
     parts = _parts_of(entry.pattern)
@@ -288,36 +260,6 @@ def _parts_of(pattern: object) -> Iterator[PatternExpr]:
             yield from _parts_of(element)
     elif isinstance(pattern, dict):
         yield from _parts_of(list(pattern.values()))
-
-
-def _refusal(entry: PatternEntry) -> str | None:
-    """Whether a check needs a GPU: it names one, and refuses a plain match on the CPU."""
-    check = patterns.check_of(entry)
-    for function in reached_from(check):
-        if set(names_in(function.__code__)) & _OF_GPUS and _refuses_on_cpu(check):
-            file, line = location_of(function)
-            return f"needs a GPU, as {function.__name__} (torch/{file}:{line}) asks"
-    return None
-
-
-def _refuses_on_cpu(check: Callable[..., Any]) -> bool:
-    """Whether a check says no to products of two square matrices, whatever it calls them."""
-    mode, graph = FakeTensorMode(), fx.Graph()
-    given = graph.placeholder("given")
-    product = graph.call_function(torch.ops.aten.mm.default, (given, given))
-    graph.output((product,))
-    for node in (given, product):
-        node.meta["val"] = mode.from_tensor(torch.ones(4, 4))
-    anything: defaultdict[str, fx.Node] = defaultdict(lambda: given)
-    match = mock.Mock(args=[given] * 9, kwargs=anything, nodes=[product], graph=graph)
-    match.output_node.return_value = product
-    match.output_nodes.return_value = [product]
-    with suppress(Exception), mode:  # a check that reads more of a match says nothing here
-        return not check(match)
-    return False
-
-
-_OF_GPUS = {"is_cuda", "is_gpu", "cuda", "GPU_TYPES"}
 
 
 # --- operators ------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class FiredSites:
 
     def _site(self, site: Site, conditions: Conditions) -> dict[str, object]:
         fired, refused = self.fired[site.name], self.refused[site.name]
-        reason = None if fired else why_never_fired(site, conditions, refused=refused > 0)
+        reason = None if fired else why_never_fired(site, conditions)
         return {
             "name": site.name,
             "kind": site.kind,
