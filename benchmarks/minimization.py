@@ -10,7 +10,7 @@ one cause:
 - *model*: a known bug in the ATen calls of a model's forward pass.
 
 Without that cause the program is right: the right pass has no violation, or the violation is gone
-while the bug is mended. Both reducers get the same program, and ask the same question: the main
+while the bug is patched. Both reducers get the same program, and ask the same question: the main
 violation has the oracle and the kind of the first one. Ours asks for the target at fault and the
 known bug, too, as the command `minimize` does.
 
@@ -19,7 +19,7 @@ How to read a row:
 - *candidates* were asked about; *compiled* are those that the target built. The others are
   undefined in eager, or raise there.
 - *cause*: the result still fails, and the right pass is right on it (a planted fault), or it is
-  right while the known bug is mended.
+  right while the known bug is patched.
 - *seconds* are of processor time. The minifier is stopped after `MINIFIER_SECONDS`, and the best
   graph until there counts.
 """
@@ -44,8 +44,8 @@ from torch._functorch.fx_minifier import minifier
 
 from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.failure.recognition import cause_of
-from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.known_bug import KnownBug, patched
 from aliasproof.eager.definedness import Undefined
 from aliasproof.faults.catalogue import FAULTS
 from aliasproof.faults.fault import Fault
@@ -176,7 +176,7 @@ def _with_bugs(
 
 def _bugs(seed: int, targets: Sequence[str]) -> list[KnownBug]:
     chosen = [
-        bug for bug in KNOWN_BUGS.values() if bug.targets[0] in targets and bug.mended is not None
+        bug for bug in known_bugs().values() if bug.targets[0] in targets and bug.patch is not None
     ]
     random.Random(seed).shuffle(chosen)
     return chosen
@@ -213,7 +213,7 @@ def _is_right(program: Program, target: str) -> bool:
 
 
 def _is_of(bug: KnownBug, case: Case, target: Target) -> bool:
-    with mended([bug]):
+    with patched([bug]):
         return _symptom(case, target) is None
 
 

@@ -25,7 +25,8 @@ from aliasproof.campaigns.failure.signature import signature, symptom_class
 from aliasproof.campaigns.run.executor import start_pool
 from aliasproof.campaigns.run.worker_calls import cleaned_worker
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard, in_another_way
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.known_bug import patched
 from aliasproof.generators.features import Features, swarm
 from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scene import Counts
@@ -52,14 +53,14 @@ UNKNOWN = "unknown: "  # how the name of a cause begins that is no known bug
 class Batch:
     """`count` programs of these features through one target.
 
-    The known bugs `mended` are mended while the programs run.
+    The known bugs `patched` are patched while the programs run.
     """
 
     target: str
     features: Features
     seed: int
     count: int
-    mended: tuple[str, ...] = ()
+    patched: tuple[str, ...] = ()
 
     def programs(self) -> list[Program]:
         """The programs."""
@@ -125,7 +126,7 @@ def run_batch(batch: Batch) -> Yield:
         programs, target = batch.programs(), target_named(batch.target)
         before = processor_seconds()
         cases = [Case.of(program) for program in programs]
-        with mended(KNOWN_BUGS[name] for name in batch.mended):
+        with patched(known_bugs()[name] for name in batch.patched):
             if target.group > 1 and can_glue(target):
                 examinations = examine_group(cases, target).examinations
             else:
@@ -148,7 +149,7 @@ def cause_of(program: Program, examination: Examination, symptom: Symptom) -> st
     """The known bug that a violation is, or what is known of an unknown one."""
     try:
         failure = Failure.of(symptom, program, 0, past_known=False)
-    except Rejected:  # mended, the target at fault refuses the program
+    except Rejected:  # patched, the target at fault refuses the program
         return f"{UNKNOWN}{symptom.target} {symptom_class(symptom)}"
     known = failure.known or failure.suspected
     if known is not None:
@@ -173,7 +174,8 @@ def written_for_bugs() -> frozenset[str]:
     return frozenset(
         scenario.name
         for scenario in SCENARIOS
-        if scenario.play is not None and set(re.split("[,;] *", scenario.family)) & set(KNOWN_BUGS)
+        if scenario.play is not None
+        and set(re.split("[,;] *", scenario.family)) & set(known_bugs())
     )
 
 
@@ -185,12 +187,12 @@ def next_batch(target: str, seed: int, found: Yield) -> Batch:
     often = tuple(
         name
         for name, hits in found.causes.items()
-        if hits >= OFTEN and name in KNOWN_BUGS and KNOWN_BUGS[name].mended is not None
+        if hits >= OFTEN and name in known_bugs() and known_bugs()[name].patch is not None
     )
     target = in_another_way(target, seed - FIRST_SEED, swarm(seed))
     features, left_out = Shard(seed, target).features(), written_for_bugs()
     kept = tuple(name for name in features.scenarios if name not in left_out)
-    return Batch(target, replace(features, scenarios=kept), seed, PROGRAMS_PER_SHARD, mended=often)
+    return Batch(target, replace(features, scenarios=kept), seed, PROGRAMS_PER_SHARD, patched=often)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +205,13 @@ class Rediscovery:
     def tables(self) -> list[Table]:
         rows, met = [], set[str]()
         for target, found in self.found.items():
-            known = [name for name in found.causes if name in KNOWN_BUGS]
+            known = [name for name in found.causes if name in known_bugs()]
             unknown = sum(name.startswith(UNKNOWN) for name in found.causes)
             counts = (found.programs, found.violations, found.died, len(known), unknown)
             rows.append((target, *map(str, counts)))
             met.update(known)
         # Those that show without a variant.
-        goal = {name for name, bug in KNOWN_BUGS.items() if set(bug.targets) & self.found.keys()}
+        goal = {name for name, bug in known_bugs().items() if set(bug.targets) & self.found.keys()}
         notes = [
             f"{self.seconds:.0f} seconds of processor time for each row.",
             f"Left out: the scenarios {', '.join(sorted(written_for_bugs()))}.",

@@ -302,7 +302,7 @@ class Scenario:
 
     `name` is also a swarm switch. `sketch` is one program of the family, in ordinary syntax.
     `layers` are those that it is meant for. `family` is where it comes from: an issue of PyTorch
-    (#1), a known bug (`corpus/known`), or a rule of the compiler. Without `play`, the inputs are
+    (#1), a known bug (`corpus/bugs`), or a rule of the compiler. Without `play`, the inputs are
     drawn differently (`aliasproof.generators.inputs`).
     """
 

@@ -87,10 +87,10 @@ def _print_known(console: Console, campaign: Campaign) -> None:
         counted(len(hit), "known bug"),
     )
     left = "" if campaign.plan.past_known else "; --past-known leaves them out"
-    print_lines(console, f"{hits} by {bugs} (corpus/known/){left}:", "bold")
+    print_lines(console, f"{hits} by {bugs} (corpus/bugs/){left}:", "bold")
     for bug, count in hit:
-        # A mark is less than a mend: it says that the violation looks like the bug.
-        how = "" if bug.mended else ", attributed by signature"
+        # A mark is less than a patch: it says that the violation looks like the bug.
+        how = "" if bug.patch else ", attributed by signature"
         print_lines(console, f"    {count:5}  {bug.identifier}: {bug.title}{how}  {bug.link}")
 
 
@@ -175,7 +175,7 @@ def _print_findings(console: Console, campaign: Campaign, findings: list[Finding
     print_lines(
         console,
         "size: instructions of the reduced program; count: violations with this cause; known: the"
-        " bug in corpus/known/",
+        " bug in corpus/bugs/",
         "dim",
     )
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.stored import StoredSuspicion
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Violation
@@ -59,7 +59,7 @@ def _further(finding: Finding) -> list[tuple[str, str]]:
     """What else is known of a finding. Those of older versions of aliasproof do not say it."""
     lines = []
     if finding.known is not None:
-        bug = KNOWN_BUGS.get(finding.known)
+        bug = known_bugs().get(finding.known)
         title = "" if bug is None else f" ({bug.title}; {bug.link or 'no issue found'})"
         lines.append(("known bug", f"{finding.known}{title}"))
     if finding.blamed:

@@ -10,8 +10,7 @@ from typing import Any
 from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.campaigns.store.run_contents import KeptCase, RunContents
 from aliasproof.campaigns.store.run_view import UNCONFIRMED, Moment
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.corpus.python_bugs import python_bugs
+from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.ir.printing import inputs_source, source
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.verdict import Violation
@@ -236,13 +235,8 @@ def _of_python(finding: PythonFinding) -> dict[str, Any]:
 
 
 def _bug(identifier: str) -> BugLink:
-    if identifier in KNOWN_BUGS:
-        bug = KNOWN_BUGS[identifier]
-        return BugLink(identifier, bug.title, bug.link)
-    about = {bug.identifier: bug for bug in python_bugs()}
-    if identifier in about:
-        return BugLink(identifier, about[identifier].title, about[identifier].link)
-    return BugLink(identifier, "", "")
+    bug = all_bugs().get(identifier)
+    return BugLink(identifier, bug.title, bug.link) if bug else BugLink(identifier, "", "")
 
 
 def is_web_address(link: str) -> bool:

@@ -24,7 +24,8 @@ from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.checks.check import Prepared, check_row, default_targets, prepare_rows
 from aliasproof.checks.check_as_called import AS_CALLED, ORACLES
 from aliasproof.checks.isolated_check import Begun, CheckEvent, CheckRequest, ShownBug, shown_bugs
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.known_bug import patched
 from aliasproof.formats.stored_graph import about_graph, is_stored_graph
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import Rejected, UserError, out_of_memory
@@ -162,11 +163,15 @@ def known_bug(name: str) -> ShownBug | None:
         return None
     # No cache knows of the patch: neither may give what was compiled without it, nor keep this.
     uncached = functorch_config.patch(enable_autograd_cache=False)
-    patched = mended([KNOWN_BUGS[cause]])
-    with patched, uncached, inductor_config.patch(CONFIG), output_for_results():
+    with (
+        patched([known_bugs()[cause]]),
+        uncached,
+        inductor_config.patch(CONFIG),
+        output_for_results(),
+    ):
         result = check_row(_prepared, name, without_graphs="asked for a known bug")
     right = result.judged and not result.violated
-    return ShownBug(name, cause, KNOWN_BUGS[cause].title) if right else None
+    return ShownBug(name, cause, known_bugs()[cause].title) if right else None
 
 
 def _cause(target: str, gradients: bool) -> str | None:

@@ -89,7 +89,7 @@ Memory = Annotated[
     ),
 ]
 PastKnown = Annotated[
-    bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
+    bool, typer.Option("--past-known", help="Patch torch's known bugs first: only new ones show.")
 ]
 DeviceName = Annotated[
     str | None,

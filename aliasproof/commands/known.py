@@ -1,4 +1,4 @@
-"""The command `known`: the known bugs of compilers, and their programs."""
+"""The command `known`: the known bugs of compilers, and their files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typer import Argument, Option
 
 from aliasproof.commands.options import Json
 from aliasproof.ir.errors import UserError, did_you_mean
-from aliasproof.reports.console import results, write_json
+from aliasproof.reports.console import print_exactly, results, write_json
 
 Names = Annotated[
     list[str] | None,
-    Argument(metavar="[BUG]...", help="Show these in full.", show_default=False),
+    Argument(metavar="[BUG]...", help="Print the files of these.", show_default=False),
 ]
 Shown = Annotated[
     str | None,
@@ -21,23 +21,25 @@ Shown = Annotated[
 
 
 def known(names: Names = None, target: Shown = None, json: Json = False) -> None:
-    """List the known bugs; with names, show the programs, versions and targets."""
-    from aliasproof.corpus.known_bugs import KNOWN_BUGS
+    """List the known bugs; with names, print their files: program, versions, targets and notes."""
+    from aliasproof.corpus.bug_files import all_bugs
     from aliasproof.judge.trial import quiet_torch
-    from aliasproof.reports.known_bug_table import known_bug_json, print_known_bugs, print_titles
+    from aliasproof.reports.known_bug_table import known_bug_json, print_titles
     from aliasproof.targets.names import refuse_unknown
 
     if target is not None:
         refuse_unknown(target)
+    known = all_bugs()
     for name in names or ():
-        if name not in KNOWN_BUGS:
-            raise UserError(f"no known bug has the name '{name}'{did_you_mean(name, KNOWN_BUGS)}")
+        if name not in known:
+            raise UserError(f"no known bug has the name '{name}'{did_you_mean(name, known)}")
     quiet_torch()
-    bugs = [KNOWN_BUGS[name] for name in names or KNOWN_BUGS]
+    bugs = [known[name] for name in names or known]
     bugs = [bug for bug in bugs if target is None or target in bug.targets]
     if json:
         write_json({"known": [known_bug_json(bug) for bug in bugs]})
     elif names:
-        print_known_bugs(results(), bugs)
+        texts = (bug.file.read_text(encoding="utf-8") for bug in bugs)
+        print_exactly(results(), "\n".join(texts).rstrip("\n"))
     else:
         print_titles(results(), bugs)

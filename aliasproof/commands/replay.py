@@ -82,13 +82,12 @@ def replay(
 
 def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
     """The bugs of a run, of a folder of findings, or by default the known bugs of torch."""
-    import aliasproof.corpus.known
-    from aliasproof.campaigns.publish.replaying import findings_of, known_bugs
+    from aliasproof.campaigns.publish.replaying import findings_of, replayable_known_bugs
     from aliasproof.campaigns.store.run_contents import History
+    from aliasproof.corpus.known_bug import FOLDER
 
-    known = Path(str(aliasproof.corpus.known.__file__)).parent
-    if folder is None or folder.resolve() == known:
-        return known_bugs()
+    if folder is None or folder.resolve() == FOLDER:
+        return replayable_known_bugs()
     if not _is_run(folder):
         return findings_of(folder)
     with open_store(folder) as store:

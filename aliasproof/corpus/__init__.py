@@ -1,1 +1,1 @@
-"""Corpus: programs worth keeping. `corpus.known` has the bugs of compilers that are known."""
+"""Corpus: known bugs of compilers. `bug_files` reads them from `bugs`, one text file each."""

@@ -1,27 +1,37 @@
-"""`KnownBug`: a bug of a compiler that has been told apart from all others."""
+"""`KnownBug` and `PythonBug`: bugs of compilers that were told apart from all others.
+
+A bug is a text file in `corpus/bugs`; `aliasproof.corpus.bug_files` reads it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from textwrap import dedent, indent
 
 import torch
 
-from aliasproof.corpus.mends import Mend
+from aliasproof.corpus.patching import Patch, find_patch
 from aliasproof.ir.devices import vector_bits
+from aliasproof.ir.errors import UserError
 from aliasproof.ir.parsing import parse_source
 from aliasproof.ir.program import Input, Program, Storage
-from aliasproof.ir.regions import dense_strides
+from aliasproof.ir.python_program import PythonProgram, mechanisms, traits
+from aliasproof.ir.regions import dense_strides, reach
 
+FOLDER = Path(__file__).parent / "bugs"
 # How the kind of a violation begins that ends a process (aliasproof/processes/outcome.py).
 DEATHS = "dies of"
+# An assertion names its cause, whatever led to it.
+_ASSERTION = r"^raises .*\bAssertionError: .|INTERNAL ASSERT"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a violation of a bug is recognised that a mend does not remove.
+    """How a violation of a bug is recognised that a patch does not remove.
 
     The oracle must be one of `oracles`, and `kind` a regular expression that the violation's kind
     matches. `when` says for which programs: the reason why the mark is conservative. With
@@ -48,11 +58,12 @@ class KnownBug:
     contract can document the difference; then it is no violation. `versions` are the versions of
     torch in which it was seen, such as '2.13'. `vector_bits` are the widths of the vectors of
     generated code with which it shows (`devices.vector_bits`); empty if it shows with all. `link`
-    is the upstream issue or pull request, or empty if a search found none. `mended` corrects torch
+    is the upstream issue or pull request, or empty if a search found none. `patch` corrects torch
     in this process while it is entered: a violation that vanishes then *is* this bug. Where torch
-    cannot be mended from Python, or not for all forms of the bug, `mark` recognises it. `plausible`
-    is a cheap test of whether a program can show the bug at all; it only saves time. A program can
-    show several bugs: the one of the lowest `rank` counts.
+    cannot be patched from Python, or not for all forms of the bug, `mark` recognises it.
+    `plausible` is a cheap test of whether a program can show the bug at all; it only saves time. A
+    program can show several bugs: the one of the lowest `rank` counts. `layer` is the folder of its
+    file, and the module of its patch. `note` says more, for a reader.
     """
 
     identifier: str
@@ -61,11 +72,24 @@ class KnownBug:
     program: Program
     targets: tuple[str, ...]
     versions: tuple[str, ...]
-    mended: Mend | None = None
+    patch_name: str = ""
     mark: Mark | None = None
     plausible: Callable[[Program], bool] = lambda program: True
     vector_bits: tuple[int, ...] = ()
     rank: int = field(kw_only=True)
+    layer: str = field(kw_only=True)
+    note: str = ""
+
+    @property
+    def file(self) -> Path:
+        """The text file that it was read from."""
+        return FOLDER / self.layer / f"{self.identifier}.txt"
+
+    @property
+    def patch(self) -> Patch | None:
+        """What corrects torch, if it can be corrected here. First asked for, this imports it."""
+        found = find_patch(self.layer, self.patch_name) if self.patch_name else None
+        return found if found is not None and found.available else None
 
     @property
     def ends_process(self) -> bool:
@@ -83,7 +107,103 @@ class KnownBug:
         return f"{self.title} ({self.link or 'no issue was found in the tracker'})"
 
 
-# --- how the files of known bugs write their programs ---------------------------------------------
+# Of this process. A kernel of torch can be replaced once, so a bug is patched once.
+_PATCHED: set[str] = set()
+
+
+@contextlib.contextmanager
+def patched(bugs: Iterable[KnownBug]) -> Iterator[None]:
+    """Patch all of these that can be patched and are not patched already."""
+    with contextlib.ExitStack() as stack:
+        for bug in bugs:
+            if bug.identifier not in _PATCHED and (patch := bug.patch) is not None:
+                stack.enter_context(patch())
+                _PATCHED.add(bug.identifier)
+                stack.callback(_PATCHED.remove, bug.identifier)
+        yield
+
+
+# --- bugs of Python programs ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PythonBug:
+    """A bug of torch that a `PythonProgram` shows, recognised by what its program has.
+
+    `kind` is a regular expression for the kind of the violation, and for the message of an error
+    that eager raises and the target does not. `needs` are words that a program with this bug has
+    (operators, attributes, kinds of statements), `lacks` words that it does not have. The word
+    `write` is any write to a tensor, `writes_class` one to an attribute of a class in `program`,
+    `writes_attribute` one to any attribute there; `control_flow`, `generator`, `grad_mode` and
+    `membership` are one of several words each. `place` is 'gradient', 'value' for what is no
+    gradient, or empty for both. `part` is the part of the compiler that experiments name; if it is
+    empty, it does not count. `sufficient` is the reason why `needs` tells the cause, whatever else
+    a reduced program has.
+    """
+
+    identifier: str
+    title: str
+    link: str
+    target: str
+    oracles: frozenset[str]
+    kind: str
+    needs: frozenset[str]
+    program: PythonProgram
+    lacks: frozenset[str] = frozenset()
+    place: str = ""
+    part: str = ""
+    sufficient: str = ""
+    layer: str = field(kw_only=True)
+    note: str = ""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """As of a `KnownBug`."""
+        return (self.target,)
+
+    @property
+    def file(self) -> Path:
+        """The text file that it was read from."""
+        return FOLDER / self.layer / f"{self.identifier}.txt"
+
+    def explains(
+        self, cause: tuple[str, str, str], place: str, reduced: PythonProgram, part: str
+    ) -> bool:
+        """Whether a violation is this bug: its target, oracle and kind, its place and program.
+
+        The program has what the bug needs. It was reduced, so it fails by all that it has: a
+        mechanism that this bug does without is a sign of another cause, unless an assertion of
+        torch says that the cause is the same, or what the bug needs is `sufficient`.
+        """
+        target, oracle, kind = cause
+        there = traits(reduced)
+        return (
+            self.target == target
+            and oracle in self.oracles
+            and re.search(self.kind, kind) is not None
+            and self.needs <= there
+            and not self.lacks & there
+            and self.place in ("", role(place, reduced))
+            and self.part in ("", part)
+            and self._is_enough(kind, reduced)
+        )
+
+    def _is_enough(self, kind: str, reduced: PythonProgram) -> bool:
+        return (
+            bool(self.sufficient)
+            or re.search(_ASSERTION, kind) is not None
+            or mechanisms(reduced) <= mechanisms(self.program)
+        )
+
+
+def role(place: str, program: PythonProgram) -> str:
+    """What is at a place: the gradient of something, or any other value."""
+    name = place.partition(".")[0].partition("[")[0]
+    made = re.search(rf"^ +{re.escape(name)}(,[\w, ]*)? = .*\bgrad\(", program.source, re.MULTILINE)
+    return "gradient" if place.endswith(".grad") or (name and made) else "value"
+
+
+# --- how bugs and tests write programs ------------------------------------------------------------
 
 
 def view(
@@ -104,56 +224,34 @@ def program_of(body: str, *views: Input, bytes_of: dict[int, int] | None = None)
     A storage is as long as its views need; `bytes_of` gives other lengths, in bytes. The dtype of a
     storage is that of its first view, or uint8 where its length is given.
     """
-    named = [
-        Input(f"x{index}", index if tensor.storage < 0 else tensor.storage, *_layout(tensor))
-        for index, tensor in enumerate(views)
+    named = [replace(tensor, name=f"x{index}") for index, tensor in enumerate(views)]
+    given = {index: Storage(torch.uint8, nbytes) for index, nbytes in (bytes_of or {}).items()}
+    head = f"def program({', '.join(tensor.name for tensor in named)}):\n"
+    return program_with(head + indent(dedent(body).strip(), "    ") + "\n", named, given)
+
+
+def program_with(text: str, inputs: Sequence[Input], given: Mapping[int, Storage]) -> Program:
+    """The program that `source` prints as `text`, with these inputs and storages.
+
+    An input with storage -1 has the storage of its own index. A storage that is not given is as
+    long as its views need, and has the dtype of the first of them.
+    """
+    inputs = [
+        replace(tensor, storage=index) if tensor.storage < 0 else tensor
+        for index, tensor in enumerate(inputs)
     ]
     storages = []
-    for index in range(1 + max(tensor.storage for tensor in named)):
-        of_it = [tensor for tensor in named if tensor.storage == index]
-        if bytes_of is not None and index in bytes_of:
-            storages.append(Storage(torch.uint8, bytes_of[index]))
+    for index in range(1 + max((tensor.storage for tensor in inputs), default=-1)):
+        extents = [
+            tensor.offset + reach(tensor.sizes, tensor.strides)
+            for tensor in inputs
+            if tensor.storage == index
+        ]
+        if index in given:
+            storages.append(given[index])
+        elif extents:
+            first = next(tensor for tensor in inputs if tensor.storage == index)
+            storages.append(Storage(first.dtype, max(extents)))
         else:
-            storages.append(Storage(of_it[0].dtype, max(map(_extent, of_it))))
-    head = f"def program({', '.join(tensor.name for tensor in named)}):\n"
-    return parse_source(head + indent(dedent(body).strip(), "    ") + "\n", storages, named)
-
-
-def _layout(tensor: Input) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
-    return tensor.dtype, tensor.sizes, tensor.strides, tensor.offset
-
-
-def _extent(tensor: Input) -> int:
-    """The number of elements from the start of the storage to the end of the view."""
-    if 0 in tensor.sizes:
-        return tensor.offset
-    last = sum(
-        (size - 1) * stride for size, stride in zip(tensor.sizes, tensor.strides, strict=True)
-    )
-    return tensor.offset + last + 1
-
-
-def calls(program: Program, *names: str) -> bool:
-    """Whether the program calls an op of one of these names, such as 'expand'."""
-    return any(call.op.split(".")[1] in names for call in program.instructions)
-
-
-def views_dtype(program: Program) -> bool:
-    """Whether the program views a tensor as another dtype."""
-    return any("view.dtype" in call.op for call in program.instructions)
-
-
-def writes(program: Program) -> bool:
-    """Whether an op of the program writes an operand."""
-    return any(call.mutates() for call in program.instructions)
-
-
-def inputs_share(program: Program) -> bool:
-    """Whether two inputs share a storage."""
-    used = [tensor.storage for tensor in program.inputs]
-    return len(set(used)) < len(used)
-
-
-def attends(program: Program) -> bool:
-    """Whether the program spells out attention."""
-    return calls(program, "bmm") and calls(program, "_softmax", "amax")
+            raise UserError(f"storage {index} has no input; number storages without a gap")
+    return parse_source(text, storages, inputs)

@@ -19,8 +19,8 @@ from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding, PythonFinding, is_of_python
 from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
 from aliasproof.checks.explaining import letter
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
-from aliasproof.corpus.python_bugs import python_bugs
+from aliasproof.corpus.bug_files import all_bugs, known_bugs
+from aliasproof.corpus.known_bug import patched
 from aliasproof.ir.devices import require_device
 from aliasproof.ir.eager_call import EagerCall, tensors_in
 from aliasproof.ir.errors import Rejected, UserError
@@ -100,7 +100,7 @@ def _run_python_again(finding: PythonFinding) -> tuple[Status, tuple[Violation, 
         examination = examine_python(finding.program, finding.target)
         # It may have been found behind a known bug of another layer.
         if examination.main is not None and examination.target != finding.target:
-            with mended(KNOWN_BUGS.values()):
+            with patched(known_bugs().values()):
                 examination = examine_python(finding.program, finding.target)
     except Rejected as reason:
         return Status("not judged", f"Not judged {here}: undefined in eager: {reason}."), ()
@@ -135,10 +135,8 @@ def _print_python(
         f"reduced from {finding.drawn_lines} lines to {finding.program.lines}: {finding.tried}"
         f" candidates tried, {finding.compiled} compiled",
     )
-    titles = {bug.identifier: (bug.title, bug.link) for bug in python_bugs()}
-    titles |= {name: (bug.title, bug.link or "") for name, bug in KNOWN_BUGS.items()}
-    if finding.known in titles:
-        print_lines(console, f"known bug: {' '.join(titles[finding.known])}".rstrip())
+    if (bug := all_bugs().get(finding.known)) is not None:
+        print_lines(console, f"known bug: {bug.title} {bug.link}".rstrip())
     print_heading(console, "program")
     print_code(console, finding.program.source.strip())
     print_heading(console, "violation as it was found")

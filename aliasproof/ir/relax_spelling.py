@@ -1,6 +1,6 @@
 """How functions are written in Relax (target *relax*), where there are several ways.
 
-A mend of a known bug of TVM writes them in a way that does not meet it.
+A patch of a known bug of TVM writes them in a way that does not meet it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 class Spelling:
     """Switches, each of which is off by default.
 
-    `by_functions`: constants are what private functions return. The rest are for mends.
+    `by_functions`: constants are what private functions return. The rest are for patches.
     `fields_once`: a field of a tuple is taken once. `tuples_late`: a tuple is bound where it is
     used. `known_views`: what keeps the order of elements is a reshape. `numbers_last`: no operator
     has a number before a tensor. `constants_given`: constants are arguments. `results_given`: the

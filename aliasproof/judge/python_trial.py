@@ -83,7 +83,8 @@ def examine_python(program: PythonProgram, target: str) -> PythonExamination:
     """
     expected, trace = run_in_eager(program)
     found = whole = _compare(program, target, expected, trace)
-    # Most programs hold, and then one compilation tells. A later layer may mend an earlier one.
+    # Most programs hold, and then one compilation tells. A later layer may undo the mistake of
+    # an earlier one.
     if not whole.violations:
         return whole
     for layer in layers(target):

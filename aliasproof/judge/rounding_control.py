@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from aliasproof.corpus.known import write_to_float64_number
+from aliasproof.corpus.patches.dynamo import write_to_float64_number
 from aliasproof.eager.rounding import FusedRounding
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import InternalError, Rejected
@@ -97,7 +97,7 @@ def wide_factories() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with write_to_float64_number.mended():
+        with write_to_float64_number():
             yield
     finally:
         torch.set_default_dtype(before)

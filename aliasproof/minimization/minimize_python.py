@@ -14,7 +14,8 @@ import torch
 from aliasproof.campaigns.run.worker_calls import MOST, named, reduced
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.commands.startup import INTERRUPTED
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.known_bug import patched
 from aliasproof.ir.errors import InternalError, Rejected, UserError
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.python_trial import EAGER, Cause, FailsAlike
@@ -58,7 +59,7 @@ class Candidates:
 
     fails: FailsAlike
     limits: Limits
-    mends: bool = False
+    past_known: bool = False
     tried: int = 0
     accepted: int = 0
     mistakes: int = 0
@@ -78,7 +79,7 @@ class Candidates:
     def __call__(self, candidate: PythonProgram) -> bool:
         """Ask about a candidate: one that ends the process, or is our mistake, fails otherwise."""
         self.tried += 1
-        outcome = self.call(ask, candidate, self.fails, self.mends)
+        outcome = self.call(ask, candidate, self.fails, self.past_known)
         self.listener(self)
         if isinstance(outcome, Death):
             return False
@@ -118,7 +119,7 @@ def minimize_python(
         reducer = SyntaxReducer(finding.program, candidates, MOST)
         try:
             reducer.run()
-            found = candidates.call(described, reducer.current, cause, candidates.mends)
+            found = candidates.call(described, reducer.current, cause, candidates.past_known)
         except KeyboardInterrupt:
             found = None
     smallest = replace(finding, program=reducer.current)
@@ -132,9 +133,9 @@ def minimize_python(
 
 
 def _require_failing(finding: PythonFinding, candidates: Candidates) -> None:
-    """Raises `UserError` if the finding does not show, also with known bugs of torch mended."""
-    for mends in (False, True):
-        candidates.mends = mends
+    """Raises `UserError` if the finding does not show, also with known bugs of torch patched."""
+    for past_known in (False, True):
+        candidates.past_known = past_known
         if candidates(finding.program):
             return
     raise UserError(
@@ -236,15 +237,15 @@ def _as_json(folder: Path, given: PythonFinding, minimized: MinimizedPython) -> 
 # --- in the other process -------------------------------------------------------------------------
 
 
-def ask(program: PythonProgram, fails: FailsAlike, mends: bool) -> tuple[bool, FailsAlike]:
+def ask(program: PythonProgram, fails: FailsAlike, past_known: bool) -> tuple[bool, FailsAlike]:
     """Whether a program fails alike, and the question for the next one."""
-    with mended(KNOWN_BUGS.values() if mends else ()):
+    with patched(known_bugs().values() if past_known else ()):
         return fails(program), fails
 
 
-def described(program: PythonProgram, cause: Cause, mends: bool) -> PythonFinding | None:
+def described(program: PythonProgram, cause: Cause, past_known: bool) -> PythonFinding | None:
     """The finding that a reduced program is; None if it is documented, or shows nothing again."""
-    with mended(KNOWN_BUGS.values() if mends else ()):
+    with patched(known_bugs().values() if past_known else ()):
         finding = reduced(program, cause, 0)
     try:
         return None if finding is None else named(finding).finding

@@ -15,7 +15,7 @@ from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER
 from aliasproof.campaigns.publish.publishing import published
 from aliasproof.campaigns.store.run_folder import write_text
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.formats.stored_graph import about_graph, is_stored_graph
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.program import Program
@@ -58,7 +58,9 @@ class MinimizeResult:
 def print_kept(kept: Kept, program: Program) -> None:
     """Print what is kept, with the known bug: nobody has to wait for a reduction to hear of it."""
     size, symptom = counted(len(program), "instruction"), kept.symptom
-    bug = f"; known bug {kept.cause}: {KNOWN_BUGS[kept.cause].title_and_link}" if kept.cause else ""
+    bug = (
+        f"; known bug {kept.cause}: {known_bugs()[kept.cause].title_and_link}" if kept.cause else ""
+    )
     what = f"{symptom.oracle}: {symptom.kind}, target {symptom.target}, in {size}"
     print_lines(notes(), f"keeps {what}{bug}")
 

@@ -1,7 +1,7 @@
 """`forked`: makes a call in a fork of this process, so that its death is an answer.
 
 For a process that has run no program: what ran before would run on in a fork, and its threads would
-not. A fork takes milliseconds, and inherits the mends, the limits and the modules of this process.
+not. A fork takes milliseconds, and inherits the patches, limits and modules of this process.
 """
 
 from __future__ import annotations

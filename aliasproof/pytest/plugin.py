@@ -23,7 +23,7 @@ _OPTIONS = (
     ("seed", "0", "N", "The same seed draws the same programs."),
     ("timeout", "600", "SECONDS", "Time limit of a test."),
     ("limit", "", "SECONDS", "A program that takes longer hangs. Default: 120."),
-    ("known", NAME, "|".join(KNOWN), "Known bugs of torch: name them, fail, or mend torch first."),
+    ("known", NAME, "|".join(KNOWN), "Known bugs of torch: name them, fail, or patch torch first."),
     ("run", "", "DIR", "Keep the runs in this folder. Default: pytest's temporary folder."),
 )
 
@@ -158,7 +158,7 @@ class ShardItem(pytest.Item):
     def _folder(self) -> tuple[Path, bool]:
         """A new folder for the run, and whether it is to be kept.
 
-        Never that of an earlier run: the target may have been mended since.
+        Never that of an earlier run: the target may have been fixed since.
         """
         given, name = _option(self.config, "run"), self.test.folder_name
         if not given:

@@ -26,8 +26,8 @@ DRAWN_TOGETHER = 25  # a share has whole shards of a campaign, which have so man
 PATIENCE = 20.0  # seconds after the time limit in which a campaign writes what it has
 LONGEST_LINE = 200  # characters of a line in a message
 
-NAME, FAIL, MEND = "name", "fail", "mend"
-KNOWN = (NAME, FAIL, MEND)  # what becomes of known bugs of torch
+NAME, FAIL, PATCH = "name", "fail", "patch"
+KNOWN = (NAME, FAIL, PATCH)  # what becomes of known bugs of torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class ShardTest:
         return [
             *("--target", self.target, "--programs", str(plan.programs)),
             *("--seed", str(plan.seed), "--shard", share, "--workers", "1", *limit),
-            *(("--past-known",) if plan.known == MEND else ()),
+            *(("--past-known",) if plan.known == PATCH else ()),
         ]
 
     @property

@@ -46,7 +46,7 @@ from aliasproof.ir.serialization import from_json, to_json
 # A search takes as long as many programs, and its result depends on torch, the processor and this
 # code alone. So all processes of a user share what they found: a file of SQLite per version of
 # these, in the folder `ALIASPROOF_CACHE`, or in that of the user's caches. It has programs as
-# JSON, which are validated. Programs are drawn on torch as it is, never while a bug is mended.
+# JSON, which are validated. Programs are drawn on torch as it is, never while a bug is patched.
 # Where the file cannot be read or written, each process searches for itself.
 
 

@@ -1,6 +1,6 @@
 """Functions that `torch.compile` gets wrong, each beside a right one that is like it.
 
-The wrong ones are the programs of `aliasproof/corpus/python` as a user has them.
+The wrong ones are the programs of `aliasproof/corpus/bugs` as a user has them.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.serialization import dumps, to_json
 
-PROGRAM = on_device(KNOWN_BUGS["expand-inverse"].program, "cuda:99")
+PROGRAM = on_device(known_bugs()["expand-inverse"].program, "cuda:99")
 FINDING = {
     "version": 2,
     "identifier": "aot-values-00000000",

@@ -14,7 +14,7 @@ import pytest
 
 import aliasproof
 from aliasproof.campaigns.publish.confirmation import NOT_RUN
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 
 ROOT = Path(aliasproof.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
@@ -98,7 +98,7 @@ def test_each_finding_was_run_under_torch_compile(campaign):
         answers, known = data["user level"], data["known"]
         assert set(answers) == {"aot_eager", "inductor"}
         # Of what has an issue upstream, Inductor is not asked, since it takes seconds.
-        has_issue = bool(known is not None and KNOWN_BUGS[known].link)
+        has_issue = bool(known is not None and known_bugs()[known].link)
         assert (answers["inductor"] == NOT_RUN) == has_issue
         assert answers["aot_eager"] != NOT_RUN
         script, issue = ((finding / name).read_text() for name in ("reproducer.py", "issue.md"))

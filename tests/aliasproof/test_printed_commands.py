@@ -18,7 +18,7 @@ from torch.fx import symbolic_trace
 from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.campaigns.store.stored import show_command
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.python_program import PythonProgram
 from tests.aliasproof.conftest import Outcome
@@ -86,7 +86,7 @@ def write_inputs(folder: Path) -> None:
     graph = symbolic_trace(lambda w: w.sin() * 2)
     inputs = [torch.ones(2, requires_grad=True)]
     StoredGraph(graph, inputs, {"target": "aot"}).write(folder / "graph-0")
-    program = KNOWN_BUGS["expand-inverse"].program
+    program = known_bugs()["expand-inverse"].program
     what = ("functionalize", "values", "wrong value")
     finding = Finding("found", *what, "", {}, program, program, 0, 0, 0, 1, "")
     write_finding(folder / "runs" / "run" / "findings" / "found", finding)

@@ -52,7 +52,7 @@ def test_a_known_bug_is_named_and_fails_only_if_asked(known: str) -> None:
     assert (found.failure() is not None) == (known == "fail")
     named = dict(found.properties())["aliasproof_known_bug"]
     assert named == "expand: A title (3 times), https://x/1"
-    assert ("--past-known" in found.test.options) == (known == "mend")
+    assert ("--past-known" in found.test.options) == (known == "patch")
 
 
 @pytest.mark.parametrize(

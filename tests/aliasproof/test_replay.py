@@ -3,25 +3,24 @@
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import aliasproof.corpus.known
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.replaying import known_reproducer
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.known_bug import FOLDER
 from aliasproof.corpus.shown_differences import shown_differences
 from aliasproof.targets.names import is_outside
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_merging import run
 
-OF_TORCH = {name for name, bug in KNOWN_BUGS.items() if not all(map(is_outside, bug.targets))}
-SHOWN_HERE = {name for name in OF_TORCH if KNOWN_BUGS[name].shows_here}
+OF_TORCH = {name for name, bug in known_bugs().items() if not all(map(is_outside, bug.targets))}
+SHOWN_HERE = {name for name in OF_TORCH if known_bugs()[name].shows_here}
 
 
 @pytest.fixture
@@ -104,7 +103,7 @@ def test_known_bugs_that_show_where_they_were_fixed_have_regressed(call, torch_o
     assert done.code == 1, done.err
     fixed = {
         bug.identifier
-        for name, bug in KNOWN_BUGS.items()
+        for name, bug in known_bugs().items()
         if name in SHOWN_HERE and "2.15" not in bug.versions
     }
     assert 0 < len(fixed) < len(SHOWN_HERE)
@@ -116,7 +115,7 @@ def test_known_bugs_that_show_where_they_were_fixed_have_regressed(call, torch_o
 
 def test_known_bugs_that_are_gone_are_fixed(call, torch_of):
     python = torch_of("2.13.0", "exit 0")
-    done = call("replay", Path(aliasproof.corpus.known.__file__).parent, "--torch", python)
+    done = call("replay", FOLDER, "--torch", python)
     assert done.code == 0, done.err
     assert f"torch 2.13.0: {len(SHOWN_HERE)} fixed" in done.out
 
@@ -126,7 +125,7 @@ def test_the_reproducer_of_a_known_bug_shows_it(tmp_path):
     assert shown_differences().keys() == OF_TORCH
     name = "expand-inverse"
     script = tmp_path / "reproducer.py"
-    script.write_text(known_reproducer(KNOWN_BUGS[name], shown_differences()[name]))
+    script.write_text(known_reproducer(known_bugs()[name], shown_differences()[name]))
     assert confirm(script).shown
 
 

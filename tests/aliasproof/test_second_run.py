@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from aliasproof.campaigns.store.finding import Finding, PythonFinding
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.findings.second_run import (
     IN_EAGER,
     changed_by_pass,
@@ -118,7 +118,7 @@ def test_what_would_end_the_process_does_not_run(finding, plant):
 
 @known_bug
 def test_the_wrong_inverse_of_a_view_is_marked():
-    bug = KNOWN_BUGS["expand-inverse"]
+    bug = known_bugs()["expand-inverse"]
     made = bug.program
     stored = Finding(
         "one", "functionalize", "values", "wrong value", "output 0", {}, made, made, 0, 0, 0, 1, ""

@@ -394,6 +394,6 @@ GIVEN: dict[str, tuple[Callable[[], Callable[..., object]], Callable[[], object]
 }
 
 # What torch 2.13 gets wrong. A new copy into an input reads what was written since
-# (`copy_of_written_input` in `aliasproof.corpus.known`); `0 + x` is x itself (`zero_plus_input`).
+# (`copy-of-written-input` in `aliasproof/corpus/bugs`); `0 + x` is x itself (`zero_plus_input`).
 WRONG = {kind: {"inductor-fx"} for kind in ("swap", "slices", "module", "module's method", "lazy")}
 WRONG["data"] = {"aot"}  # without Dynamo, AOTAutograd loses what is assigned to `.data`

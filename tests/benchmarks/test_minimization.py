@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.program import Program
 from benchmarks import minimization
 from benchmarks.minimization import (
@@ -35,7 +35,7 @@ def host(program: Callable[..., Program]) -> Program:
 @known_bug
 def test_a_spliced_bug_is_the_only_cause_and_both_reduce_it(host, monkeypatch) -> None:
     monkeypatch.setattr(minimization, "MINIFIER_SECONDS", 20)
-    bug = KNOWN_BUGS["expand-inverse"]
+    bug = known_bugs()["expand-inverse"]
     subject = minimization.with_bug("spliced", host, bug, seed=0)
     assert subject is not None
     assert len(subject.program) > len(host) + 2
@@ -46,7 +46,7 @@ def test_a_spliced_bug_is_the_only_cause_and_both_reduce_it(host, monkeypatch) -
 
 
 def test_a_bug_is_spread_over_its_host(host: Program) -> None:
-    bug = KNOWN_BUGS["expand-inverse"].program
+    bug = known_bugs()["expand-inverse"].program
     whole = splice(host, bug, random.Random(0), computes=False)
     assert whole is not None
     ops = [call.op for call in whole.instructions]

@@ -9,7 +9,7 @@ import pytest
 
 from aliasproof.campaigns.run.campaign import Campaign, Parts
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 
 
 def test_known_bugs_are_listed_the_most_frequent_first(tmp_path: Path) -> None:
@@ -19,9 +19,9 @@ def test_known_bugs_are_listed_the_most_frequent_first(tmp_path: Path) -> None:
     first, second = listed
     assert first == {
         "identifier": "lost-strides",
-        "title": KNOWN_BUGS["lost-strides"].title,
+        "title": known_bugs()["lost-strides"].title,
         "link": "https://github.com/pytorch/pytorch/issues/133512",
-        "attributed": "by mending it",
+        "attributed": "by patching it",
         "violations": 3,
     }
     assert (second["violations"], second["attributed"]) == (1, "by its signature")

@@ -10,7 +10,7 @@ import torch
 
 from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.failure.recognition import cause_of, has_cause
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.execution import glue
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
@@ -23,7 +23,7 @@ EXPAND, UNFOLD = "expand-inverse", "unfold-inverse"
 
 
 def program_of(bug: str) -> Program:
-    program = KNOWN_BUGS[bug].program
+    program = known_bugs()[bug].program
     return replace(program, outputs=tuple(view.name for view in program.inputs))
 
 
@@ -39,10 +39,10 @@ def test_a_candidate_that_shows_another_bug_is_not_interesting() -> None:
     assert kept.grade(program_of(EXPAND)) == 0
 
 
-def test_a_bug_that_another_mend_prevents_too_is_told_apart() -> None:
-    # Two conditions of one pattern: with one of the mends, it is not applied at all.
+def test_a_bug_that_another_patch_prevents_too_is_told_apart() -> None:
+    # Two conditions of one pattern: with one of the patches, it is not applied at all.
     cause, wrong = "attention-mask-of-numbers", Symptom("inductor-fx", "values", "wrong value")
-    over_last = KNOWN_BUGS[cause].program
+    over_last = known_bugs()[cause].program
     calls = [
         replace(call, args=(call.args[0], 0, *call.args[2:])) if "softmax" in call.op else call
         for call in over_last.instructions
@@ -52,7 +52,7 @@ def test_a_bug_that_another_mend_prevents_too_is_told_apart() -> None:
     assert not has_cause(over_first, wrong, cause)
 
 
-def test_what_no_mend_removes_has_no_known_cause() -> None:
+def test_what_no_patch_removes_has_no_known_cause() -> None:
     both = glue([program_of(EXPAND), program_of(UNFOLD)]).program
     assert cause_of(both, WRONG) is None
     assert cause_of(program_of(EXPAND), Symptom("identity", "values", "wrong value")) is None

@@ -14,7 +14,7 @@ from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.run.fuzz import fuzz
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.devices import on_device
@@ -43,7 +43,7 @@ def test_the_kernels_of_both_devices_agree() -> None:
 
 
 def test_a_known_bug_shows_on_the_device_and_so_does_its_script(tmp_path: Path) -> None:
-    program = on_device(KNOWN_BUGS["expand-inverse"].program, DEVICE)
+    program = on_device(known_bugs()["expand-inverse"].program, DEVICE)
     violation = run_trial(Case.of(program), target("aot")).judgement.violations[0]
     script = tmp_path / "reproducer.py"
     script.write_text(render(program, target("aot"), violation, exact=True))

@@ -17,7 +17,7 @@ from aliasproof.campaigns.run import worker_calls
 from aliasproof.campaigns.run.worker_calls import judge_programs, named, reduce_program
 from aliasproof.campaigns.store.finding import FILE, PythonFinding, is_of_python
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
-from aliasproof.corpus.python_bugs import PythonBug
+from aliasproof.corpus.known_bug import PythonBug
 from aliasproof.findings.showing import show_python
 from aliasproof.ir.errors import InternalError, UserError
 from aliasproof.ir.python_program import PythonProgram
@@ -69,7 +69,7 @@ def test_names_and_numbers_do_not_change_a_signature():
 
 def known(target: str, oracle: str, kind: str, *needs: str) -> PythonBug:
     symptom = (frozenset({oracle}), kind, frozenset(needs))
-    return PythonBug("b", "", "", target, *symptom, FINDING.program)
+    return PythonBug("b", "", "", target, *symptom, FINDING.program, layer="dynamo")
 
 
 def test_a_known_bug_is_recognised_by_what_it_needs():

@@ -1,4 +1,4 @@
-"""A violation that vanishes while a bug is mended is that bug; what is left is another one."""
+"""A violation that vanishes while a bug is patched is that bug; what is left is another one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.reduction import reduce_failure
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug, program_of, view
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
@@ -19,11 +19,11 @@ from aliasproof.targets.registry import target as target_named
 VERSION = ".".join(torch.__version__.split(".")[:2])
 # What a contract documents is no violation, so there is nothing to recognise.
 DOCUMENTED = {"written-overlapping-input", "fused-optimizers"}
-# With the mend, torch refuses the program, as documented: a refusal does not show that it is right.
-REFUSED_WHEN_MENDED = {"overlap-of-item-sizes"}
+# With the patch, torch refuses the program, as documented: a refusal does not show it is right.
+REFUSED_WHEN_PATCHED = {"overlap-of-item-sizes"}
 SHOWN = [
     bug
-    for bug in KNOWN_BUGS.values()
+    for bug in known_bugs().values()
     if VERSION in bug.versions and bug.identifier not in DOCUMENTED and not bug.ends_process
 ]
 
@@ -44,8 +44,8 @@ def test_each_known_bug_is_recognised_through_each_target(bug: KnownBug) -> None
             pytest.skip(missing)
         found = recognised(bug.program, symptom_of(bug.program, target), reduced=True)
         assert found.known == bug.identifier
-        mended = bug.mended is not None and bug.identifier not in REFUSED_WHEN_MENDED
-        assert found.exact == mended
+        patched = bug.patch is not None and bug.identifier not in REFUSED_WHEN_PATCHED
+        assert found.exact == patched
 
 
 def test_what_does_not_fail_is_not_recognised(program) -> None:
@@ -54,7 +54,7 @@ def test_what_does_not_fail_is_not_recognised(program) -> None:
     assert recognised(right, symptom, reduced=True) == (None, False, None)
 
 
-def test_a_bug_is_recognised_where_torch_refuses_the_mended_program() -> None:
+def test_a_bug_is_recognised_where_torch_refuses_the_patched_program() -> None:
     body = """
         v0 = aten.slice.Tensor(x0, 0, 0, 1)
         torch.ops.aliasproof.double.default(v0)
@@ -82,7 +82,7 @@ def test_of_two_known_bugs_the_one_that_is_visible_counts(program) -> None:
 
 
 def test_what_a_known_bug_hides_is_found_and_reduced_past_it(program, monkeypatch) -> None:
-    monkeypatch.delitem(KNOWN_BUGS, "unfold-inverse")
+    monkeypatch.delitem(known_bugs(), "unfold-inverse")
     body = """
         v0 = aten.expand.default(x0, [2])
         aten.zero_.default(v0)
@@ -106,6 +106,6 @@ def test_the_evidence_of_a_known_bug_is_its_minimal_program(program) -> None:
     reduced = reduce_failure(failure)
     assert reduced is not None
     assert reduced.signature.identifier == "known-expand-inverse"
-    assert reduced.program == KNOWN_BUGS["expand-inverse"].program
+    assert reduced.program == known_bugs()["expand-inverse"].program
     assert (reduced.original, reduced.seed, reduced.tried) == (drawn, 7, 0)
     assert reduced.violation.kind == "wrong value"

@@ -21,7 +21,7 @@ from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.errors import DeviceLost
 from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
@@ -57,7 +57,7 @@ class FakePool:
         pass
 
 
-PROGRAM = KNOWN_BUGS["expand-inverse"].program
+PROGRAM = known_bugs()["expand-inverse"].program
 
 
 def scheduler(
@@ -98,7 +98,7 @@ def test_known_bugs_are_counted_and_reduced_once_or_past_them_never(tmp_path: Pa
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_frequent_known_bugs_are_mended_in_later_shards(tmp_path: Path, workers: int) -> None:
+def test_frequent_known_bugs_are_patched_in_later_shards(tmp_path: Path, workers: int) -> None:
     subject, pool = scheduler(tmp_path, 5 * BLOCK * PROGRAMS_PER_SHARD, workers=workers)
     often, seldom = (
         Failure(SYMPTOM, PROGRAM, 0, known=name) for name in ("expand-inverse", "lost-strides")
@@ -113,8 +113,8 @@ def test_frequent_known_bugs_are_mended_in_later_shards(tmp_path: Path, workers:
             elif not pool.futures[number].done():
                 pool.futures[number].set_result(Reduction(None, 0.0))  # a reduction
         subject.take()
-    mended = {each.seed: each.mended for each in pool.scheduled if isinstance(each, Shard)}
-    assert mended == {n: ("expand-inverse",) * (n >= 2 * BLOCK) for n in range(5 * BLOCK)}
+    patched = {each.seed: each.patched for each in pool.scheduled if isinstance(each, Shard)}
+    assert patched == {n: ("expand-inverse",) * (n >= 2 * BLOCK) for n in range(5 * BLOCK)}
 
 
 def test_many_workers_wait_only_at_the_first_blocks(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from aliasproof.campaigns.store.full_disk import DiskFull, explained, require_ro
 from aliasproof.campaigns.store.plan import Plan, Shard, encoded
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.generators.scene import Counts
 from aliasproof.ir.errors import UserError
 from aliasproof.judge.attribution import Symptom
@@ -27,7 +27,7 @@ from aliasproof.judge.groups import GroupFailure
 from aliasproof.judge.trial import Spent
 from aliasproof.oracles.verdict import Violation
 
-PROGRAM = KNOWN_BUGS["expand-inverse"].program
+PROGRAM = known_bugs()["expand-inverse"].program
 SYMPTOM = Symptom("aot", "values", "wrong value")
 SEEN = Violation("values", "wrong value", "output 0", {"elements": 4})
 FAILURE = Failure(SYMPTOM, PROGRAM, 7, violation=SEEN)
@@ -72,8 +72,8 @@ def test_the_name_of_a_task_is_that_of_runs_of_before() -> None:
         ' "device": "cpu", "group": 1, "company": [2, 5], "attempt": 2}'
     )
     assert task_name(shard, 2) == name
-    mending = task_name(replace(shard, mended=("expand-inverse",)), 2)
-    assert json.loads(mending) == json.loads(name) | {"mended": ["expand-inverse"]}
+    patching = task_name(replace(shard, patched=("expand-inverse",)), 2)
+    assert json.loads(patching) == json.loads(name) | {"mended": ["expand-inverse"]}
 
 
 @pytest.mark.parametrize(

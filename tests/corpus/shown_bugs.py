@@ -16,8 +16,8 @@ from pathlib import Path
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.confirmation_server import COMPILERS, ConfirmationServer
 from aliasproof.campaigns.publish.replaying import known_reproducer
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.shown_differences import ShownDifference, shown_differences
 from aliasproof.judge.trial import Case, quiet_torch, run_eager, run_trial
 from aliasproof.oracles.judge import ON_RESULTS
@@ -72,7 +72,7 @@ def document() -> str:
     server, entries = ConfirmationServer(COMPILERS), {}
     before = shown_differences()
     try:
-        for identifier, bug in sorted(KNOWN_BUGS.items()):
+        for identifier, bug in sorted(known_bugs().items()):
             shown = first_shown(bug, server) or before.get(identifier)
             if shown is None:
                 print(f"no reproducer shows {identifier}", file=sys.stderr)

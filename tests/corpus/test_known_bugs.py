@@ -1,8 +1,7 @@
-"""Known bugs: the minimal program shows each, and its mend removes it and nothing else."""
+"""Known bugs: the minimal program shows each, and its patch removes it and nothing else."""
 
 from __future__ import annotations
 
-import pkgutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,10 +11,8 @@ import torch
 from torch._inductor import config as inductor_config
 
 from aliasproof.campaigns.failure.recognition import by_mark
-from aliasproof.corpus import known
-from aliasproof.corpus.known_bug import KnownBug, program_of, view
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
-from aliasproof.corpus.known_bugs import mended as mended_bugs
+from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.known_bug import KnownBug, patched, program_of, view
 from aliasproof.ir.devices import vector_bits
 from aliasproof.ir.program import Input
 from aliasproof.ir.serialization import dumps, loads
@@ -25,12 +22,12 @@ from aliasproof.judge.trial import Case, Trial, run_eager, run_trial
 from aliasproof.oracles.verdict import Verdict, Violation
 from aliasproof.targets.registry import target as target_named
 
-BUGS = list(KNOWN_BUGS.values())
+BUGS = list(known_bugs().values())
 VERSION = ".".join(torch.__version__.split(".")[:2])
 
 
-def tried(bug: KnownBug, target: str, *mends: KnownBug) -> Trial:
-    """The minimal program of a bug through a target, with these bugs mended."""
+def tried(bug: KnownBug, target: str, *patches: KnownBug) -> Trial:
+    """The minimal program of a bug through a target, with these bugs patched."""
     named = target_named(target)
     reason = named.unavailable()
     if reason is not None:
@@ -39,7 +36,7 @@ def tried(bug: KnownBug, target: str, *mends: KnownBug) -> Trial:
         pytest.skip("it would end the process of the test")
     case = Case.of(bug.program).under(named)
     eager = run_eager(case)
-    with mended_bugs(mends):
+    with patched(patches):
         return run_trial(case, named, eager=eager)
 
 
@@ -82,20 +79,20 @@ def test_a_bug_shows_with_the_vectors_that_it_names(bug: KnownBug, bits: int) ->
 
 
 @pytest.mark.parametrize(
-    "bug", [bug for bug in BUGS if bug.mended is not None], ids=lambda bug: bug.identifier
+    "bug", [bug for bug in BUGS if bug.patch is not None], ids=lambda bug: bug.identifier
 )
-def test_a_mend_removes_the_bug_and_is_undone(bug: KnownBug) -> None:
+def test_a_patch_removes_the_bug_and_is_undone(bug: KnownBug) -> None:
     require_shown_here(bug)
     for target in bug.targets:
         main, *_ = differences(tried(bug, target))
-        mended = tried(bug, target, bug)
-        assert not mended.judgement.violations
-        assert main not in differences(mended)
-        assert main in differences(tried(bug, target)), "the mend outlives its context"
+        patched = tried(bug, target, bug)
+        assert not patched.judgement.violations
+        assert main not in differences(patched)
+        assert main in differences(tried(bug, target)), "the patch outlives its context"
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.identifier)
-def test_the_mends_of_other_bugs_leave_the_bug(bug: KnownBug) -> None:
+def test_the_patches_of_other_bugs_leave_the_bug(bug: KnownBug) -> None:
     require_shown_here(bug)
     others = [other for other in BUGS if other is not bug]
     main, *_ = differences(tried(bug, bug.targets[0]))
@@ -110,10 +107,10 @@ def test_a_program_that_ends_its_process_does_so(bug: KnownBug) -> None:
         if (reason := target_named(target).unavailable()) is not None:
             pytest.skip(reason)
         run = (
-            "from aliasproof.corpus.known_bugs import KNOWN_BUGS\n"
+            "from aliasproof.corpus.bug_files import known_bugs\n"
             "from aliasproof.targets.registry import target\n"
             "from aliasproof.judge.trial import Case, run_trial\n"
-            f"run_trial(Case.of(KNOWN_BUGS[{bug.identifier!r}].program), target({target!r}))"
+            f"run_trial(Case.of(known_bugs()[{bug.identifier!r}].program), target({target!r}))"
         )
         ended = subprocess.run([sys.executable, "-c", run], capture_output=True, check=False)
         symptom = Symptom(target, "errors", f"dies of signal {-ended.returncode}")
@@ -121,23 +118,17 @@ def test_a_program_that_ends_its_process_does_so(bug: KnownBug) -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.identifier)
-def test_a_bug_can_be_mended_or_recognised(bug: KnownBug) -> None:
-    assert bug.mended is not None or bug.mark is not None
+def test_a_bug_can_be_patched_or_recognised(bug: KnownBug) -> None:
+    assert bug.patch is not None or bug.mark is not None
     assert loads(dumps(bug.program), "the program") == bug.program
     assert bug.plausible(bug.program)
     assert [target_named(name).name for name in bug.targets] == list(bug.targets)
 
 
-def test_bugs_have_a_rank_each_and_the_names_of_their_files() -> None:
-    files = {module.name.replace("_", "-") for module in pkgutil.iter_modules(known.__path__)}
-    assert KNOWN_BUGS.keys() == files
-    assert len({bug.rank for bug in BUGS}) == len(BUGS) == len(files)
-
-
-def test_bugs_that_are_mended_already_stay_mended() -> None:
-    bug = KNOWN_BUGS["composite-in-place"]
+def test_bugs_that_are_patched_already_stay_patched() -> None:
+    bug = known_bugs()["composite-in-place"]
     main, *_ = differences(tried(bug, "functionalize"))
-    with mended_bugs(BUGS):
+    with patched(BUGS):
         assert main not in differences(tried(bug, "functionalize", *BUGS))
         assert main not in differences(tried(bug, "functionalize"))
     assert main in differences(tried(bug, "functionalize"))
@@ -268,9 +259,9 @@ OTHER_FORMS = {
 
 @pytest.mark.parametrize("identifier", OTHER_FORMS)
 @pytest.mark.skipif(VERSION != "2.13", reason="a later torch does not show all forms")
-def test_a_mend_removes_the_other_forms_of_the_bug(identifier: str) -> None:
+def test_a_patch_removes_the_other_forms_of_the_bug(identifier: str) -> None:
     for target, program in OTHER_FORMS[identifier]:
-        bug = replace(KNOWN_BUGS[identifier], program=program)
+        bug = replace(known_bugs()[identifier], program=program)
         assert tried(bug, target).judgement.violations
         assert not tried(bug, target, bug).judgement.violations
 
@@ -285,11 +276,11 @@ def test_a_copy_before_reinplacing_has_the_gaps_of_the_operand() -> None:
         view(2, strides=(2,)),
         view(1),
     )
-    bug = replace(KNOWN_BUGS["reinplaced-result-outlives"], program=program)
+    bug = replace(known_bugs()["reinplaced-result-outlives"], program=program)
     assert not tried(bug, "inductor-reinplace", bug).judgement.violations
 
 
-def test_the_mended_inverse_of_unfold_keeps_the_strides_of_the_base() -> None:
+def test_the_patched_inverse_of_unfold_keeps_the_strides_of_the_base() -> None:
     body = """
     v0 = aten.add.Scalar(x0, 1)
     v1 = aten.unfold.default(v0, 0, 1, 1)
@@ -297,16 +288,16 @@ def test_the_mended_inverse_of_unfold_keeps_the_strides_of_the_base() -> None:
     return (v0,)
     """
     program = program_of(body, view(2, 2, strides=(1, 2)))
-    bug = replace(KNOWN_BUGS["unfold-inverse"], program=program)
+    bug = replace(known_bugs()["unfold-inverse"], program=program)
     assert tried(bug, "aot").judgement.violations
     assert not tried(bug, "aot", bug).judgement.violations
 
 
-def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended() -> None:
+def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_patched() -> None:
     program = program_of(
         "v0 = aten.expand.default(x0, [])\naten.add_.Scalar(v0, 1)\nreturn ()", view()
     )
-    with mended_bugs(BUGS):
+    with patched(BUGS):
         found = examine(Case.of(program), target_named("aot"))
     assert found.reports["equivalence"].verdict is Verdict.HOLDS
 
@@ -380,9 +371,9 @@ def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended(
         ),
     ],
 )
-def test_what_is_mended_shows_nothing_else(target: str, given: Input, body: str) -> None:
+def test_what_is_patched_shows_nothing_else(target: str, given: Input, body: str) -> None:
     case = Case.of(program_of(body, given))
-    with mended_bugs(BUGS):
+    with patched(BUGS):
         assert not run_trial(case, target_named(target)).judgement.violations
 
 
@@ -402,14 +393,14 @@ def test_what_is_mended_shows_nothing_else(target: str, given: Input, body: str)
     ],
     ids=["metadata of a merged input", "another dtype of a merged input"],
 )
-def test_what_is_mended_shows_nothing_else_of_merged_inputs(body: str) -> None:
+def test_what_is_patched_shows_nothing_else_of_merged_inputs(body: str) -> None:
     case = Case.of(program_of(body, view(1, storage=0), view(storage=0)))
-    with mended_bugs(BUGS):
+    with patched(BUGS):
         assert not run_trial(case, target_named("aot")).judgement.violations
 
 
-def test_a_remainder_by_infinity_is_mended_for_an_integer_operand_too() -> None:
-    bug = KNOWN_BUGS["remainder-of-infinity"]
+def test_a_remainder_by_infinity_is_patched_for_an_integer_operand_too() -> None:
+    bug = known_bugs()["remainder-of-infinity"]
     integer = replace(bug.program.inputs[0], dtype=torch.int32)
     storages = (replace(bug.program.storages[0], dtype=torch.int32), bug.program.storages[1])
     program = replace(bug.program, storages=storages, inputs=(integer, bug.program.inputs[1]))
@@ -418,5 +409,5 @@ def test_a_remainder_by_infinity_is_mended_for_an_integer_operand_too() -> None:
         pytest.skip("no code is generated here")
     if bug.shows_here:
         assert run_trial(case, inductor).judgement.violations
-    with mended_bugs([bug]):
+    with patched([bug]):
         assert not run_trial(case, inductor).judgement.violations

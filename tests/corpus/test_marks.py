@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from aliasproof.campaigns.failure.recognition import by_mark, recognised
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import program_of, view
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
@@ -43,7 +43,7 @@ def plain(program: Program) -> Program:
 
 @pytest.mark.parametrize("identifier", OF_NUMBERS)
 def test_a_mark_asks_for_the_numbers_that_show_the_bug(identifier: str) -> None:
-    bug = KNOWN_BUGS[identifier]
+    bug = known_bugs()[identifier]
     wrong = Symptom(bug.targets[0], "values", "wrong value")
     assert by_mark(bug.program, wrong, reduced=True) == identifier
     assert by_mark(plain(bug.program), wrong, reduced=True) is None
@@ -101,8 +101,8 @@ def test_a_mark_asks_for_the_form_that_shows_the_bug(
     "identifier",
     ["openvino-writes-lost", "openvino-clone-shares", "openvino-gap-guards"],
 )
-def test_a_planted_fault_is_not_taken_for_what_a_mend_removes(identifier: str) -> None:
-    bug = KNOWN_BUGS[identifier]
+def test_a_planted_fault_is_not_taken_for_what_a_patch_removes(identifier: str) -> None:
+    bug = known_bugs()[identifier]
     accused = target(bug.targets[0])
     if (missing := accused.unavailable()) is not None:
         pytest.skip(missing)

@@ -8,13 +8,14 @@ import pytest
 
 from aliasproof.campaigns.run.worker_calls import reduced
 from aliasproof.campaigns.store.finding import PythonFinding
-from aliasproof.corpus.python_bugs import PythonBug, python_bugs
+from aliasproof.corpus.bug_files import python_bugs
+from aliasproof.corpus.known_bug import PythonBug
 from aliasproof.ir.python_program import PythonProgram, traits
 from aliasproof.judge.python_trial import PythonExamination, examine_python, layers, part_of
 
 BUGS = [
     pytest.param(bug, id=bug.identifier, marks=[pytest.mark.thorough] * (bug.target == "inductor"))
-    for bug in python_bugs()
+    for bug in python_bugs().values()
 ]
 
 
@@ -51,10 +52,10 @@ def found_in(program: PythonProgram, examination: PythonExamination) -> PythonFi
 
 
 def names_of(finding: PythonFinding) -> list[str]:
-    return [bug.identifier for bug in python_bugs() if finding.is_of(bug)]
+    return [name for name, bug in python_bugs().items() if finding.is_of(bug)]
 
 
-@pytest.mark.parametrize("bug", python_bugs(), ids=lambda bug: bug.identifier)
+@pytest.mark.parametrize("bug", python_bugs().values(), ids=lambda bug: bug.identifier)
 def test_a_bug_names_its_words_and_has_a_short_program(bug: PythonBug) -> None:
     assert bug.title
     assert not bug.title.endswith(".")
@@ -64,12 +65,12 @@ def test_a_bug_names_its_words_and_has_a_short_program(bug: PythonBug) -> None:
 
 
 def test_what_the_reference_inherits_is_a_violation_of_the_layer_below_it() -> None:
-    (bug,) = (bug for bug in python_bugs() if bug.identifier == "output_by_output")
+    bug = python_bugs()["output_by_output"]
     cause = examine_python(bug.program, "reference").cause
     assert cause is not None
     assert cause.target == "aot-eager"
 
 
 def test_what_the_reference_does_right_is_no_violation() -> None:
-    (bug,) = (bug for bug in python_bugs() if bug.identifier == "gradient_into_written_leaf")
+    bug = python_bugs()["gradient_into_written_leaf"]
     assert examine_python(bug.program, "reference").main is None

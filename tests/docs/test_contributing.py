@@ -29,6 +29,7 @@ NAMES = (
     "A target",
     "A planted fault",
     "A reducer step",
+    "A known bug",
 )
 
 # A sentence that ends in a colon says what happens to the block of code that follows it.

@@ -20,7 +20,7 @@ def draws(x: Tensor, noise: Tensor, *, training: bool) -> Tensor:
 def test_the_kernel_takes_the_noise_for_contiguous() -> None:
     noise = torch.zeros(4)
     draws(torch.ones(2), noise[::2], training=True)
-    assert noise[1], "no element of the noise: mended in this torch, and the rule can go"
+    assert noise[1], "no element of the noise: fixed in this torch, and the rule can go"
 
 
 def test_a_noise_with_gaps_is_undefined_in_training() -> None:
@@ -47,7 +47,7 @@ def updated(parameter: Tensor, gradient: Tensor, momentum: Tensor) -> Tensor:
 def test_a_fused_optimizer_takes_a_parameter_for_one_row() -> None:
     around = torch.zeros(8)
     updated(around[::2], torch.ones(4), torch.zeros(4))
-    assert around[1] == -1, "no element of the parameter: mended in this torch, the rule can go"
+    assert around[1] == -1, "no element of the parameter: fixed in this torch, the rule can go"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def squeezed_conjugate(x: Tensor) -> Tensor:
 def test_a_squeeze_of_a_conjugate_writes_memory() -> None:
     memory = torch.tensor([1j, 2j, 3j, 4j])
     squeezed_conjugate(memory.as_strided((2, 1, 2), (1, 1, 2)))
-    assert memory[1] == 3j, "no element was moved: mended in this torch, and the rule can go"
+    assert memory[1] == 3j, "no element was moved: fixed in this torch, and the rule can go"
 
 
 def test_a_squeeze_of_a_conjugate_is_undefined() -> None:
@@ -110,7 +110,7 @@ def test_a_copy_between_half_and_float_loses_the_sign(
     dtypes: tuple[torch.dtype, torch.dtype], lazy: str
 ) -> None:
     to, source = (torch.ones(4, dtype=dtype) for dtype in dtypes)
-    assert copied(to, source, lazy=lazy)[0] == 1, "mended in this torch, and the rule can go"
+    assert copied(to, source, lazy=lazy)[0] == 1, "fixed in this torch, and the rule can go"
     with pytest.raises(Undefined, match="loses the sign"):
         observe_eager(lambda *args: copied(*args, lazy=lazy), [to, source])
 

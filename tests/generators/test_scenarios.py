@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.generators.features import Features
 from aliasproof.generators.scenario_steps import LAYERS, Scenario
 from aliasproof.generators.scenarios import SCENARIOS
@@ -45,4 +45,4 @@ def test_a_family_that_is_a_known_bug_is_in_the_corpus() -> None:
         if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", name)
     }
     assert len(names) >= 30
-    assert names <= set(KNOWN_BUGS)
+    assert names <= set(known_bugs())

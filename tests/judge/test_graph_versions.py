@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import fx
 
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.judge import compile_steps
 from aliasproof.judge.compile_steps import Driver, PassWatch
 from aliasproof.judge.localization import first_wrong_pass
@@ -101,7 +101,7 @@ def test_a_version_has_what_a_pass_put_into_the_module(monkeypatch: pytest.Monke
 
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
 def test_a_traced_pattern_is_named_by_its_function() -> None:
-    program = KNOWN_BUGS["attention-mask-of-numbers"].program
+    program = known_bugs()["attention-mask-of-numbers"].program
     case, accused = Case.of(program), target("inductor-fx")
     violation = run_trial(case, accused).judgement.violations[0]
     named = first_wrong_pass(case, accused, violation)

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch._inductor import config
 
-from aliasproof.corpus.python_bugs import python_bugs
+from aliasproof.corpus.bug_files import python_bugs
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.python_trial import Cause, examine_python, part_of
 
 # torch warns while it traces, and an error there would be another difference.
 pytestmark = pytest.mark.filterwarnings("ignore")
-BUGS = {bug.identifier: bug for bug in python_bugs()}
+BUGS = python_bugs()
 PROGRAM = """import torch
 
 

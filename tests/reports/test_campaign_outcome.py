@@ -62,10 +62,10 @@ def test_the_outcome_names_silent_findings_first_and_shows_the_shortest(
 def test_known_bugs_are_listed_with_count_link_and_how_they_were_told(campaign):
     campaign.known.update({"as-strided-of-new-base": 2, "expand-inverse": 5})
     text = outcome(campaign, 200)
-    assert "7 violations by 2 known bugs (corpus/known/); --past-known leaves" in text
-    mended, marked = (line for line in text.splitlines() if "https://" in line)
-    assert mended.startswith("        5  expand-inverse: ")
-    assert mended.endswith("  https://github.com/pytorch/pytorch/issues/197448")
+    assert "7 violations by 2 known bugs (corpus/bugs/); --past-known leaves" in text
+    patched, marked = (line for line in text.splitlines() if "https://" in line)
+    assert patched.startswith("        5  expand-inverse: ")
+    assert patched.endswith("  https://github.com/pytorch/pytorch/issues/197448")
     assert "as-strided-of-new-base" in marked
     assert "attributed by signature" in marked
 

@@ -59,6 +59,6 @@ def test_only_outputs_that_are_merged_inputs_may_be_other_objects() -> None:
         f"does not promise '{Promise.IDENTITY.value}'",
     )
     # Nothing happens to z: AOTAutograd takes another input for it, once x and y are one. Torch 2.15
-    # is right (`aliasproof/corpus/known/renumbered_input.py`).
+    # is right (`aliasproof/corpus/bugs/aot_autograd/renumbered-input.txt`).
     lost = ["output 1, input 2"] if torch.__version__.startswith("2.13.") else []
     assert [each.place for each in report.violations] == lost

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.lifting import lift_program
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, run_trial
@@ -72,6 +72,6 @@ def test_a_counter_that_a_package_folds_into_a_constant_is_wrong() -> None:
 
 @KNOWN_BUG
 def test_what_inductor_does_wrong_without_a_package_is_its_fault() -> None:
-    found = examine(Case.of(KNOWN_BUGS["softmax-strides"].program), PACKAGE)
+    found = examine(Case.of(known_bugs()["softmax-strides"].program), PACKAGE)
     assert found.symptom is not None
     assert (found.symptom.target, found.symptom.kind) == ("inductor", "wrong stride")

@@ -15,7 +15,7 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
@@ -128,7 +128,7 @@ def test_a_script_about_simple_inputs_is_short_and_shows_the_same(
     tmp_path: Path, kind: str, made: str
 ) -> None:
     """As the parameters of a model, and values in it, are; its buffer requires none."""
-    bug, accused = KNOWN_BUGS["recomputed-from-written"], target("inductor-fx:grad")
+    bug, accused = known_bugs()["recomputed-from-written"], target("inductor-fx:grad")
     program = kinds(bug.program, "none", kind)
     (violation, *_) = examined(program, accused.name).violations
     text = render(program, accused, violation, exact=True)

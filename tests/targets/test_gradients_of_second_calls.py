@@ -288,9 +288,9 @@ def test_no_known_bug_of_torch_excuses_the_reference_pass(program: Any) -> None:
     assert recognised(wrong, ours, reduced=False) == (None, False, ours)
     assert Failure.of(ours, wrong, 0, past_known=False).symptom == ours
     for past_known in (False, True):
-        shard = Shard(0, "reference", past_known=past_known, mended=("expand-inverse",))
-        assert shard.mends() == ()
-        assert replace(shard, target="aot").mends() != ()
+        shard = Shard(0, "reference", past_known=past_known, patched=("expand-inverse",))
+        assert shard.patches() == ()
+        assert replace(shard, target="aot").patches() != ()
 
 
 @pytest.mark.parametrize("name", ["reference:grad", "reference:grad:kept-outputs"])

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from aliasproof.campaigns.publish.reproducer import render
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.known_bug import patched
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
@@ -78,7 +79,7 @@ def test_what_relax_has_no_form_of_is_rejected(program, reason: str) -> None:
 
 
 def test_a_reproducer_needs_no_package_of_ours() -> None:
-    bug = KNOWN_BUGS["relax-consumed-memory-reused"]
+    bug = known_bugs()["relax-consumed-memory-reused"]
     violation = Violation("values", "wrong value", "output 0", {})
     text = render(bug.program, target_named("relax-vm-calls"), violation, exact=True)
     assert "import aliasproof" not in text
@@ -148,7 +149,7 @@ def test_a_wrong_pass_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_drawn_programs_are_right_without_the_known_bugs() -> None:
-    mends = [bug for name, bug in KNOWN_BUGS.items() if name.startswith("relax-")]
-    with mended(mends):
+    patches = [bug for name, bug in known_bugs().items() if name.startswith("relax-")]
+    with patched(patches):
         for program in sample(swarm(7), 7, 25):
             assert not examine(Case.of(program), target_named("relax")).failed

@@ -316,7 +316,7 @@ def test_a_wrong_one_is_at_fault(here: Path, name: str) -> None:
 
 def test_a_bug_of_autograd_below_it_is_not_the_pass_at_fault(here: Path) -> None:
     found = examined("passes.py:nothing", lambda x: x.expand(3, 4).zero_() + 0, torch.ones(4))
-    if found.symptom is not None:  # torch may have mended it
+    if found.symptom is not None:  # torch may have fixed it
         assert found.symptom.target in ("aot", "functionalize")
 
 

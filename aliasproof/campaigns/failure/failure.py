@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from aliasproof.campaigns.failure.recognition import by_mark, has_cause, plausible_bugs, recognised
 from aliasproof.campaigns.failure.signature import Signature
-from aliasproof.corpus.known_bugs import mended
+from aliasproof.corpus.known_bug import patched
 from aliasproof.ir.errors import Rejected, require_sound_process
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom, grade, grades_of, latent_violation
@@ -29,7 +29,7 @@ class Failure:
 
     `known` is the identifier of the known bug that it is, or None. `suspected` is a known bug whose
     mark it has, if that mark says something of reduced programs alone. Without `known`, the symptom
-    is that of torch with all known bugs mended. With `of_group`, the program is made of several
+    is that of torch with all known bugs patched. With `of_group`, the program is made of several
     that are right alone, and whether a known bug is behind it is not asked yet. `violation` is what
     the target that ran showed, if it ran to its end.
     """
@@ -55,7 +55,7 @@ class Failure:
     ) -> Failure:
         """The failure of a program with this symptom, as this violation showed it.
 
-        `past_known` says that the known bugs are mended already.
+        `past_known` says that the known bugs are patched already.
         """
         left: Symptom | None = symptom
         if past_known:
@@ -77,7 +77,7 @@ class Failure:
             return None
         target = target_named(symptom.target)
         try:
-            with mended(plausible_bugs(program, target.name)):
+            with patched(plausible_bugs(program, target.name)):
                 left = latent_violation(Case.of(program), target)
         except Rejected:
             return None

@@ -1,6 +1,6 @@
-"""`recognised`: the known bug that a violation is, or what is left when all known bugs are mended.
+"""`recognised`: the known bug that a violation is, or what is left when all known bugs are patched.
 
-A violation that vanishes while a known bug is mended *is* that bug. Bugs that cannot be mended
+A violation that vanishes while a known bug is patched *is* that bug. Bugs that cannot be patched
 are recognised by a mark on the violation and the program. A target that is not `excused` has to be
 right in torch as it is.
 """
@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.known_bug import KnownBug, patched
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
@@ -30,9 +30,9 @@ from aliasproof.targets.variants import is_variant
 class Recognition(NamedTuple):
     """What is known of a violation.
 
-    `known` is the identifier of a known bug, or None. `exact` says that mending the bug removed the
-    violation; otherwise it was recognised by its mark. `left` is the symptom that the program has
-    while all known bugs are mended, None if it has none.
+    `known` is the identifier of a known bug, or None. `exact` says that patching the bug removed
+    the violation; otherwise it was recognised by its mark. `left` is the symptom that the program
+    has while all known bugs are patched, None if it has none.
     """
 
     known: str | None
@@ -50,18 +50,18 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     if not target.excused:
         return Recognition(None, exact=False, left=symptom)
     case = Case.of(program).under(target)
-    # Mends are for targets. Eager runs in torch as it is.
+    # Patches are for targets. Eager runs in torch as it is.
     eager = run_eager(case)
     if target.needs is not None and not target.needs.loaded:
-        _run_mended(case, target, eager, [])  # a mend replaces what is there
+        _run_patched(case, target, eager, [])  # a patch replaces what is there
     outcome.begin(2)
-    with mended(KNOWN_BUGS.values()):
+    with patched(known_bugs().values()):
         examination = examine(case, target, eager=eager)
     if _is_right(examination.trial):
-        mendable = [bug for bug in KNOWN_BUGS.values() if bug.mended is not None]
-        likely = [bug for bug in plausible_bugs(program, symptom.target) if bug in mendable]
+        patchable = [bug for bug in known_bugs().values() if bug.patch is not None]
+        likely = [bug for bug in plausible_bugs(program, symptom.target) if bug in patchable]
         # What is plausible only saves time. If that is not the reason, all are asked.
-        bug = _which(case, target, eager, likely) or _which(case, target, eager, mendable)
+        bug = _which(case, target, eager, likely) or _which(case, target, eager, patchable)
         if bug is not None:
             return Recognition(bug.identifier, exact=True, left=None)
     left = examination.symptom if examination.failed else None
@@ -70,7 +70,7 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
 
 
 def by_mark(program: Program, symptom: Symptom, *, reduced: bool) -> str | None:
-    """The known bug that cannot be mended and has the mark of this violation, or None."""
+    """The known bug that cannot be patched and has the mark of this violation, or None."""
     for bug in plausible_bugs(program, symptom.target):
         mark = bug.mark
         if mark is None or (mark.reduced and not reduced):
@@ -84,29 +84,29 @@ def plausible_bugs(program: Program, target: str) -> list[KnownBug]:
     """The known bugs that this program could show through this target."""
     return [
         bug
-        for bug in KNOWN_BUGS.values()
+        for bug in known_bugs().values()
         if any(is_variant(target, of=name) for name in bug.targets) and bug.plausible(program)
     ]
 
 
 def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) -> KnownBug | None:
-    """The bug that is shown, if the program is right with all known bugs mended.
+    """The bug that is shown, if the program is right with all known bugs patched.
 
-    None if the program is right without any mend, since what does not fail is no bug; and if all of
-    these bugs together are not the reason.
+    None if the program is right without any patch, since what does not fail is no bug; and if all
+    of these bugs together are not the reason.
     """
-    main = _main(_run_mended(case, target, eager, []))
+    main = _main(_run_patched(case, target, eager, []))
     if main is None:
         return None
     for bug in bugs:
-        if _is_right(_run_mended(case, target, eager, [bug])):
+        if _is_right(_run_patched(case, target, eager, [bug])):
             return bug
-    if len(bugs) < 2 or not _is_right(_run_mended(case, target, eager, bugs)):
+    if len(bugs) < 2 or not _is_right(_run_patched(case, target, eager, bugs)):
         return None
-    # Several at once. The one in question is wrong in the same way if all others are mended.
+    # Several at once. The one in question is wrong in the same way if all others are patched.
     for bug in bugs:
         others = [other for other in bugs if other is not bug]
-        if _main(_run_mended(case, target, eager, others)) == main:
+        if _main(_run_patched(case, target, eager, others)) == main:
             return bug
     return bugs[0]
 
@@ -114,7 +114,7 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
 def cause_of(program: Program, symptom: Symptom) -> str | None:
     """The known bug of a violation as `has_cause` takes it, by few compiles of a long program.
 
-    Empty if the violation is there while all known bugs are mended. None if that cannot be told:
+    Empty if the violation is there while all known bugs are patched. None if that cannot be told:
     it is another violation then, or several bugs together, or a target that is not excused. Raises
     `Rejected` if the program is undefined in eager.
     """
@@ -123,14 +123,14 @@ def cause_of(program: Program, symptom: Symptom) -> str | None:
         return None
     case = Case.of(program).under(target)
     eager = run_eager(case)
-    left = _run_mended(case, target, eager, KNOWN_BUGS.values())
+    left = _run_patched(case, target, eager, known_bugs().values())
     if not _is_right(left):
         return "" if _is_of(symptom, left) else None
-    bugs = [bug for bug in plausible_bugs(program, target.name) if bug.mended is not None]
+    bugs = [bug for bug in plausible_bugs(program, target.name) if bug.patch is not None]
     # If one bug is the reason, one half has it.
     while len(bugs) > 1:
         half = bugs[: len(bugs) // 2]
-        bugs = half if _is_right(_run_mended(case, target, eager, half)) else bugs[len(half) :]
+        bugs = half if _is_right(_run_patched(case, target, eager, half)) else bugs[len(half) :]
     cause = bugs[0].identifier if bugs else None
     return cause if cause and has_cause(program, symptom, cause) else None
 
@@ -138,19 +138,19 @@ def cause_of(program: Program, symptom: Symptom) -> str | None:
 def has_cause(program: Program, symptom: Symptom, cause: str) -> bool:
     """Whether a program with this symptom has it for a cause that `cause_of` gave.
 
-    Two mends can prevent one violation, as where both are conditions of one pattern. So the bugs
+    Two patches can prevent one violation, as where both are conditions of one pattern. So the bugs
     that are asked before this one must not be the cause.
     """
     target = target_named(symptom.target)
     case = Case.of(program).under(target)
     eager = run_eager(case)
     if cause:
-        if not _is_right(_run_mended(case, target, eager, [KNOWN_BUGS[cause]])):
+        if not _is_right(_run_patched(case, target, eager, [known_bugs()[cause]])):
             return False
-        rank, mendable = KNOWN_BUGS[cause].rank, plausible_bugs(program, target.name)
-        earlier = [bug for bug in mendable if bug.mended is not None and bug.rank < rank]
-        return not earlier or not _is_right(_run_mended(case, target, eager, earlier))
-    return _is_of(symptom, _run_mended(case, target, eager, KNOWN_BUGS.values()))
+        rank, patchable = known_bugs()[cause].rank, plausible_bugs(program, target.name)
+        earlier = [bug for bug in patchable if bug.patch is not None and bug.rank < rank]
+        return not earlier or not _is_right(_run_patched(case, target, eager, earlier))
+    return _is_of(symptom, _run_patched(case, target, eager, known_bugs().values()))
 
 
 def _is_of(symptom: Symptom, trial: Trial | None) -> bool:
@@ -158,13 +158,13 @@ def _is_of(symptom: Symptom, trial: Trial | None) -> bool:
     return main is not None and (main.oracle, main.kind) == (symptom.oracle, symptom.kind)
 
 
-def _run_mended(
+def _run_patched(
     case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]
 ) -> Trial | None:
-    """None if the target does not take the program: with a mend, nothing may be left for it."""
+    """None if the target does not take the program: with a patch, nothing may be left for it."""
     # Each is a compile, so that many of them take longer than a program may.
     outcome.begin()
-    with mended(bugs), contextlib.suppress(Rejected):
+    with patched(bugs), contextlib.suppress(Rejected):
         return run_trial(case, target, eager=eager)
     return None
 
@@ -184,13 +184,13 @@ def _is_right(trial: Trial | None) -> bool:
 
 # --- frequent bugs --------------------------------------------------------------------------------
 #
-# `FrequentBugs`: known bugs that a campaign has hit often enough are mended in its later shards.
+# `FrequentBugs`: known bugs that a campaign has hit often enough are patched in its later shards.
 #
-# They would go on to hide what else a program shows. What is mended in a shard must not depend on
+# They would go on to hide what else a program shows. What is patched in a shard must not depend on
 # the number of workers or their speed. So it is decided at fixed places of the plan: the shards of
-# a block have those bugs mended that were hit often in all blocks but the one before it. The block
-# between is under way meanwhile, so that no worker waits. Each block is as long as all before it,
-# so that this holds for many workers soon.
+# a block have those bugs patched that were hit often in all blocks but the one before it. The
+# block between is under way meanwhile, so that no worker waits. Each block is as long as all
+# before it, so that this holds for many workers soon.
 
 
 BLOCK = 40  # shards of the first block
@@ -203,7 +203,7 @@ class FrequentBugs:
 
     _taken: int = 0
     _hits: Counter[str] = field(default_factory=Counter)
-    # What is mended once so many blocks were taken.
+    # What is patched once so many blocks were taken.
     _decided: list[tuple[str, ...]] = field(default_factory=lambda: [()])
 
     def hit(self, bugs: Iterable[str]) -> None:
@@ -215,10 +215,10 @@ class FrequentBugs:
         self._taken += 1
         if _block(self._taken) > _block(self._taken - 1):
             often = (name for name, hits in self._hits.items() if hits >= OFTEN)
-            self._decided.append(tuple(sorted(filter(_can_be_mended, often))))
+            self._decided.append(tuple(sorted(filter(_can_be_patched, often))))
 
-    def mended(self, position: int) -> tuple[str, ...] | None:
-        """What is mended in the shard at a position of the plan; None if that is open yet."""
+    def patched(self, position: int) -> tuple[str, ...] | None:
+        """What is patched in the shard at a position of the plan; None if that is open yet."""
         blocks = max(_block(position) - 1, 0)
         return self._decided[blocks] if blocks < len(self._decided) else None
 
@@ -228,5 +228,5 @@ def _block(position: int) -> int:
     return (position // BLOCK).bit_length()
 
 
-def _can_be_mended(bug: str) -> bool:
-    return KNOWN_BUGS[bug].mended is not None
+def _can_be_patched(bug: str) -> bool:
+    return known_bugs()[bug].patch is not None

@@ -24,8 +24,8 @@ from aliasproof.campaigns.failure.failure import (
 )
 from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, recognised
 from aliasproof.campaigns.failure.signature import signature
-from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.known_bug import KnownBug, patched
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.program import Program
@@ -198,13 +198,13 @@ def reduce_isolated(failure: Failure, runner: Runner) -> ReducedFailure | None:
 def reduce_failure(failure: Failure, runner: Runner | None = None) -> ReducedFailure | None:
     """Reduce the program of a failure. None if the program does not fail again.
 
-    What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
-    at one of them, since they are near. `runner` runs programs.
+    What is not a known bug is reduced with the known bugs patched: otherwise the reduction could
+    end at one of them, since they are near. `runner` runs programs.
     """
     runner = runner or Runner()
     symptom = failure.symptom
-    every = KNOWN_BUGS.values() if target_named(symptom.target).excused else ()
-    if failure.ends_process:  # with the mends, if it does so past them
+    every = known_bugs().values() if target_named(symptom.target).excused else ()
+    if failure.ends_process:  # with the patches, if it does so past them
         return _reduce(failure, runner, every) or _reduce(failure, runner)
     if symptom.latent:
         return _reduce(failure, runner, plausible_bugs(failure.program, symptom.target))
@@ -213,7 +213,7 @@ def reduce_failure(failure: Failure, runner: Runner | None = None) -> ReducedFai
         return None if single is None else reduce_failure(single, runner)
     if failure.known is None:
         return _reduce(failure, runner, every)
-    minimal = runner.call(_minimal, failure, KNOWN_BUGS[failure.known])
+    minimal = runner.call(_minimal, failure, known_bugs()[failure.known])
     return minimal or _reduce(failure, runner)
 
 
@@ -244,8 +244,8 @@ def _symptom(program: Program, target: str) -> Symptom | None:
 def _reduce(
     failure: Failure, runner: Runner, bugs: Iterable[KnownBug] = ()
 ) -> ReducedFailure | None:
-    """Reduce a failure with these known bugs mended."""
-    with mended(bugs):
+    """Reduce a failure with these known bugs patched."""
+    with patched(bugs):
         kept = _what_to_keep(failure, runner)
         if kept is None:
             return None

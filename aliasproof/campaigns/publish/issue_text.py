@@ -24,7 +24,7 @@ from aliasproof.campaigns.publish.reproducer import (
     tells_more,
 )
 from aliasproof.campaigns.store.finding import Finding
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.devices import CPU, full_name
 from aliasproof.ir.ordinary_syntax import with_short_names
 from aliasproof.judge.localization import GENERATES_CODE, in_code_generator, without
@@ -134,7 +134,7 @@ def _analysis(finding: Finding) -> str:
     A known bug is named before; without a report, its title says what the cause is.
     """
     sentences = [_what_happens(finding), _property(finding)]
-    bug = KNOWN_BUGS.get(finding.known or "")
+    bug = known_bugs().get(finding.known or "")
     if bug is not None:
         known = f"It is known: {bug.title_and_link}." if bug.link else f"The cause: {bug.title}."
         sentences.insert(0, known)

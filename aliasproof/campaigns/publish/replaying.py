@@ -21,8 +21,8 @@ from aliasproof.campaigns.publish.python_issue import script as script_of
 from aliasproof.campaigns.publish.reproducer import render, renderings
 from aliasproof.campaigns.store.finding import Finding, PythonFinding, is_of_python
 from aliasproof.campaigns.store.stored import read_stored
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.shown_differences import ShownDifference, shown_differences
 from aliasproof.ir.errors import UserError
 from aliasproof.oracles.verdict import Violation
@@ -48,7 +48,7 @@ def is_said_to_be_fixed(bug: KnownBug, version: str) -> bool:
     It is, if the bug was not seen in a version that was examined, which is later than all that have
     the bug, and not later than this one. Development versions count as the release.
     """
-    examined = {number_of(release) for other in KNOWN_BUGS.values() for release in other.versions}
+    examined = {number_of(release) for other in known_bugs().values() for release in other.versions}
     last = max(map(number_of, bug.versions))
     later = [number for number in examined if number > last]
     return bool(later) and number_of(version) >= min(later)
@@ -140,7 +140,7 @@ def _write(folder: Path, texts: Sequence[str]) -> list[Path]:
 
 
 @contextmanager
-def known_bugs() -> Iterator[list[Replayable]]:
+def replayable_known_bugs() -> Iterator[list[Replayable]]:
     """The known bugs of torch, whose files say in which versions they were seen.
 
     Those of other compilers are of versions of their own, and those that show only with vectors
@@ -149,7 +149,7 @@ def known_bugs() -> Iterator[list[Replayable]]:
     shown = shown_differences()
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
         bugs = []
-        for identifier, bug in KNOWN_BUGS.items():
+        for identifier, bug in known_bugs().items():
             if identifier not in shown or not bug.shows_here:
                 continue
             text = known_reproducer(bug, shown[identifier])

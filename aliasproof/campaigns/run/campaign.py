@@ -17,8 +17,8 @@ from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import FiredSoFar
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.targets.variants import folder_name
@@ -160,7 +160,7 @@ class Campaign:
                     "identifier": bug.identifier,
                     "title": bug.title,
                     "link": bug.link,
-                    "attributed": "by mending it" if bug.mended else "by its signature",
+                    "attributed": "by patching it" if bug.patch else "by its signature",
                     "violations": count,
                 }
                 for bug, count in known_in_order(self)
@@ -210,7 +210,7 @@ def findings_in_order(campaign: Campaign) -> list[Finding]:
 def known_in_order(campaign: Campaign) -> list[tuple[KnownBug, int]]:
     """The known bugs that were hit, and how often, the most frequent first."""
     hit = sorted(campaign.known.items(), key=lambda item: (-item[1], item[0]))
-    return [(KNOWN_BUGS[identifier], count) for identifier, count in hit]
+    return [(known_bugs()[identifier], count) for identifier, count in hit]
 
 
 def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:

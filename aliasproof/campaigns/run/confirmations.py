@@ -26,7 +26,7 @@ from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.targets.registry import is_own
 from aliasproof.targets.registry import target as target_named
 
@@ -212,7 +212,7 @@ def _backends(finding: Finding) -> Sequence[str]:
     # No backend of torch has the user's code, or ours; what another one shows is no excuse.
     if is_own(finding.target) or not target_named(finding.target).excused:
         return ()
-    known = KNOWN_BUGS.get(finding.known or "")
+    known = known_bugs().get(finding.known or "")
     if known is None or not known.link:
         return BACKENDS
     return ("inductor",) if finding.target.startswith("inductor") else ("aot_eager",)

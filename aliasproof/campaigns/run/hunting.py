@@ -6,7 +6,7 @@ of two that lead to one finding, the one that was asked for first is its evidenc
 was ended and started again finds the same.
 
 The scheduler of `fuzz` is another one: half of it decides what Python programs do not have, such as
-groups that are compiled as one, bugs that are mended on the way, and candidates in forks.
+groups that are compiled as one, bugs that are patched on the way, and candidates in forks.
 """
 
 from __future__ import annotations

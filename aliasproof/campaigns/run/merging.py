@@ -21,7 +21,7 @@ from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import KNOWN, Store
 from aliasproof.campaigns.store.store_schema import DAMAGE, DEADLY, NAME
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.errors import UserError, shown
 
 # Rows that another run has too are the same: a task has one result, and a signature one finding.
@@ -143,7 +143,7 @@ def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
     campaign.known = Counter(
         {name.removeprefix(KNOWN): n for name, n in counts.items() if name.startswith(KNOWN)}
     )
-    if unknown := campaign.known.keys() - KNOWN_BUGS.keys():
+    if unknown := campaign.known.keys() - known_bugs().keys():
         raise LookupError(f"known bugs that are not known here: {shown(sorted(unknown))}")
     for kept in store.findings():
         finding = replace(kept.finding, count=counts.get(kept.finding.identifier, 0))

@@ -136,7 +136,7 @@ class Scheduler:
     def fill(self) -> bool:
         """Schedule shards. Returns False if the search is over."""
         while self._next is not None and self._is_room():
-            shard = self._with_mends(self._next)
+            shard = self._with_patches(self._next)
             # What is in the store is taken, whatever the time: it is a part of the campaign. And a
             # campaign judges something, however long its start takes.
             if shard is None:
@@ -186,12 +186,12 @@ class Scheduler:
         self.tasks.executor.wait(POLL)
         return None
 
-    def _with_mends(self, shard: Shard) -> Shard | None:
-        """The next shard of the plan, with frequent known bugs mended; None if that is open yet."""
-        mends = self._frequent.mended(self._scheduled)
-        if mends is None or self.campaign.plan.past_known:
-            return None if mends is None else shard
-        return replace(shard, mended=mends)
+    def _with_patches(self, shard: Shard) -> Shard | None:
+        """The next shard of the plan, with frequent known bugs patched; None if not known yet."""
+        patches = self._frequent.patched(self._scheduled)
+        if patches is None or self.campaign.plan.past_known:
+            return None if patches is None else shard
+        return replace(shard, patched=patches)
 
     def _time_is_up(self) -> bool:
         seconds = self.campaign.plan.seconds
@@ -273,7 +273,7 @@ class Scheduler:
 
     def _reduce(self, kept: KeptFailure) -> None:
         failure = kept.failure
-        # Past the known bugs, those that cannot be mended are only counted.
+        # Past the known bugs, those that cannot be patched are only counted.
         if failure.known is not None and self.campaign.plan.past_known:
             return
         alike: Hashable = failure.known or failure.suspected or failure.symptom

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.corpus.known_bugs import mended
+from aliasproof.corpus.known_bug import patched
 from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.sites.site import SiteRecorder
@@ -202,8 +202,8 @@ def _run_groups(firing: _Firing) -> None:
         drawn = {index: on_device(next(programs), shard.device) for index in group}
         result.statistics.spent.generation += time.perf_counter() - start
         running = {index: drawn[index] for index in group if index not in shard.skip}
-        # Entered for each group: what a program draws must not depend on mends.
-        with mended(shard.mends()):
+        # Entered for each group: what a program draws must not depend on patches.
+        with patched(shard.patches()):
             if len(group) == 1:
                 for index, program in running.items():
                     _run_program(index, program, firing)

@@ -64,7 +64,7 @@ def task_name(shard: Shard, attempt: int) -> str:
     """The name of an attempt at a shard in the store: equal ones have equal results."""
     values = encoded(shard)
     # Runs of before know nothing of these, and go on.
-    unset = {"mended": not shard.mended, "rules": shard.rules is None}
+    unset = {"mended": not shard.patched, "rules": shard.rules is None}
     for name in (name for name, absent in unset.items() if absent):
         del values[name]
     return json.dumps(values | {"attempt": attempt})

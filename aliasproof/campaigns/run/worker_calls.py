@@ -25,8 +25,8 @@ from aliasproof.campaigns.run.shard import ShardResult, run_shard
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.python_store import JudgedPrograms, ReducedProgram
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
-from aliasproof.corpus.python_bugs import python_bugs
+from aliasproof.corpus.bug_files import known_bugs, python_bugs
+from aliasproof.corpus.known_bug import patched
 from aliasproof.generators.python_drawing import sample_python
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.errors import InternalError, Rejected
@@ -117,7 +117,7 @@ def start_python(targets: Sequence[str], compiled: str) -> None:
 def judge_programs(seed: int, numbers: range, target: str, past_known: bool) -> JudgedPrograms:
     """Draw the programs with these numbers and judge each."""
     judged = JudgedPrograms()
-    with cleaned_worker(), mended(KNOWN_BUGS.values() if past_known else ()):
+    with cleaned_worker(), patched(known_bugs().values() if past_known else ()):
         for number, program in zip(numbers, sample_python(seed, numbers), strict=True):
             try:
                 cause = examine_python(program, target).cause
@@ -146,7 +146,7 @@ def reduce_program(
     """Reduce a failing program with so many candidates; no finding if it does not fail again."""
     (drawn,) = sample_python(seed, [number])
     with cleaned_worker():
-        with mended(KNOWN_BUGS.values() if past_known else ()):
+        with patched(known_bugs().values() if past_known else ()):
             finding = reduced(drawn, cause, most)
         if finding is None:
             return ReducedProgram()
@@ -191,7 +191,7 @@ def named(finding: PythonFinding) -> ReducedProgram:
     name = line and name_of_line(line, finding.target, finding.oracle)
     if name and name.documented:
         return ReducedProgram(documented=name.documented)
-    known = next((bug.identifier for bug in python_bugs() if finding.is_of(bug)), "")
+    known = next((name for name, bug in python_bugs().items() if finding.is_of(bug)), "")
     if name:
         return ReducedProgram(replace(finding, line=name.identifier, known=known or name.known))
     return ReducedProgram(replace(finding, known=known))

@@ -14,7 +14,7 @@ import torch
 
 from aliasproof.campaigns.failure.failure import ReducedFailure
 from aliasproof.campaigns.store.plan import decoded, encoded
-from aliasproof.corpus.python_bugs import PythonBug
+from aliasproof.corpus.known_bug import PythonBug
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.errors import UserError, printable_json
 from aliasproof.ir.program import Program
@@ -59,7 +59,7 @@ class Finding:
 
     `blamed` is the pass of the target after which it is wrong, or the part of the code generator,
     such as 'post_grad: remove_noop_ops'; empty if nothing tells. `cause` says in words what the
-    target does wrong. `known` is the identifier of the known bug that it is, in `corpus/known/`.
+    target does wrong. `known` is the identifier of the known bug that it is, in `corpus/bugs/`.
     `latent` is true if values agree on these inputs, but the graph is wrong for others.
     `user_level` says for each backend of `torch.compile` whether the bug shows there: "shows",
     "does not show", or what happened instead. `exact` says whether outputs can be compared without

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import Features, for_code_generation, swarm, without
 from aliasproof.generators.scenarios_of_custom_operators import CUSTOM_SCENARIOS
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
@@ -122,7 +122,7 @@ _FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 }
 
 # Keys that differ from the name of the field: stored runs have them, and the names of tasks.
-_KEYS = {"of_group": "company", "suspects": "company"}
+_KEYS = {"of_group": "company", "suspects": "company", "patched": "mended"}
 
 
 def encoded(value: Any, kind: Any = None) -> Any:
@@ -186,9 +186,9 @@ class Shard:
     """`count` programs of one seed through one target. The seed also decides the swarm features.
 
     The programs with the indices in `skip` do not run: a worker died or hung on them before. With
-    `past_known`, torch runs with the known bugs mended. The programs are on `device`. `group` of
+    `past_known`, torch runs with the known bugs patched. The programs are on `device`. `group` of
     them are compiled as one. A worker died or hung while those with the indices `suspects` ran
-    together. The known bugs `mended` were frequent before.
+    together. The known bugs `patched` were frequent before.
     """
 
     seed: int
@@ -199,7 +199,7 @@ class Shard:
     device: str = "cpu"
     group: int = 1
     suspects: range = range(0)
-    mended: tuple[str, ...] = ()
+    patched: tuple[str, ...] = ()
     rules: int | None = None
 
     def features(self) -> Features:
@@ -214,11 +214,13 @@ class Shard:
             features = without(features, target.left_out)
         return features if self.rules is None else replace(features, rules=self.rules)
 
-    def mends(self) -> Iterable[KnownBug]:
-        """The known bugs that are mended while programs run."""
+    def patches(self) -> Iterable[KnownBug]:
+        """The known bugs that are patched while programs run."""
         if not target_named(self.target).excused:
             return ()
-        return KNOWN_BUGS.values() if self.past_known else [KNOWN_BUGS[it] for it in self.mended]
+        return (
+            known_bugs().values() if self.past_known else [known_bugs()[it] for it in self.patched]
+        )
 
     def program(self, index: int) -> Program:
         """The program with that index."""
@@ -245,7 +247,7 @@ class Plan:
     """What to run: `programs` per target, or for about `seconds`, whichever ends first.
 
     Without either, a campaign runs until it is interrupted. `workers` is the number of processes.
-    With `past_known`, torch runs with the known bugs mended, so that only new ones show. Programs
+    With `past_known`, torch runs with the known bugs patched, so that only new ones show. Programs
     are on `device`. `group` of them are compiled as one; None for the fastest number for each
     target. It changes no finding. Of a `share` (index, number), only each `number`-th shard runs,
     from the `index`-th on, counted from 1. With `finish`, all that was found is reduced and

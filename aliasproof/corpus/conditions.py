@@ -1,0 +1,541 @@
+"""Which programs can show a bug: the conditions that the text of a bug names.
+
+`plausible` and `when` of a file in `corpus/bugs` are one condition, or several that are joined by
+"and". A condition is
+
+    calls OP ...              the program calls one of these ops, such as expand
+    mentions WORD             the word is in the program, as in the name of an op or a dtype
+    computes PROPERTY OP ...  a call, of one of these ops if some are named, has a property when it
+                              runs in eager
+    NAME                      a function of this module that is a `condition`
+
+A property is a function of this module that is a `call_property`: it asks about the numbers of a
+call. A compiler that computes int64 in 32 bits is wrong for numbers beyond these, and for no
+others. So a mark on the numbers takes what is that bug, where one on dtypes takes all that is
+wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import keyword
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch._ops import OpOverload
+
+from aliasproof.ir import execution
+from aliasproof.ir.custom_operators import NAMESPACE
+from aliasproof.ir.errors import UserError, did_you_mean
+from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.printing import source
+from aliasproof.ir.program import Instruction, Program, Ref
+from aliasproof.ir.regions import dense_strides
+from aliasproof.ir.schemas import Kind, facts, resolve
+from aliasproof.ir.values import clone_inputs, input_tensors
+
+Condition: TypeAlias = Callable[[Program], bool]
+Property: TypeAlias = "Callable[[ComputedCall], bool]"
+
+COMPARISONS = (
+    *("eq", "ne", "lt", "le", "gt", "ge", "greater", "greater_equal", "less", "less_equal"),
+    *("not_equal", "logical_not", "logical_and", "logical_or", "logical_xor"),
+)
+SHORT = (torch.int8, torch.uint8, torch.int16)
+REFUSED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+
+_CONDITIONS: dict[str, Condition] = {}
+_PROPERTIES: dict[str, Property] = {}
+
+
+def condition_of(text: str) -> Condition:
+    """The condition that a text names. Raises `UserError` if it names none."""
+    parts = [_one(part.split()) for part in text.split(" and ")]
+    return parts[0] if len(parts) == 1 else lambda program: all(part(program) for part in parts)
+
+
+def _one(words: list[str]) -> Condition:
+    match words:
+        case ["calls", *names] if names:
+            return lambda program: calls(program, *names)
+        case ["mentions", word]:
+            return lambda program: word in repr(program)
+        case ["computes", name, *ops]:
+            if name not in _PROPERTIES:
+                advice = f"use {', '.join(_PROPERTIES)}"
+                raise UserError(f"no property '{name}'{did_you_mean(name, _PROPERTIES, advice)}")
+            return computes(_PROPERTIES[name], *ops)
+        case [name] if name in _CONDITIONS:
+            return _CONDITIONS[name]
+    given = " ".join(words)
+    known = ("calls OP", "mentions WORD", "computes PROPERTY", *_CONDITIONS)
+    advice = f"use {', '.join(known)}"
+    raise UserError(f"no condition '{given}'{did_you_mean(given, _CONDITIONS, advice)}")
+
+
+def condition(function: Condition) -> Condition:
+    """Files of bugs can name this function."""
+    _CONDITIONS[function.__name__] = function
+    return function
+
+
+# --- what a program has ---------------------------------------------------------------------------
+
+
+def calls(program: Program, *names: str) -> bool:
+    """Whether the program calls an op of one of these names, such as 'expand'."""
+    return any(call.op.split(".")[1] in names for call in program.instructions)
+
+
+@condition
+def views_dtype(program: Program) -> bool:
+    """Whether the program views a tensor as another dtype."""
+    return any("view.dtype" in call.op for call in program.instructions)
+
+
+@condition
+def writes(program: Program) -> bool:
+    """Whether an op of the program writes an operand."""
+    return any(call.mutates() for call in program.instructions)
+
+
+@condition
+def writes_twice(program: Program) -> bool:
+    return sum(call.mutates() for call in program.instructions) > 1
+
+
+@condition
+def writes_lists(program: Program) -> bool:
+    return any(
+        call.mutates() and call.op.startswith("aten._foreach_") for call in program.instructions
+    )
+
+
+@condition
+def attends(program: Program) -> bool:
+    """Whether the program spells out attention."""
+    return calls(program, "bmm") and calls(program, "_softmax", "amax")
+
+
+@condition
+def reduces_all_elements(program: Program) -> bool:
+    """Whether the program takes the largest or smallest of all elements."""
+    return any(
+        call.op.split(".")[1] in ("amax", "amin") and len(call.args) == 1
+        for call in program.instructions
+    )
+
+
+@condition
+def upsamples_by_scale(program: Program) -> bool:
+    """Whether the program names the scale of an upsampling."""
+    return any(
+        "upsample_nearest" in call.op and any(isinstance(it, float) for it in call.args)
+        for call in program.instructions
+    )
+
+
+@condition
+def scatters_mean(program: Program) -> bool:
+    """Whether a call reduces by a mean while it scatters."""
+    return any("mean" in (*call.args, *dict(call.kwargs).values()) for call in program.instructions)
+
+
+@condition
+def calls_keyword_overload(program: Program) -> bool:
+    """Whether the name of an overload is a keyword of Python, as in `aten.random_.from`."""
+    return any(keyword.iskeyword(call.op.split(".")[-1]) for call in program.instructions)
+
+
+@condition
+def calls_composite(program: Program) -> bool:
+    """Whether an op is a composition of others for all backends."""
+    key = "CompositeImplicitAutograd"
+    return any(
+        torch._C._dispatch_has_kernel_for_dispatch_key(resolve(call.op).name(), key)
+        for call in program.instructions
+        if call.op.startswith("aten.")
+    )
+
+
+@condition
+def changes_metadata(program: Program) -> bool:
+    return any(
+        torch.Tag.inplace_view in resolve(call.op).tags
+        for call in program.instructions
+        if call.op.startswith("aten.")
+    )
+
+
+@condition
+def may_change_sizes(program: Program) -> bool:
+    return any(op_may_change_sizes(resolve(call.op)) for call in program.instructions)
+
+
+def op_may_change_sizes(op: OpOverload) -> bool:
+    """Whether the op sets a tensor to another one, or writes one that is passed as `out`."""
+    return op is torch.ops.aten.set_.source_Tensor or facts(op).kind is Kind.OUT
+
+
+@condition
+def relayouts_what_it_writes(program: Program) -> bool:
+    """Whether a program lays out an input anew, and writes it."""
+    inputs = {given.name for given in program.inputs}
+    laid_out, written = set[str](), set[str]()
+    for call in program.instructions:
+        if call.op.startswith("aten.") and call.mutates() and isinstance(call.args[0], Ref):
+            anew = torch.Tag.inplace_view in resolve(call.op).tags
+            (laid_out if anew else written).add(call.args[0].name)
+    return bool(inputs & laid_out & written)
+
+
+# --- operators of libraries -----------------------------------------------------------------------
+
+
+@condition
+def calls_custom_op(program: Program) -> bool:
+    return any(not call.op.startswith("aten.") for call in program.instructions)
+
+
+@condition
+def writes_by_custom_op(program: Program) -> bool:
+    return any(call.mutates() and not call.op.startswith("aten.") for call in program.instructions)
+
+
+@condition
+def uses_result_of_custom_write(program: Program) -> bool:
+    return any(
+        call.mutates() and call.results and not call.op.startswith("aten.")
+        for call in program.instructions
+    )
+
+
+@condition
+def custom_op_writes_and_takes_several(program: Program) -> bool:
+    """Whether an operator of a library writes, and takes several tensors."""
+    return any(
+        call.mutates() and not call.op.startswith("aten.") and len(call.refs) > 1
+        for call in program.instructions
+    )
+
+
+@condition
+def hides_write_from_autograd(program: Program) -> bool:
+    """Whether a write is through `detach`, without gradients, or by an operator of a library."""
+    return calls(program, "detach") or any(
+        call.mutates() and (not call.grad or call.op.startswith(NAMESPACE))
+        for call in program.instructions
+    )
+
+
+# --- inputs and outputs ---------------------------------------------------------------------------
+
+
+@condition
+def inputs_share(program: Program) -> bool:
+    """Whether two inputs share a storage."""
+    used = [tensor.storage for tensor in program.inputs]
+    return len(set(used)) < len(used)
+
+
+@condition
+def inputs_share_across_dtypes(program: Program) -> bool:
+    dtypes = {(tensor.storage, tensor.dtype) for tensor in program.inputs}
+    return len(dtypes) > len({tensor.storage for tensor in program.inputs})
+
+
+@condition
+def inputs_share_across_item_sizes(program: Program) -> bool:
+    sizes = {(tensor.storage, tensor.dtype.itemsize) for tensor in program.inputs}
+    return len(sizes) > len({tensor.storage for tensor in program.inputs})
+
+
+@condition
+def several_inputs(program: Program) -> bool:
+    return len(program.inputs) > 1
+
+
+@condition
+def input_has_offset(program: Program) -> bool:
+    return any(tensor.offset for tensor in program.inputs)
+
+
+@condition
+def input_has_stride_of_zero(program: Program) -> bool:
+    return any(0 in tensor.strides for tensor in program.inputs)
+
+
+@condition
+def input_overlaps_itself(program: Program) -> bool:
+    return any(
+        stride == 0 and size > 1
+        for tensor in program.inputs
+        for size, stride in zip(tensor.sizes, tensor.strides, strict=True)
+    )
+
+
+@condition
+def input_is_not_dense(program: Program) -> bool:
+    return any(tensor.strides != dense_strides(tensor.sizes) for tensor in program.inputs)
+
+
+@condition
+def input_has_odd_stride(program: Program) -> bool:
+    """Whether a dimension of one element has another stride than in a dense tensor."""
+    return any(
+        size == 1 and stride != dense
+        for tensor in program.inputs
+        for size, stride, dense in zip(
+            tensor.sizes, tensor.strides, dense_strides(tensor.sizes), strict=True
+        )
+    )
+
+
+@condition
+def input_is_complex(program: Program) -> bool:
+    return any(tensor.dtype.is_complex for tensor in program.inputs)
+
+
+@condition
+def has_complex_numbers(program: Program) -> bool:
+    """Whether an input is complex, or an argument is a complex dtype."""
+    return input_is_complex(program) or "torch.complex" in source(program)
+
+
+@condition
+def mentions_complex(program: Program) -> bool:
+    """Whether an input is complex, or an argument is, such as the dtype of a result."""
+    return input_is_complex(program) or "complex" in repr(program.instructions)
+
+
+@condition
+def has_short_integers(program: Program) -> bool:
+    """Whether an input or a call names a dtype of integers with 8 or 16 bits."""
+    dtypes = {view.dtype for view in program.inputs}
+    for call in program.instructions:
+        dtypes |= {it for it in dict(call.kwargs).values() if isinstance(it, torch.dtype)}
+    return any(dtype in SHORT for dtype in dtypes)
+
+
+@condition
+def input_is_float64_number(program: Program) -> bool:
+    return any(tensor.sizes == () and tensor.dtype is torch.float64 for tensor in program.inputs)
+
+
+@condition
+def splits_elements(program: Program) -> bool:
+    """Whether a storage ends within an element of an input, or is viewed as another dtype."""
+    return views_dtype(program) or any(
+        program.storages[tensor.storage].nbytes % tensor.dtype.itemsize for tensor in program.inputs
+    )
+
+
+@condition
+def returns_input(program: Program) -> bool:
+    return any(tensor.name in program.outputs for tensor in program.inputs)
+
+
+@condition
+def returns_or_writes_input(program: Program) -> bool:
+    return writes(program) or returns_input(program)
+
+
+@condition
+def returns_several(program: Program) -> bool:
+    """Whether a value is returned twice, or may be under another name."""
+    return len(program.outputs) > 1
+
+
+@condition
+def returns_nothing(program: Program) -> bool:
+    return not program.outputs
+
+
+# --- what a program computes, call by call --------------------------------------------------------
+
+
+class ComputedCall(NamedTuple):
+    """A call with its operands by name, as they were before it, and what it returned."""
+
+    instruction: Instruction
+    operands: dict[str, torch.Tensor]
+    results: list[torch.Tensor]
+
+    @property
+    def name(self) -> str:
+        """The op, such as 'add_'."""
+        return self.instruction.op.split(".")[1]
+
+    def argument(self, position: int) -> torch.Tensor | None:
+        """The tensor that is passed at a position, if one is."""
+        args = self.instruction.args
+        passed = args[position] if position < len(args) else None
+        return self.operands[passed.name] if isinstance(passed, Ref) else None
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """All that it read or returned."""
+        return [*self.operands.values(), *self.results]
+
+
+@functools.lru_cache(maxsize=16)
+def computed_calls(program: Program) -> tuple[ComputedCall, ...]:
+    """The calls of a program; up to the one that raises, if one does."""
+    return tuple(_run(program))
+
+
+def computes(holds: Property, *names: str) -> Condition:
+    """Whether a call of a program, of one of these ops if some are named, has a property."""
+    return lambda program: any(
+        holds(made) for made in computed_calls(program) if not names or made.name in names
+    )
+
+
+def _run(program: Program) -> Iterator[ComputedCall]:
+    seed_generators()
+    tensors = input_tensors(program)
+    values = {view.name: x for view, x in zip(program.inputs, tensors, strict=True)}
+    for instruction in program.instructions:
+        copies = clone_inputs([values[name] for name in instruction.refs])
+        read = dict(zip(instruction.refs, copies, strict=True))
+        try:
+            returned = execution.call(instruction, values)
+        except REFUSED:  # a target may take it
+            return
+        values.update(zip(instruction.results, returned, strict=False))
+        yield ComputedCall(instruction, read, clone_inputs(returned))
+
+
+# --- properties of a call -------------------------------------------------------------------------
+
+
+def call_property(function: Property) -> Property:
+    """Files of bugs can name this function after `computes`."""
+    _PROPERTIES[function.__name__] = function
+    return function
+
+
+def exceeds(bits: int) -> Callable[[ComputedCall], bool]:
+    """Whether the call has an int64 number that needs more bits, without its sign."""
+
+    def does(made: ComputedCall) -> bool:
+        longs = (x for x in made.tensors if x.dtype == torch.int64 and x.numel() > 0)
+        return any(int(x.max()) >= 2**bits or int(x.min()) < -(2**bits) for x in longs)
+
+    return does
+
+
+_PROPERTIES |= {f"exceeds_{bits}_bits": exceeds(bits) for bits in (24, 31, 53)}
+
+
+@call_property
+def wraps(made: ComputedCall) -> bool:
+    """Whether the call, made with more bits, gives other numbers than with short integers."""
+    wide = {name: x.long() if x.dtype in SHORT else x for name, x in made.operands.items()}
+    try:
+        exact = execution.call(made.instruction, wide)
+    except REFUSED:  # it asks for the dtypes as they are
+        return False
+    return any(
+        y.dtype in SHORT and not torch.equal(y.long(), z.long())
+        for y, z in zip(made.results, exact, strict=False)
+    )
+
+
+@call_property
+def reads_nan(made: ComputedCall) -> bool:
+    """Whether an operand holds NaN."""
+    operands = (x.float() if x.is_floating_point() else x for x in made.operands.values())
+    return any(bool(x.isnan().any()) for x in operands)
+
+
+@call_property
+def takes_nan_for_bool(made: ComputedCall) -> bool:
+    """Whether the call makes bool of NaN; in place, of the dtype that is written."""
+    of_bool = (
+        any(y.dtype == torch.bool for y in made.results)
+        or made.name.removesuffix("_") in COMPARISONS
+    )
+    return reads_nan(made) and of_bool
+
+
+@call_property
+def reads_uint8(made: ComputedCall) -> bool:
+    return any(x.dtype == torch.uint8 for x in made.operands.values())
+
+
+@call_property
+def reads_halves(made: ComputedCall) -> bool:
+    return any(x.dtype in (torch.float16, torch.bfloat16) for x in made.operands.values())
+
+
+@call_property
+def reads_part_of_storage(made: ComputedCall) -> bool:
+    """Whether the operand is not all of its storage, in the order of its elements."""
+    return any(
+        not x.is_contiguous() or x.numel() * x.element_size() < x.untyped_storage().nbytes()
+        for x in made.operands.values()
+    )
+
+
+@call_property
+def reads_empty(made: ComputedCall) -> bool:
+    return any(x.numel() == 0 for x in made.operands.values())
+
+
+@call_property
+def reads_scalar(made: ComputedCall) -> bool:
+    return any(x.dim() == 0 for x in made.operands.values())
+
+
+@call_property
+def is_of_scalars(made: ComputedCall) -> bool:
+    return all(x.dim() == 0 for x in made.tensors)
+
+
+@call_property
+def is_of_scalars_and_number(made: ComputedCall) -> bool:
+    numbers = any(isinstance(it, int | float) for it in made.instruction.args)
+    return numbers and all(x.dim() == 0 for x in made.operands.values())
+
+
+@call_property
+def operand_and_mask_are_scalars(made: ComputedCall) -> bool:
+    operand, mask = made.argument(0), made.argument(1)
+    return operand is not None and mask is not None and operand.dim() == mask.dim() == 0
+
+
+@call_property
+def index_has_other_shape(made: ComputedCall) -> bool:
+    operand, index = made.argument(0), made.argument(2)
+    return operand is not None and index is not None and operand.shape != index.shape
+
+
+@call_property
+def source_has_other_shape(made: ComputedCall) -> bool:
+    """Whether a scatter takes another number of elements than it stores."""
+    index, source = made.argument(2), made.argument(3)
+    return index is not None and source is not None and index.shape != source.shape
+
+
+@call_property
+def returns_integers(made: ComputedCall) -> bool:
+    return all(not y.dtype.is_floating_point for y in made.results)
+
+
+@call_property
+def returns_no_int32(made: ComputedCall) -> bool:
+    """Whether a floating-point result is none that an int32 can be: NaN, or too large."""
+    floats = (y for y in made.results if y.is_floating_point())
+    return any(bool((~(y.abs() < 2**31)).any()) for y in floats)
+
+
+@call_property
+def has_no_slope(made: ComputedCall) -> bool:
+    """Whether the quotient of the operands is NaN, for other ones than two zeros."""
+    above, beside = made.argument(0), made.argument(1)
+    if above is None or beside is None:
+        return False
+    both_zero = (above == 0) & (beside == 0)
+    return bool((torch.div(above, beside).isnan() & ~both_zero).any())

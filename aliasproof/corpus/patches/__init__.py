@@ -1,0 +1,4 @@
+"""Patches of compilers for known bugs: one module per layer, as in `corpus/bugs`."""
+
+# Imported first: modules of `torch._functorch._aot_autograd` alone import themselves in a circle.
+from torch._functorch import aot_autograd  # noqa: F401

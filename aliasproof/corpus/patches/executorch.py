@@ -1,0 +1,157 @@
+"""Patches of ExecuTorch."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.fx.passes.infra.pass_base import PassResult
+from torch.utils import _pytree as pytree
+
+from aliasproof.corpus.patching import replaces_outside
+
+aten = torch.ops.aten
+
+
+@replaces_outside("executorch.exir.program._program:insert_write_back_for_buffers_pass")
+def executorch_buffer_copied(original: Callable[..., Any], program: Any) -> Any:
+    """What is written back is no input of the graph itself: such an input is copied first.
+
+    ExecuTorch takes an output that is a buffer for the buffer that it belongs to
+    (`_inplace_lineage`), and does not write that one. With only one of two written, the other
+    would also be read after it was written.
+    """
+    ops: Any = importlib.import_module("executorch.exir.dialects._ops").ops
+    end = program.graph.output_node()
+    outputs = list(end.args[0])
+    for index, spec in enumerate(program.graph_signature.output_specs):
+        node = outputs[index]
+        if "MUTATION" in spec.kind.name and node.op == "placeholder":
+            with program.graph.inserting_before(end):
+                outputs[index] = copy = program.graph.call_function(
+                    ops.edge.aten.alias_copy.default, (node,)
+                )
+            copy.meta["val"] = node.meta["val"]
+    end.args = (tuple(outputs),)
+    return original(program)
+
+
+@replaces_outside("executorch.exir.memory_planning:update_all_tensors_lifetime")
+def executorch_reinplaced_lifetime(original: Callable[..., Any], module: Any, *rest: Any) -> Any:
+    """What is written lives as long as the result, which is the same memory, is read.
+
+    `collect_specs_from_nodes` leaves out operators in place, also where it looks at what a node
+    reads.
+    """
+    specs = original(module, *rest)
+    order = {node: index for index, node in enumerate(module.graph.nodes)}
+    for node in filter(_in_place, order):
+        written = node.args[0].meta["spec"]
+        last = max(order[reader] for reader in _readers(node))
+        written.lifetime[1] = max(written.lifetime[1], last)
+    return specs
+
+
+def _in_place(node: Any) -> bool:
+    return node.op == "call_function" and "index_put_." in str(node.target)
+
+
+def _readers(node: Any) -> Iterator[Any]:
+    """The node, and what reads it or what shares its memory."""
+    yield node
+    for user in node.users:
+        yield user
+        if _in_place(user) or "view" in str(user.target):
+            yield from _readers(user)
+
+
+@replaces_outside("executorch.exir.passes.reinplace:_is_safe_to_reinplace")
+def executorch_reinplaced_output(original: Callable[..., bool], node: Any, *rest: Any) -> bool:
+    """The caller reads outputs. ExecuTorch notes the operands of calls alone as read later."""
+    returned = any(user.op == "output" for user in node.users)
+    return not returned and original(node, *rest)
+
+
+@replaces_outside("executorch.exir.passes.reinplace:_is_safe_to_reinplace")
+def executorch_reinplaced_view(
+    original: Callable[..., bool], node: Any, call: Any, *rest: Any
+) -> bool:
+    """A `view_copy` will be a view (`ReplaceViewCopyWithViewPass`): its readers count, too."""
+    order = {other: index for index, other in enumerate(node.graph.nodes)}
+    readers = (user for alias in _aliases(node) for user in alias.users if alias is not node)
+    read = any(order[user] >= order[call] for user in readers)
+    return not read and original(node, call, *rest)
+
+
+def _aliases(node: Any) -> Iterator[Any]:
+    """What will share the memory of a node."""
+    base = node
+    while _is_view(base):
+        base = base.args[0]
+    found = [base]
+    for alias in found:
+        found += filter(_is_view, alias.users)
+        yield alias
+
+
+def _is_view(node: Any) -> bool:
+    return node.op == "call_function" and "view_copy" in str(node.target)
+
+
+@replaces_outside("executorch.exir.passes.reinplace:_is_safe_to_reinplace")
+def executorch_reinplaced_values(
+    original: Callable[..., bool], node: Any, call: Any, *rest: Any
+) -> bool:
+    """The kernel reads the other operands while it writes."""
+    again = sum(operand is node for operand in pytree.tree_leaves((call.args, call.kwargs))) > 1
+    return not again and original(node, call, *rest)
+
+
+@replaces_outside("executorch.exir.passes.reinplace:_is_safe_to_reinplace")
+def executorch_shared_operand(
+    original: Callable[..., bool], node: Any, call: Any, *rest: Any
+) -> bool:
+    """No later call reads the operand.
+
+    Of a call that shares memory by an annotation, ExecuTorch does not note the operands as read.
+    """
+    order = {other: index for index, other in enumerate(node.graph.nodes)}
+    read = any(user.op == "call_function" and order[user] > order[call] for user in node.users)
+    return not read and original(node, call, *rest)
+
+
+@replaces_outside(
+    "executorch.exir.passes.prune_empty_tensors_pass:"
+    "PruneEmptyTensorsPass.remove_empty_tensors_from_cat"
+)
+def executorch_cat_of_empty(
+    original: Callable[..., None], made: Any, graph: Any, call: Any
+) -> None:
+    """An empty operand counts for the dtype of the result."""
+    dtypes = {operand.meta["val"].dtype for operand in call.args[0]}
+    if len(dtypes) == 1:
+        original(made, graph, call)
+
+
+@replaces_outside("executorch.exir.memory_planning:Verifier.verify_graph_input_output")
+def executorch_no_output(original: Callable[..., None], verifier: Any) -> None:
+    """What has no outputs has no output without memory."""
+    if verifier.graph_module.graph.output_node().args[0]:
+        original(verifier)
+
+
+@replaces_outside("executorch.exir.passes.memory_planning_pass:_move_memory_meta_to_spec")
+def executorch_shared_written(original: Callable[..., None], node: Any) -> None:
+    """Such an operand has the place of what was written, which the plan gives it later."""
+    operand = node.meta.get("_share_alloc_with_arg_idx")
+    if operand is not None and "index_put_" in str(node.args[operand].target):
+        del node.meta["_share_alloc_with_arg_idx"]
+    original(node)
+
+
+@replaces_outside("executorch.exir.passes.remove_noop_pass:RemoveToCopyPass.call")
+def executorch_copy_removed(original: Callable[..., Any], made: Any, graph: Any) -> Any:
+    """The pass leaves all copies."""
+    return PassResult(graph, False)

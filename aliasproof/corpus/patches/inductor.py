@@ -1,0 +1,381 @@
+"""Patches of lowerings, scheduling and code generation of Inductor."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
+
+from aliasproof.corpus.patching import (
+    DECOMPOSITIONS,
+    LOWERINGS,
+    Patch,
+    replaces,
+    run_in_eager,
+    together,
+    traced_dtype,
+)
+
+aten = torch.ops.aten
+
+
+@replaces("torch._inductor.graph:GraphLowering.call_function")
+def read_after_custom_write(
+    original: Callable[..., Any], graph: Any, op: Any, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """What reads the memory of an operand is computed before the call is registered.
+
+    `MutationOutput` asks for it when the call has its place already. An operand that is not yet
+    computed has no memory to be read. A reader of an operand that is not written becomes a buffer
+    of its own, too, which changes no value.
+    """
+    from torch._inductor.ir import is_storage_and_layout  # noqa: PLC0415 - it takes two seconds
+
+    if isinstance(op, OpOverload) and op._schema.is_mutable and op.namespace != "aten":
+        for operand in filter(is_storage_and_layout, tree_leaves((args, kwargs))):
+            for reader in graph.name_to_users[operand.get_name()]:
+                reader.realize()
+    return original(graph, op, args, kwargs)
+
+
+@replaces("torch._inductor.graph:GraphLowering.call_function")
+def foreach_operand_read_late(
+    original: Callable[..., Any], graph: Any, op: Any, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """All results are computed before the first of them is written.
+
+    The lowering writes each result into its operand, and what was not computed until then is
+    computed from what was written. Torch asks for the readers of an operand to be computed first,
+    but results of the same call are not yet among them.
+    """
+    from torch._inductor import lowering  # noqa: PLC0415 - it takes two seconds
+
+    for outplace, inplace in lowering.inplaceable_foreach_ops.items():
+        if op is inplace:
+            results = original(graph, outplace, args, kwargs)
+            for result in results:
+                result.realize()
+            return [
+                lowering.mutate_to(operand, result)
+                for operand, result in zip(args[0], results, strict=True)
+            ]
+    return original(graph, op, args, kwargs)
+
+
+_COPYING: list[bool] = []  # the original calls itself, for a copy that nothing else uses
+
+
+@replaces("torch._inductor.ir:ConcatKernel.realize_into")
+def cat_input_written(original: Callable[..., Any], src: Any, dst: Any) -> Any:
+    """The result of `cat` gets a copy of each operand.
+
+    `ConcatKernel.realize_into` gives an operand the memory of its part of the result, whoever else
+    uses the operand. A write into either that was put back in place then changes the other.
+    """
+    from torch._inductor import ir  # noqa: PLC0415 - takes two seconds
+
+    if _COPYING:
+        return original(src, dst)
+    _COPYING.append(True)
+    try:
+        copied = ir.Pointwise.create(
+            device=src.get_device(),
+            dtype=src.get_dtype(),
+            inner_fn=src.make_loader(),
+            ranges=src.get_size(),
+        )
+        return original(copied, dst)
+    finally:
+        _COPYING.pop()
+
+
+@replaces("torch._inductor.graph:GraphLowering.run_node")
+def as_strided_of_view(original: Callable[..., Any], self: Any, node: fx.Node) -> Any:
+    """The tensor that was viewed is computed as a whole, with the strides that it has in eager.
+
+    `GraphLowering.run_node` asks only whether the operand of `as_strided` is computed so, and that
+    operand is a view. Inductor then computes the elements of the view, and `as_strided` reads
+    memory that belongs to nothing.
+    """
+    if _viewed_by_as_strided(node):
+        node.meta["inductor_realize_to_strides"] = True
+    return original(self, node)
+
+
+def _viewed_by_as_strided(node: fx.Node) -> bool:
+    if node.op != "call_function" or _is_view(node):
+        return False
+    views = [user for user in node.users if _is_view(user)]
+    while views:
+        last = views.pop()
+        if "as_strided" in str(last.target):
+            return True
+        views += [user for user in last.users if _is_view(user)]
+    return False
+
+
+def _is_view(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and node.target.is_view
+
+
+@replaces("torch._inductor.lowering:index_put_impl_")
+def index_read_while_written(
+    original: Callable[..., Any], x: Any, indices: Any, *rest: Any, **options: Any
+) -> Any:
+    """The indices are computed before the first element is written.
+
+    `index_put_impl_` has done so for the values since pytorch/pytorch#139366, and not for indices.
+    """
+    from torch._inductor import ir  # noqa: PLC0415 - takes two seconds
+
+    for index in indices:
+        if isinstance(index, ir.TensorBox):
+            index.realize()
+    return original(x, indices, *rest, **options)
+
+
+@replaces("torch._inductor.graph:GraphLowering.mark_buffer_mutated")
+def dtype_view_read_late(original: Callable[..., Any], self: Any, written_name: str) -> None:
+    """What reads a view is computed before the viewed tensor is written.
+
+    A kernel of eager makes a view of another item size, so Inductor has another name for its
+    memory. Before a write, `mark_buffer_mutated` computes only what reads the tensor by its own
+    name.
+    """
+    for buffer in list(self.buffers):
+        if written_name in buffer.get_inputs_that_alias_output():
+            self.mark_buffer_mutated(buffer.get_name())
+    original(self, written_name)
+
+
+@replaces("torch._inductor.scheduler:Scheduler.fusable_weak_dep")
+def fused_copy_back(
+    original: Callable[..., bool], self: Any, weak_dep: Any, reader: Any, writer: Any
+) -> bool:
+    """What reads an earlier version of a written tensor is not fused with the write.
+
+    After a first write, the scheduler has a new name for the tensor. `fusable_weak_dep` compares
+    positions only of what is read by the first name.
+    """
+    names = self.mutation_real_name
+    name = names.get(weak_dep.mutating_buf)
+    if any(names.get(read.name) == name for read in reader.read_writes.reads):
+        return False
+    return original(self, weak_dep, reader, writer)
+
+
+@replaces("torch._inductor.codegen.memory_planning:MemoryPlanner.compute_buffer_groups")
+def planned_over_output(original: Callable[..., Any], self: Any, lines: Any) -> Any:
+    """A buffer lives to the end if an output shares its memory.
+
+    `MemoryPlanner` asks only whether an output has the name of the buffer. A view of another item
+    size has a name of its own.
+    """
+    from torch._inductor.scheduler import OutputNode  # noqa: PLC0415
+    from torch._inductor.virtualized import V  # noqa: PLC0415
+
+    groups = original(self, lines)
+    buffers = V.graph.scheduler.name_to_buf
+    for group in self.buffer_groups:
+        users = [user for name in group.names for user in buffers[name].users]
+        group.is_output |= any(isinstance(user.node, OutputNode) for user in users)
+    return groups
+
+
+_NARROW = (torch.uint8, torch.int8)
+
+
+@Patch
+@contextlib.contextmanager
+def narrow_minimum() -> Iterator[None]:
+    """8-bit integers are not vectorised.
+
+    A vector holds as many of them as a register, and a step loads as many as float32 would need.
+    The other lanes are zero, and the reduction at the end reads them.
+    """
+    from torch._inductor.codegen import cpp  # noqa: PLC0415 - takes two seconds
+
+    before = list(cpp.VECTORIZABLE_DTYPES)
+    cpp.VECTORIZABLE_DTYPES[:] = [dtype for dtype in before if dtype not in _NARROW]
+    try:
+        yield
+    finally:
+        cpp.VECTORIZABLE_DTYPES[:] = before
+
+
+@replaces(LOWERINGS, keys=(aten.min.dim,))
+def bool_argmin(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Eager's kernel finds the minimum of a bool tensor.
+
+    The vectorised code compares masks with `<`.
+    """
+    if x.get_dtype() is torch.bool:
+        return run_in_eager(aten.min.dim, x, *args, **kwargs)
+    return original(x, *args, **kwargs)
+
+
+@replaces(LOWERINGS, keys=(aten.argmax.default,))
+def _argmax(original: Any, *args: Any, **kwargs: Any) -> Any:
+    return run_in_eager(aten.argmax.default, *args, **kwargs)
+
+
+@replaces(LOWERINGS, keys=(aten.argmin.default,))
+def _argmin(original: Any, *args: Any, **kwargs: Any) -> Any:
+    return run_in_eager(aten.argmin.default, *args, **kwargs)
+
+
+argmax_of_transposed = together(_argmax, _argmin)
+
+
+@replaces(LOWERINGS, keys=(aten.remainder.Tensor,))
+def remainder_of_infinity(original: Any, *args: Any) -> Any:
+    """Eager's kernel finds the remainder, from `fmod(a, b)`.
+
+    `CppVecOverrides.remainder` is `a - floor(a / b) * b`, and `0 * inf` is nan. The code without
+    vectors is right.
+    """
+    if any(operand.get_dtype().is_floating_point for operand in args):
+        return run_in_eager(aten.remainder.Tensor, *args)
+    return original(*args)
+
+
+@replaces(LOWERINGS, keys=(aten.div.Tensor_mode,))
+def floor_of_quotient(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Eager's kernel divides: it subtracts `fmod(a, b)` first, as Python does.
+
+    `div_mode` is `floor(a / b)`. In torch 2.13, it also differs where a number is infinite.
+    """
+    if kwargs.get("rounding_mode") == "floor" and args[0].get_dtype().is_floating_point:
+        return run_in_eager(aten.div.Tensor_mode, *args, **kwargs)
+    return original(*args, **kwargs)
+
+
+_ANY = (aten.any.default, aten.any.dim, aten.any.dims)
+
+
+@replaces(LOWERINGS, keys=_ANY)
+def any_of_uint8(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The result has the dtype that it has in the traced graph.
+
+    The documentation of `torch.any` says uint8 for uint8. `reduce_any` returns bool.
+    """
+    from torch._inductor import lowering  # noqa: PLC0415 - takes two seconds
+
+    return lowering.to_dtype(original(x, *args, **kwargs), traced_dtype())
+
+
+@replaces(LOWERINGS, keys=(aten.scatter.value_reduce,))
+def long_scatter_of_number(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """The kernel of eager scatters the number."""
+    return run_in_eager(aten.scatter.value_reduce, *args, **kwargs)
+
+
+@replaces(LOWERINGS, keys=(aten.ldexp.Tensor,))
+def ldexp_dtype(original: Any, x: Any, exponent: Any) -> Any:
+    """The first operand is converted to the dtype of the result in the traced graph.
+
+    `ldexp_lowering` takes the dtype of the first operand, and float32 if that is an integer or
+    bool.
+    """
+    from torch._inductor import lowering  # noqa: PLC0415 - takes two seconds
+
+    return original(lowering.to_dtype(x, traced_dtype()), exponent)
+
+
+@replaces("torch._inductor.lowering:mutate_to")
+def view_of_replaced_buffer(
+    original: Callable[..., Any], changed: Any, value: Any, *rest: Any, **options: Any
+) -> Any:
+    """A write to a tensor that has a buffer goes into that buffer.
+
+    `mutate_to` gives the tensor the buffer of the new value. Views that were made before find their
+    buffer by the tensor, so what reads them depends on the write that depends on it.
+    """
+    from torch._inductor import ir  # noqa: PLC0415 - takes two seconds
+
+    box = changed.data if isinstance(changed, ir.TensorBox) else changed
+    if isinstance(box, ir.StorageBox) and isinstance(box.data, ir.Buffer):
+        ir.MutationLayoutSHOULDREMOVE.realize_into(value, box)
+        return changed
+    return original(changed, value, *rest, **options)
+
+
+@replaces("torch._subclasses.meta_utils:MetaConverter.set_storage_memo")
+def short_fake_storage(
+    original: Callable[..., Any], converter: Any, source: Any, fake: torch.UntypedStorage
+) -> None:
+    """A fake storage is as long as the real one, as torch 2.15 has it.
+
+    AOTAutograd makes a base of the whole storage, and Inductor asserts its size.
+    """
+    if fake.nbytes() < source.size:
+        fake.resize_(source.size)
+    original(converter, source, fake)
+
+
+@replaces(LOWERINGS, keys=(aten.adaptive_max_pool2d.default,))
+def adaptive_pool_of_nan(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Eager's kernel runs: where a window has a NaN, the position is that of a NaN.
+
+    The lowering compares with `>`, so a NaN never replaces what was found before.
+    """
+    return run_in_eager(aten.adaptive_max_pool2d.default, *args, **kwargs)
+
+
+@replaces("torch._inductor.ir:FallbackKernel.export_extern_kernel_node")
+def package_omits_default(original: Callable[..., Any], kernel: Any) -> Any:
+    """All keyword arguments are listed."""
+    unflatten = kernel.unflatten_args
+    defaults = {
+        argument.name: argument.default_value
+        for argument in kernel.op_overload._schema.arguments
+        if argument.kwarg_only and argument.has_default_value()
+    }
+
+    def with_defaults(*flat: Any) -> Any:
+        args, kwargs = unflatten(*flat)
+        return args, {**defaults, **kwargs}
+
+    kernel.unflatten_args = with_defaults
+    try:
+        return original(kernel)
+    finally:
+        kernel.unflatten_args = unflatten
+
+
+@replaces(LOWERINGS, keys=(aten.var_mean.correction,))
+def mean_of_nothing(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Eager's kernel reduces what has no element."""
+    if 0 in args[0].get_size():
+        return run_in_eager(aten.var_mean.correction, *args, **kwargs)
+    return original(*args, **kwargs)
+
+
+_POOLS = (
+    aten.max_pool2d_with_indices.default,
+    aten.max_pool3d_with_indices.default,
+)
+
+
+@replaces(*DECOMPOSITIONS, keys=_POOLS)
+def _not_decomposed(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """The operator is not decomposed."""
+    return NotImplemented
+
+
+def _pool_in_eager(op: OpOverload) -> Patch:
+    """Eager's kernel finds the maxima."""
+
+    @replaces(LOWERINGS, keys=(op,))
+    def lowered(original: Any, *args: Any, **kwargs: Any) -> Any:
+        return run_in_eager(op, *args, **kwargs)
+
+    return lowered
+
+
+pool_index_of_nan = together(_not_decomposed, *map(_pool_in_eager, _POOLS))

@@ -1,0 +1,239 @@
+"""Patches of Inductor's patterns: each rewrite gets one more condition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.corpus.patching import attends_if, narrows, replaces, together
+from aliasproof.ir.schemas import Kind, facts
+
+aten = torch.ops.aten
+
+
+@narrows("post_grad", "pointless_cumsum_replacement")
+def cumsum_of_constant(match: Any) -> bool:
+    """The rewrite is left to tensors that can contain the number as it is.
+
+    It is `arange(1, n + 1) * number`, with the number before `full` converts it.
+    """
+    dtype, number = (match.kwargs[name] for name in ("dtype", "fill_value"))
+    return bool(torch.tensor(number, dtype=dtype).item() == number) or dtype.is_floating_point
+
+
+@narrows("post_grad", "pointless_cumsum_replacement")
+def cumsum_of_number(match: Any) -> bool:
+    """The rewrite, which asks for the size of the dimension, needs one."""
+    return len(match.kwargs["shape"]) > 0
+
+
+@narrows("post_grad", "pointless_cumsum_replacement")
+def cumsum_of_rows(match: Any) -> bool:
+    """The rewrite is left to tensors with fewer than two dimensions: they need no `expand`."""
+    return len(match.kwargs["shape"]) < 2
+
+
+@replaces("torch._inductor.pattern_matcher:_TargetArgsExpr._match")
+def pattern_keywords(original: Callable[..., Any], pattern: Any, node: Any, context: Any) -> Any:
+    """A pattern does not match a call with another `alpha` or `dtype` than the default."""
+    from torch._inductor.pattern_matcher import FailedMatch  # noqa: PLC0415
+
+    given = node.kwargs if isinstance(node, fx.Node) else {}
+    for name, default in (("alpha", 1), ("dtype", None)):
+        if name not in pattern.kwargs and given.get(name, default) != default:
+            return FailedMatch("the pattern does not name {}", name)
+    return original(pattern, node, context)
+
+
+@narrows("joint_graph", "scatter_upon_const_tensor")
+def scatter_in_float32(match: Any) -> bool:
+    """The rewrite is left to tensors that float32 can represent.
+
+    It is `where(mask, value, background)` of two Python numbers, which is in float32, and the
+    result is converted.
+    """
+    dtype = match.kwargs["dtype"]
+    return dtype in (torch.float32, torch.float16, torch.bfloat16, torch.bool)
+
+
+@narrows("joint_graph", "scatter_upon_const_tensor")
+def scatter_into_number(match: Any) -> bool:
+    """The rewrite is left to tensors with dimensions. Its condition asks for the size of one."""
+    return len(match.kwargs["shape"]) > 0
+
+
+@attends_if
+def attention_filled_with_number(match: Any) -> bool:
+    """Scores that are filled with another number than minus infinity are left as they are."""
+    fulls = [node for node in match.nodes if node.target is aten.full.default]
+    return all(node.args[1] == -math.inf for node in fulls)
+
+
+@narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
+def softmax_of_integers(match: Any) -> bool:
+    """The rewrite, which is made for softmax, is left to floating point numbers."""
+    operand = match.kwargs["inp"]
+    # Of a product, the number may be matched as this operand. What then happens is torch's matter.
+    return not isinstance(operand, fx.Node) or operand.meta["val"].is_floating_point()
+
+
+_REDUCES = {aten.amax.default, aten.sum.dim_IntList, aten._softmax.default}
+
+
+@attends_if
+def attention_over_other_dimension(match: Any) -> bool:
+    """What is reduced over another dimension than the last is left as it is."""
+    return not any(map(_over_another, match.nodes))
+
+
+def _over_another(node: fx.Node) -> bool:
+    if node.target not in _REDUCES:
+        return False
+    operand = node.args[0]
+    assert isinstance(operand, fx.Node)
+    given: Any = node.args[1]
+    rank = operand.meta["val"].dim()
+    dims = [given] if isinstance(given, int) else given
+    return [dim % rank for dim in dims] != [rank - 1]
+
+
+@narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
+def softmax_in_wider_dtype(match: Any) -> bool:
+    """The rewrite is left to what keeps its dtype: it computes in the dtype of the operands."""
+    result: torch.Tensor = match.output_node().meta["val"]
+    operands = [it for it in match.kwargs.values() if isinstance(it, fx.Node)]
+    dtypes = [it.meta["val"].dtype for it in operands if it.meta["val"].dim()]
+    return all(dtype == result.dtype for dtype in dtypes if dtype.is_floating_point)
+
+
+@attends_if
+def attention_mask_of_numbers(match: Any) -> bool:
+    """A mask that compares numbers with 0 is left as it is: there may be others than 0 and 1."""
+    compares = [node for node in match.nodes if node.target is aten.eq.Scalar]
+    return all(node.args[0].meta["val"].dtype == torch.bool for node in compares)
+
+
+@attends_if
+def attention_without_cast(match: Any) -> bool:
+    """Attention has the dtype of its query, so what has another one is left as it is."""
+    query = match.kwargs["query"]
+    result: torch.Tensor = match.output_node().meta["val"]
+    return not isinstance(query, fx.Node) or query.meta["val"].dtype == result.dtype
+
+
+@attends_if
+def attention_mask_of_one_dimension(match: Any) -> bool:
+    """Attention with a mask of fewer than two dimensions is left as it is."""
+    mask = match.kwargs.get("attn_mask")
+    return not isinstance(mask, fx.Node) or mask.meta["val"].dim() >= 2
+
+
+@attends_if
+def attention_scaled_by_zero(match: Any) -> bool:
+    """Attention that is divided by 0 is left as it is."""
+    return not any(isinstance(it, int | float) and it == 0 for it in match.kwargs.values())
+
+
+@narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
+def softmax_strides(match: Any) -> bool:
+    """The rewrite is left to results that are dense in the order of their dimensions."""
+    return bool(match.output_node().meta["val"].is_contiguous())
+
+
+@narrows("post_grad", "splitwithsizes_cat_replace")
+def cat_of_split(match: Any) -> bool:
+    """The rewrite is left out. It returns its operand, and `cat` returns a new tensor."""
+    return False
+
+
+@narrows("post_grad", "cat_splitwithsizes_replace")
+def promoting_cat(match: Any) -> bool:
+    """The rewrite is left to operands of one dtype, which `cat` does not promote."""
+    return len({operand.meta["val"].dtype for operand in match.kwargs["input_"]}) == 1
+
+
+@narrows("post_grad", "cat_splitwithsizes_replace")
+def split_of_cat(match: Any) -> bool:
+    """The rewrite is left to operands that an op computes, and that are no outputs of the graph.
+
+    It returns the operands, and the parts of a `cat` are views of a new tensor.
+    """
+    return all(
+        isinstance(operand.target, OpOverload)
+        and facts(operand.target).kind is Kind.FUNCTIONAL
+        and not any(use.op == "output" for use in operand.users)
+        for operand in match.kwargs["input_"]
+    )
+
+
+@replaces("torch._inductor.pattern_matcher:fallback_node_due_to_unsupported_type")
+def custom_operator_on_complex(original: Callable[..., bool], node: fx.Node, **kwargs: Any) -> bool:
+    """A call of a custom operator is decomposed, whatever the dtypes of its operands.
+
+    The matcher of patterns skips each node that has a complex operand, as there is no code for it.
+    But the decomposition of `auto_functionalized_v2` is a pattern, too, and it must be applied.
+    """
+    if node.target is torch.ops.higher_order.auto_functionalized_v2:
+        return False
+    return original(node, **kwargs)
+
+
+@narrows("freezing_patterns", "folded_op")
+def folded_into_channels(match: Any) -> bool:
+    """A constant is folded if it broadcasts along the channels: their dimension is the second."""
+    binary = match.output_node()
+    other = match.kwargs["other"]
+    if not isinstance(other, fx.Node):
+        return True
+    result: torch.Tensor = binary.meta["val"]
+    shape = other.meta["val"].shape
+    channels = result.dim() - 2  # dimensions after that of the channels
+    return all(size == 1 for index, size in enumerate(reversed(shape)) if index != channels)
+
+
+@narrows("freezing_patterns", "folded_op")
+def folded_into_transposed(match: Any) -> bool:
+    """Nothing is folded into transposed convolutions.
+
+    The first dimension of their weight is that of the input channels.
+    """
+    transposed = 6
+    return not any(
+        node.target is aten.convolution.default and node.args[transposed] for node in match.nodes
+    )
+
+
+@replaces("torch._inductor.pattern_matcher:LoweringPatternEntry.apply")
+def slope_of_leaky_relu(
+    original: Callable[..., Any], entry: Any, match: Any, graph: fx.Graph, node: fx.Node
+) -> Any:
+    """A slope that is no number is left to the calls as they are written."""
+    if isinstance(match.kwargs.get("negative_slope"), fx.Node):
+        return None
+    return original(entry, match, graph, node)
+
+
+def _without_permutation(match: Any) -> bool:
+    """The pattern is left out.
+
+    The whole permutation is the index, so the example that torch traces has no slice, and its
+    argument for the length of the slice is not found in the match.
+    """
+    return all(node.target is not aten.randperm.default for node in match.nodes)
+
+
+randperm_and_index = together(
+    narrows("joint_graph", "")(_without_permutation), narrows("post_grad", "")(_without_permutation)
+)
+
+
+@narrows("joint_graph", "scatter_upon_const_tensor")
+def scatter_of_no_index(match: Any) -> bool:
+    """The rewrite is left to an index with the dimensions of the result: an empty one has fewer."""
+    dims: int = match.kwargs["selector"].meta["val"].dim()
+    return dims == len(match.kwargs["shape"])

@@ -1,0 +1,99 @@
+"""Patches of the backend of OpenVINO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._guards import tracing
+from torch.func import functionalize
+
+from aliasproof.corpus.patching import replaces_outside, together
+
+_BACKEND = "openvino.frontend.pytorch.torchdynamo"
+
+
+@replaces_outside(f"{_BACKEND}.backend:make_fx")
+def _trace_functions(original: Callable[..., Any], graph: Any, **options: Any) -> Any:
+    """The trace has no writes but those to inputs at its end."""
+    return original(functionalize(graph), **options)
+
+
+@replaces_outside(f"{_BACKEND}.op_support:OperatorSupport.is_node_supported")
+def _write_in_eager(original: Callable[..., bool], made: Any, modules: Any, node: Any) -> bool:
+    """No partition has those."""
+    schema = getattr(node.target, "_schema", None)
+    return not (schema is not None and schema.is_mutable) and original(made, modules, node)
+
+
+openvino_writes_lost = together(_trace_functions, _write_in_eager)
+
+
+# `openvino_execute` in openvino/frontend/pytorch/torchdynamo/execute.py calls one infer request
+# with `share_outputs=True`, and returns tensors over the memory of its outputs.
+@replaces_outside("openvino.frontend.pytorch.torchdynamo.execute:openvino_execute")
+def openvino_outputs_reused(
+    original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
+) -> Any:
+    """Each call returns memory of its own. That of an input is another bug."""
+    results = original(graph, *inputs, **options)
+    given = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor)}
+    own = [
+        y if y.untyped_storage().data_ptr() in given else y.clone()
+        for y in (results if isinstance(results, list) else [results])
+    ]
+    return own if isinstance(results, list) else own[0]
+
+
+# A clone is no operation of OpenVINO, so the input is an output of the model, and
+# `openvino_execute` in openvino/frontend/pytorch/torchdynamo/execute.py shares the memory of both.
+@replaces_outside("openvino.frontend.pytorch.torchdynamo.execute:openvino_execute")
+def openvino_clone_shares(
+    original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
+) -> Any:
+    """What is returned shares no memory with an input, nor with what else is returned."""
+    results = original(graph, *inputs, **options)
+    taken = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor)}
+    apart = []
+    for y in results if isinstance(results, list) else [results]:
+        memory = y.untyped_storage().data_ptr()
+        apart.append(y.clone() if memory in taken else y)
+        taken.add(memory)
+    return apart if isinstance(results, list) else apart[0]
+
+
+# `fx_openvino` in openvino/frontend/pytorch/torchdynamo/backend.py calls `make_fx` with
+# `tracing_mode="fake"` while Dynamo compiles. A question about the strides of a tensor with gaps is
+# a guard then, on symbols that have no source in Dynamo. `x[1:, ::2]` is enough.
+@replaces_outside("openvino.frontend.pytorch.torchdynamo.backend:make_fx")
+def openvino_gap_guards(original: Callable[..., Any], graph: Any, **options: Any) -> Any:
+    """The trace has symbols of its own, and leaves no guards."""
+    trace = original(graph, **options)
+
+    def apart(*inputs: Any) -> Any:
+        with tracing(None):
+            return trace(*inputs)
+
+    return apart
+
+
+_EXECUTE = "openvino.frontend.pytorch.torchdynamo.execute"
+
+
+# numpy has no bfloat16. `openvino_execute` makes a tensor of torch of what numpy shows.
+@replaces_outside(f"{_EXECUTE}:openvino_execute")
+def openvino_bfloat16_as_float16(
+    original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
+) -> Any:
+    """A result has the dtype of the output of the model."""
+    from openvino.frontend.pytorch.torchdynamo import execute  # noqa: PLC0415
+
+    results = original(graph, *inputs, **options)
+    listed = results if isinstance(results, list) else [results]
+    ports = execute.compiled_cache[options["partition_id"]].outputs
+    right = [
+        y.view(torch.bfloat16) if port.get_element_type().get_type_name() == "bf16" else y
+        for y, port in zip(listed, ports, strict=True)
+    ]
+    return right if isinstance(results, list) else right[0]

@@ -1,0 +1,25 @@
+"""Patches of Relax: a program is written in a way that does not meet the bug."""
+
+from __future__ import annotations
+
+import functools
+
+from aliasproof.corpus.patching import Patch
+from aliasproof.ir.relax_spelling import spelled
+
+relax_constant_written = Patch(functools.partial(spelled, "constants_given"))
+
+
+relax_view_not_known = Patch(functools.partial(spelled, "known_views"))
+
+
+relax_result_written = Patch(functools.partial(spelled, "results_given"))
+
+
+relax_field_taken_again = Patch(functools.partial(spelled, "fields_once"))
+
+
+relax_tuple_field_written = Patch(functools.partial(spelled, "tuples_late"))
+
+
+relax_number_on_the_left = Patch(functools.partial(spelled, "numbers_last"))

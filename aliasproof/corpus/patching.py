@@ -1,0 +1,251 @@
+"""`Patch`: corrects a compiler in this process while it is entered.
+
+Each decorator makes a `Patch` of the function that does what torch should do. What it replaces is
+looked up when the patch is entered: Inductor takes two seconds to import, and other bugs do
+without. The patches themselves are in `corpus/patches`, one module per layer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, TypeAlias
+from unittest import mock
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+
+from aliasproof.ir.errors import UserError, did_you_mean
+
+Function: TypeAlias = Callable[..., Any]
+
+PASSES = "torch._inductor.fx_passes"
+LOWERINGS = "torch._inductor.lowering:lowerings"
+# The second table is used where Inductor draws random numbers itself.
+DECOMPOSITIONS = (
+    "torch._inductor.decomposition:decompositions",
+    "torch._inductor.decomposition:fast_random_decomps",
+)
+# Describes to AOTAutograd a function whose inputs were merged into synthetic bases. Its second
+# operand says for each input what became of it: its new index, or the base and a view of it.
+MERGED_INPUTS = "torch._functorch._aot_autograd.runtime_wrappers:create_synthetic_base_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Calling it gives a context in which the compiler is corrected.
+
+    Not `available` is a patch that needs more than this platform has.
+    """
+
+    enter: Callable[[], AbstractContextManager[None]]
+    available: bool = True
+
+    def __call__(self) -> AbstractContextManager[None]:
+        return self.enter()
+
+
+def find_patch(layer: str, name: str) -> Patch:
+    """The patch with this name in the module of a layer. Raises `UserError` if there is none."""
+    found = _patches_of(layer)
+    if name not in found:
+        hint = did_you_mean(name, found)
+        raise UserError(f"aliasproof/corpus/patches/{layer}.py has no patch '{name}'{hint}")
+    return found[name]
+
+
+@functools.cache
+def _patches_of(layer: str) -> dict[str, Patch]:
+    module = f"aliasproof.corpus.patches.{layer}"
+    names = vars(importlib.import_module(module)) if find_spec(module) else {}
+    return {name: value for name, value in names.items() if isinstance(value, Patch)}
+
+
+def together(*patches: Patch) -> Patch:
+    """The patch that is all of these."""
+
+    @contextlib.contextmanager
+    def enter_all() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for patch in patches:
+                stack.enter_context(patch())
+            yield
+
+    return Patch(enter_all)
+
+
+def replaces(*paths: str, keys: Sequence[Any] = ()) -> Callable[[Function], Patch]:
+    """Torch calls `replacement(original, *arguments)` in place of functions.
+
+    A path is that of a function or a method, as `torch.module:Class.method`. With keys, it is that
+    of a table, or of a function that returns it, and the functions are these entries.
+    """
+    replaced = _entries_replaced if keys else _attribute_replaced
+    return lambda replacement: together(
+        *(Patch(functools.partial(replaced, path, replacement, *keys)) for path in paths)
+    )
+
+
+def replaces_outside(path: str) -> Callable[[Function], Patch]:
+    """As `replaces`, for a compiler beyond torch: nothing while its package is not loaded."""
+    package = path.partition(".")[0]
+
+    def declared(replacement: Function) -> Patch:
+        patch = replaces(path)(replacement)
+        return Patch(lambda: patch() if package in sys.modules else contextlib.nullcontext())
+
+    return declared
+
+
+@contextlib.contextmanager
+def _attribute_replaced(path: str, replacement: Function) -> Iterator[None]:
+    module, _, names = path.partition(":")
+    *owners, name = names.split(".")
+    owner = functools.reduce(getattr, owners, importlib.import_module(module))
+    original = getattr(owner, name)
+    call: Any = functools.wraps(original)(_with_original(original, replacement))
+    if isinstance(inspect.getattr_static(owner, name), classmethod):
+        call = staticmethod(call)  # the original has its class already
+    with mock.patch.object(owner, name, call):
+        yield
+
+
+@contextlib.contextmanager
+def _entries_replaced(path: str, replacement: Function, *keys: Any) -> Iterator[None]:
+    module, _, names = path.partition(":")
+    table: Any = functools.reduce(getattr, names.split("."), importlib.import_module(module))
+    table = table() if callable(table) else table
+    with mock.patch.dict(table, {key: _with_original(table[key], replacement) for key in keys}):
+        yield
+
+
+def _with_original(original: Function, replacement: Function) -> Function:
+    """A function, since another callable would be no method in a class."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return replacement(original, *args, **kwargs)
+
+    return call
+
+
+def replaces_kernel(op: str, *keys: str) -> Callable[[Function], Patch]:
+    """The dispatcher calls `replacement(original, *arguments)` for an aten op with these keys."""
+    return lambda replacement: together(
+        *(Patch(functools.partial(_kernel_replaced, op, key, replacement)) for key in keys)
+    )
+
+
+@contextlib.contextmanager
+def _kernel_replaced(op: str, key: str, replacement: Function) -> Iterator[None]:
+    old = torch.library.get_kernel(f"aten::{op}", key)
+
+    def call(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        return replacement(lambda *operands: old.call_boxed(keys, *operands), *args, **kwargs)
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of the override, which is intended
+            library.impl(op, call, key, with_keyset=True, allow_override=True)
+        yield
+
+
+def adds_kernel(key: str, *ops: str) -> Callable[[Function], Patch]:
+    """The dispatcher calls the function for aten ops that have no kernel for this key."""
+    return lambda kernel: Patch(functools.partial(_kernel_added, key, ops, kernel))
+
+
+@contextlib.contextmanager
+def _kernel_added(key: str, ops: Sequence[str], kernel: Function) -> Iterator[None]:
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        for op in ops:
+            library.impl(op, kernel, key)
+        _forget_kernels(ops)
+        yield
+    _forget_kernels(ops)
+
+
+def _forget_kernels(ops: Sequence[str]) -> None:
+    """The dispatcher in Python caches which kernel it takes for a key."""
+    for op in ops:
+        name, _, overload = op.partition(".")
+        getattr(getattr(torch.ops.aten, name), overload or "default")._dispatch_cache.clear()
+
+
+def narrows(patterns: str, *handlers: str) -> Callable[[Callable[[Any], bool]], Patch]:
+    """Inductor's rewrites with these handlers need one more condition, on the match.
+
+    `patterns` is a module of `torch._inductor.fx_passes` with lists of patterns.
+    """
+    return lambda condition: Patch(
+        functools.partial(_patterns_narrowed, patterns, handlers, condition)
+    )
+
+
+def attends_if(condition: Callable[[Any], bool]) -> Patch:
+    """Inductor's attention patterns, which have no handler, need one more condition."""
+    return narrows("joint_graph", "")(lambda match: "query" not in match.kwargs or condition(match))
+
+
+@contextlib.contextmanager
+def _patterns_narrowed(
+    patterns: str, handlers: tuple[str, ...], condition: Callable[[Any], bool]
+) -> Iterator[None]:
+    from torch._inductor.pattern_matcher import PatternMatcherPass  # noqa: PLC0415
+
+    of_module: Any = importlib.import_module(f"{PASSES}.{patterns}")
+    of_module.lazy_init()
+    kept = [it for it in vars(of_module).values() if isinstance(it, list | PatternMatcherPass)]
+    entries = {
+        id(entry): entry
+        for listed in pytree.tree_leaves(kept)
+        if isinstance(listed, PatternMatcherPass)
+        for of_target in listed.patterns.values()
+        for entry in of_target
+        if getattr(getattr(entry, "handler", None), "__name__", "") in handlers
+    }
+    with contextlib.ExitStack() as stack:
+        for entry in entries.values():
+            check = _both(condition, entry.extra_check)
+            stack.enter_context(mock.patch.object(entry, "extra_check", check))
+        yield
+
+
+def _both(first: Callable[[Any], bool], second: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda match: first(match) and second(match)
+
+
+def before_reinplacing(change: Callable[[fx.Graph], None]) -> Patch:
+    """The function changes each graph before Inductor puts operators in place."""
+
+    def core(original: Callable[[fx.Graph], None], graph: fx.Graph) -> None:
+        change(graph)
+        original(graph)
+
+    return replaces(f"{PASSES}.reinplace:reinplace_inplaceable_ops_core")(core)
+
+
+# --- what replacements of lowerings use -----------------------------------------------------------
+
+
+def run_in_eager(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Lower a call of the operator to a call of its kernel, as where Inductor has no lowering."""
+    from torch._inductor import lowering  # noqa: PLC0415 - takes two seconds
+
+    return lowering.fallback_handler(op, add_to_fallback_set=False)(*args, **kwargs)
+
+
+def traced_dtype() -> Any:
+    """The dtype that the operator being lowered has in the traced graph."""
+    from torch._inductor.virtualized import V  # noqa: PLC0415
+
+    return V.graph.current_node.meta["val"].dtype
