@@ -21,24 +21,17 @@ from typing import Any, TypeAlias
 from unittest import mock
 
 import torch
-from torch import fx
-from torch._ops import OpOverload
-from torch.utils import _pytree as pytree
 
 from aliasproof.ir.errors import UserError, did_you_mean
 
 Function: TypeAlias = Callable[..., Any]
 
 PASSES = "torch._inductor.fx_passes"
-LOWERINGS = "torch._inductor.lowering:lowerings"
 # The second table is used where Inductor draws random numbers itself.
 DECOMPOSITIONS = (
     "torch._inductor.decomposition:decompositions",
     "torch._inductor.decomposition:fast_random_decomps",
 )
-# Describes to AOTAutograd a function whose inputs were merged into synthetic bases. Its second
-# operand says for each input what became of it: its new index, or the base and a view of it.
-MERGED_INPUTS = "torch._functorch._aot_autograd.runtime_wrappers:create_synthetic_base_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,73 +172,3 @@ def _forget_kernels(ops: Sequence[str]) -> None:
     for op in ops:
         name, _, overload = op.partition(".")
         getattr(getattr(torch.ops.aten, name), overload or "default")._dispatch_cache.clear()
-
-
-def narrows(patterns: str, *handlers: str) -> Callable[[Callable[[Any], bool]], Patch]:
-    """Inductor's rewrites with these handlers need one more condition, on the match.
-
-    `patterns` is a module of `torch._inductor.fx_passes` with lists of patterns.
-    """
-    return lambda condition: Patch(
-        functools.partial(_patterns_narrowed, patterns, handlers, condition)
-    )
-
-
-def attends_if(condition: Callable[[Any], bool]) -> Patch:
-    """Inductor's attention patterns, which have no handler, need one more condition."""
-    return narrows("joint_graph", "")(lambda match: "query" not in match.kwargs or condition(match))
-
-
-@contextlib.contextmanager
-def _patterns_narrowed(
-    patterns: str, handlers: tuple[str, ...], condition: Callable[[Any], bool]
-) -> Iterator[None]:
-    from torch._inductor.pattern_matcher import PatternMatcherPass  # noqa: PLC0415
-
-    of_module: Any = importlib.import_module(f"{PASSES}.{patterns}")
-    of_module.lazy_init()
-    kept = [it for it in vars(of_module).values() if isinstance(it, list | PatternMatcherPass)]
-    entries = {
-        id(entry): entry
-        for listed in pytree.tree_leaves(kept)
-        if isinstance(listed, PatternMatcherPass)
-        for of_target in listed.patterns.values()
-        for entry in of_target
-        if getattr(getattr(entry, "handler", None), "__name__", "") in handlers
-    }
-    with contextlib.ExitStack() as stack:
-        for entry in entries.values():
-            check = _both(condition, entry.extra_check)
-            stack.enter_context(mock.patch.object(entry, "extra_check", check))
-        yield
-
-
-def _both(first: Callable[[Any], bool], second: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda match: first(match) and second(match)
-
-
-def before_reinplacing(change: Callable[[fx.Graph], None]) -> Patch:
-    """The function changes each graph before Inductor puts operators in place."""
-
-    def core(original: Callable[[fx.Graph], None], graph: fx.Graph) -> None:
-        change(graph)
-        original(graph)
-
-    return replaces(f"{PASSES}.reinplace:reinplace_inplaceable_ops_core")(core)
-
-
-# --- what replacements of lowerings use -----------------------------------------------------------
-
-
-def run_in_eager(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """Lower a call of the operator to a call of its kernel, as where Inductor has no lowering."""
-    from torch._inductor import lowering  # noqa: PLC0415 - takes two seconds
-
-    return lowering.fallback_handler(op, add_to_fallback_set=False)(*args, **kwargs)
-
-
-def traced_dtype() -> Any:
-    """The dtype that the operator being lowered has in the traced graph."""
-    from torch._inductor.virtualized import V  # noqa: PLC0415
-
-    return V.graph.current_node.meta["val"].dtype

@@ -20,10 +20,14 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves
 
 from aliasproof.corpus.conditions import op_may_change_sizes
-from aliasproof.corpus.patching import MERGED_INPUTS, Patch, replaces, replaces_kernel
+from aliasproof.corpus.patching import Patch, replaces, replaces_kernel
 from aliasproof.ir.schemas import facts
 
 aten = torch.ops.aten
+
+# Describes to AOTAutograd a function whose inputs were merged into synthetic bases. Its second
+# operand says for each input what became of it: its new index, or the base and a view of it.
+_MERGED_INPUTS = "torch._functorch._aot_autograd.runtime_wrappers:create_synthetic_base_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def layout_of_value(tensor: Any, base: Layout | None = None) -> Layout:
     return Layout(tensor.size(), tensor.stride(), tensor.storage_offset(), base)
 
 
-@replaces(MERGED_INPUTS)
+@replaces(_MERGED_INPUTS)
 def synthetic_base_views(
     original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
 ) -> Any:
@@ -83,7 +87,7 @@ def _changes_dtype(views: Any) -> bool:
     )
 
 
-@replaces(MERGED_INPUTS)
+@replaces(_MERGED_INPUTS)
 def renumbered_input(
     original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
 ) -> Any:
@@ -263,7 +267,7 @@ def _as_alias(info: Any) -> Any:
     return info
 
 
-@replaces(MERGED_INPUTS)
+@replaces(_MERGED_INPUTS)
 def tangents_of_merged_inputs(
     original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
 ) -> Any:
@@ -297,7 +301,7 @@ def multi_output_view_of_written(original: Callable[..., bool], tensor: torch.Te
 _OF_INPUTS = (OutputType.alias_of_input, OutputType.is_input)
 
 
-@replaces(MERGED_INPUTS)
+@replaces(_MERGED_INPUTS)
 def renumbered_outputs(
     original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
 ) -> Any:
@@ -326,7 +330,7 @@ def recomputed_from_written(original: Callable[..., Any], joint: fx.GraphModule)
     That is the correction of pytorch/pytorch#197039. Torch recomputes what is cheap, and takes
     each input to be the same in the backward pass.
     """
-    from torch.utils.checkpoint import CheckpointPolicy  # noqa: PLC0415
+    from torch.utils.checkpoint import CheckpointPolicy
 
     for write in joint.graph.find_nodes(op="call_function", target=aten.copy_.default):
         for reader in _readers(write.args[0]):
@@ -336,7 +340,7 @@ def recomputed_from_written(original: Callable[..., Any], joint: fx.GraphModule)
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:
     """The calls that read the data of a tensor or of its views, and make a new tensor."""
-    from torch.fx.passes.reinplace import _is_view_op  # noqa: PLC0415
+    from torch.fx.passes.reinplace import _is_view_op
 
     for use in node.users:
         if _is_view_op(use.target):
@@ -533,7 +537,7 @@ def hidden_write_copied_back() -> Iterator[None]:
             object.__setattr__(info, "is_leaf", False)
         return original(*args, **kwargs)
 
-    with replaces(_INPUT_ALIAS_INFO)(post_init)(), replaces(MERGED_INPUTS)(merged)():
+    with replaces(_INPUT_ALIAS_INFO)(post_init)(), replaces(_MERGED_INPUTS)(merged)():
         yield
 
 
@@ -544,7 +548,7 @@ def detached_view_replayed(original: Callable[..., Any], info: Any, **fields: An
     The other one is an output with the same layout in the same storage that requires gradients.
     Torch replays the views of the detached output on it, so that they are applied twice.
     """
-    from torch._functorch._aot_autograd.schemas import OutputType  # noqa: PLC0415
+    from torch._functorch._aot_autograd.schemas import OutputType
 
     # A view of an output in the sense of autograd requires gradients as its base does.
     of_output = fields["output_type"] is OutputType.alias_of_intermediate_base_is_user_output

@@ -13,15 +13,37 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.corpus.patching import (
     DECOMPOSITIONS,
-    LOWERINGS,
     Patch,
     replaces,
-    run_in_eager,
     together,
-    traced_dtype,
 )
 
 aten = torch.ops.aten
+_LOWERINGS = "torch._inductor.lowering:lowerings"
+
+
+def runs_in_eager(*ops: OpOverload) -> Callable[[Callable[..., bool]], Patch]:
+    """Inductor calls eager's kernel of these operators if a condition on the operands holds."""
+
+    def lowered(op: OpOverload, condition: Callable[..., bool]) -> Patch:
+        def lower(original: Any, *args: Any, **kwargs: Any) -> Any:
+            from torch._inductor import lowering
+
+            if not condition(*args, **kwargs):
+                return original(*args, **kwargs)
+            # As where Inductor has no lowering.
+            return lowering.fallback_handler(op, add_to_fallback_set=False)(*args, **kwargs)
+
+        return replaces(_LOWERINGS, keys=(op,))(lower)
+
+    return lambda condition: together(*(lowered(op, condition) for op in ops))
+
+
+def traced_dtype() -> Any:
+    """The dtype that the operator being lowered has in the traced graph."""
+    from torch._inductor.virtualized import V
+
+    return V.graph.current_node.meta["val"].dtype
 
 
 @replaces("torch._inductor.graph:GraphLowering.call_function")
@@ -34,7 +56,7 @@ def read_after_custom_write(
     computed has no memory to be read. A reader of an operand that is not written becomes a buffer
     of its own, too, which changes no value.
     """
-    from torch._inductor.ir import is_storage_and_layout  # noqa: PLC0415 - it takes two seconds
+    from torch._inductor.ir import is_storage_and_layout
 
     if isinstance(op, OpOverload) and op._schema.is_mutable and op.namespace != "aten":
         for operand in filter(is_storage_and_layout, tree_leaves((args, kwargs))):
@@ -53,7 +75,7 @@ def foreach_operand_read_late(
     computed from what was written. Torch asks for the readers of an operand to be computed first,
     but results of the same call are not yet among them.
     """
-    from torch._inductor import lowering  # noqa: PLC0415 - it takes two seconds
+    from torch._inductor import lowering
 
     for outplace, inplace in lowering.inplaceable_foreach_ops.items():
         if op is inplace:
@@ -77,7 +99,7 @@ def cat_input_written(original: Callable[..., Any], src: Any, dst: Any) -> Any:
     `ConcatKernel.realize_into` gives an operand the memory of its part of the result, whoever else
     uses the operand. A write into either that was put back in place then changes the other.
     """
-    from torch._inductor import ir  # noqa: PLC0415 - takes two seconds
+    from torch._inductor import ir
 
     if _COPYING:
         return original(src, dst)
@@ -131,7 +153,7 @@ def index_read_while_written(
 
     `index_put_impl_` has done so for the values since pytorch/pytorch#139366, and not for indices.
     """
-    from torch._inductor import ir  # noqa: PLC0415 - takes two seconds
+    from torch._inductor import ir
 
     for index in indices:
         if isinstance(index, ir.TensorBox):
@@ -176,8 +198,8 @@ def planned_over_output(original: Callable[..., Any], self: Any, lines: Any) -> 
     `MemoryPlanner` asks only whether an output has the name of the buffer. A view of another item
     size has a name of its own.
     """
-    from torch._inductor.scheduler import OutputNode  # noqa: PLC0415
-    from torch._inductor.virtualized import V  # noqa: PLC0415
+    from torch._inductor.scheduler import OutputNode
+    from torch._inductor.virtualized import V
 
     groups = original(self, lines)
     buffers = V.graph.scheduler.name_to_buf
@@ -198,7 +220,7 @@ def narrow_minimum() -> Iterator[None]:
     A vector holds as many of them as a register, and a step loads as many as float32 would need.
     The other lanes are zero, and the reduction at the end reads them.
     """
-    from torch._inductor.codegen import cpp  # noqa: PLC0415 - takes two seconds
+    from torch._inductor.codegen import cpp
 
     before = list(cpp.VECTORIZABLE_DTYPES)
     cpp.VECTORIZABLE_DTYPES[:] = [dtype for dtype in before if dtype not in _NARROW]
@@ -208,81 +230,68 @@ def narrow_minimum() -> Iterator[None]:
         cpp.VECTORIZABLE_DTYPES[:] = before
 
 
-@replaces(LOWERINGS, keys=(aten.min.dim,))
-def bool_argmin(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+@runs_in_eager(aten.min.dim)
+def bool_argmin(x: Any, *args: Any, **kwargs: Any) -> bool:
     """Eager's kernel finds the minimum of a bool tensor.
 
     The vectorised code compares masks with `<`.
     """
-    if x.get_dtype() is torch.bool:
-        return run_in_eager(aten.min.dim, x, *args, **kwargs)
-    return original(x, *args, **kwargs)
+    return x.get_dtype() is torch.bool
 
 
-@replaces(LOWERINGS, keys=(aten.argmax.default,))
-def _argmax(original: Any, *args: Any, **kwargs: Any) -> Any:
-    return run_in_eager(aten.argmax.default, *args, **kwargs)
+@runs_in_eager(aten.argmax.default, aten.argmin.default)
+def argmax_of_transposed(*args: Any, **kwargs: Any) -> bool:
+    """Eager's kernel finds the position."""
+    return True
 
 
-@replaces(LOWERINGS, keys=(aten.argmin.default,))
-def _argmin(original: Any, *args: Any, **kwargs: Any) -> Any:
-    return run_in_eager(aten.argmin.default, *args, **kwargs)
-
-
-argmax_of_transposed = together(_argmax, _argmin)
-
-
-@replaces(LOWERINGS, keys=(aten.remainder.Tensor,))
-def remainder_of_infinity(original: Any, *args: Any) -> Any:
+@runs_in_eager(aten.remainder.Tensor)
+def remainder_of_infinity(*args: Any) -> bool:
     """Eager's kernel finds the remainder, from `fmod(a, b)`.
 
     `CppVecOverrides.remainder` is `a - floor(a / b) * b`, and `0 * inf` is nan. The code without
     vectors is right.
     """
-    if any(operand.get_dtype().is_floating_point for operand in args):
-        return run_in_eager(aten.remainder.Tensor, *args)
-    return original(*args)
+    return any(operand.get_dtype().is_floating_point for operand in args)
 
 
-@replaces(LOWERINGS, keys=(aten.div.Tensor_mode,))
-def floor_of_quotient(original: Any, *args: Any, **kwargs: Any) -> Any:
+@runs_in_eager(aten.div.Tensor_mode)
+def floor_of_quotient(x: Any, *args: Any, rounding_mode: str | None) -> bool:
     """Eager's kernel divides: it subtracts `fmod(a, b)` first, as Python does.
 
     `div_mode` is `floor(a / b)`. In torch 2.13, it also differs where a number is infinite.
     """
-    if kwargs.get("rounding_mode") == "floor" and args[0].get_dtype().is_floating_point:
-        return run_in_eager(aten.div.Tensor_mode, *args, **kwargs)
-    return original(*args, **kwargs)
+    return rounding_mode == "floor" and x.get_dtype().is_floating_point
 
 
 _ANY = (aten.any.default, aten.any.dim, aten.any.dims)
 
 
-@replaces(LOWERINGS, keys=_ANY)
+@replaces(_LOWERINGS, keys=_ANY)
 def any_of_uint8(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """The result has the dtype that it has in the traced graph.
 
     The documentation of `torch.any` says uint8 for uint8. `reduce_any` returns bool.
     """
-    from torch._inductor import lowering  # noqa: PLC0415 - takes two seconds
+    from torch._inductor import lowering
 
     return lowering.to_dtype(original(x, *args, **kwargs), traced_dtype())
 
 
-@replaces(LOWERINGS, keys=(aten.scatter.value_reduce,))
-def long_scatter_of_number(original: Any, *args: Any, **kwargs: Any) -> Any:
+@runs_in_eager(aten.scatter.value_reduce)
+def long_scatter_of_number(*args: Any, **kwargs: Any) -> bool:
     """The kernel of eager scatters the number."""
-    return run_in_eager(aten.scatter.value_reduce, *args, **kwargs)
+    return True
 
 
-@replaces(LOWERINGS, keys=(aten.ldexp.Tensor,))
+@replaces(_LOWERINGS, keys=(aten.ldexp.Tensor,))
 def ldexp_dtype(original: Any, x: Any, exponent: Any) -> Any:
     """The first operand is converted to the dtype of the result in the traced graph.
 
     `ldexp_lowering` takes the dtype of the first operand, and float32 if that is an integer or
     bool.
     """
-    from torch._inductor import lowering  # noqa: PLC0415 - takes two seconds
+    from torch._inductor import lowering
 
     return original(lowering.to_dtype(x, traced_dtype()), exponent)
 
@@ -296,7 +305,7 @@ def view_of_replaced_buffer(
     `mutate_to` gives the tensor the buffer of the new value. Views that were made before find their
     buffer by the tensor, so what reads them depends on the write that depends on it.
     """
-    from torch._inductor import ir  # noqa: PLC0415 - takes two seconds
+    from torch._inductor import ir
 
     box = changed.data if isinstance(changed, ir.TensorBox) else changed
     if isinstance(box, ir.StorageBox) and isinstance(box.data, ir.Buffer):
@@ -318,13 +327,13 @@ def short_fake_storage(
     original(converter, source, fake)
 
 
-@replaces(LOWERINGS, keys=(aten.adaptive_max_pool2d.default,))
-def adaptive_pool_of_nan(original: Any, *args: Any, **kwargs: Any) -> Any:
+@runs_in_eager(aten.adaptive_max_pool2d.default)
+def adaptive_pool_of_nan(*args: Any, **kwargs: Any) -> bool:
     """Eager's kernel runs: where a window has a NaN, the position is that of a NaN.
 
     The lowering compares with `>`, so a NaN never replaces what was found before.
     """
-    return run_in_eager(aten.adaptive_max_pool2d.default, *args, **kwargs)
+    return True
 
 
 @replaces("torch._inductor.ir:FallbackKernel.export_extern_kernel_node")
@@ -348,18 +357,13 @@ def package_omits_default(original: Callable[..., Any], kernel: Any) -> Any:
         kernel.unflatten_args = unflatten
 
 
-@replaces(LOWERINGS, keys=(aten.var_mean.correction,))
-def mean_of_nothing(original: Any, *args: Any, **kwargs: Any) -> Any:
+@runs_in_eager(aten.var_mean.correction)
+def mean_of_nothing(x: Any, *args: Any, **kwargs: Any) -> bool:
     """Eager's kernel reduces what has no element."""
-    if 0 in args[0].get_size():
-        return run_in_eager(aten.var_mean.correction, *args, **kwargs)
-    return original(*args, **kwargs)
+    return 0 in x.get_size()
 
 
-_POOLS = (
-    aten.max_pool2d_with_indices.default,
-    aten.max_pool3d_with_indices.default,
-)
+_POOLS = (aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default)
 
 
 @replaces(*DECOMPOSITIONS, keys=_POOLS)
@@ -368,14 +372,10 @@ def _not_decomposed(original: Any, *args: Any, **kwargs: Any) -> Any:
     return NotImplemented
 
 
-def _pool_in_eager(op: OpOverload) -> Patch:
+@runs_in_eager(*_POOLS)
+def _pool(*args: Any, **kwargs: Any) -> bool:
     """Eager's kernel finds the maxima."""
-
-    @replaces(LOWERINGS, keys=(op,))
-    def lowered(original: Any, *args: Any, **kwargs: Any) -> Any:
-        return run_in_eager(op, *args, **kwargs)
-
-    return lowered
+    return True
 
 
-pool_index_of_nan = together(_not_decomposed, *map(_pool_in_eager, _POOLS))
+pool_index_of_nan = together(_not_decomposed, _pool)

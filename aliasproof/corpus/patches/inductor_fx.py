@@ -15,15 +15,25 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from aliasproof.corpus.patching import PASSES, before_reinplacing, replaces
+from aliasproof.corpus.patching import PASSES, Patch, replaces
 from aliasproof.ir.eager_call import is_foreach
 
 aten = torch.ops.aten
 
 
+def before_reinplacing(change: Callable[[fx.Graph], None]) -> Patch:
+    """The function changes each graph before Inductor puts operators in place."""
+
+    def core(original: Callable[[fx.Graph], None], graph: fx.Graph) -> None:
+        change(graph)
+        original(graph)
+
+    return replaces(f"{PASSES}.reinplace:reinplace_inplaceable_ops_core")(core)
+
+
 def copy_operand(node: fx.Node, index: int, **kwargs: Any) -> None:
     """Give a call a copy of its operand with this index."""
-    from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
+    from torch._inductor.fx_passes import reinplace
 
     operand: Any = node.args[index]
     with node.graph.inserting_before(node):
@@ -46,7 +56,7 @@ def _has_gaps(value: torch.Tensor) -> bool:
 
 def scatters_by_strides(node: fx.Node) -> bool:
     """Whether this is a scatter by `as_strided`, in the form that Inductor gives to scatters."""
-    from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
+    from torch._inductor.fx_passes import reinplace
 
     scatters = (reinplace._generalized_scatter, reinplace._inplace_generalized_scatter)
     views: Any = node.args[2] if node.target in scatters else ()
@@ -55,7 +65,7 @@ def scatters_by_strides(node: fx.Node) -> bool:
 
 def copy_with_storage(node: fx.Node) -> fx.Node:
     """A copy of a tensor in a copy of its whole storage, so that strides mean the same."""
-    from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
+    from torch._inductor.fx_passes import reinplace
 
     value, graph, call = node.meta["val"], node.graph, reinplace.graph_call_function
     length = value.untyped_storage().nbytes() // value.itemsize
@@ -68,7 +78,7 @@ def copy_with_storage(node: fx.Node) -> fx.Node:
 
 def reinplaceable(graph: fx.Graph) -> Iterator[tuple[Any, int]]:
     """The calls that Inductor may put in place, with the index of the operand to be written."""
-    from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
+    from torch._inductor.fx_passes import reinplace
 
     for node in list(graph.nodes):
         op = reinplace.inplaceable_ops.get(node.target)
@@ -113,7 +123,7 @@ def as_strided_scatter_of_clone(
 
     Torch clones the tensor: the clone starts at offset 0, without gaps.
     """
-    from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
+    from torch._inductor.fx_passes import reinplace
 
     if node.target is reinplace._generalized_scatter and scatters_by_strides(node):
         copy_operand(node, 0)
@@ -127,8 +137,8 @@ def copy_of_written_input(original: Callable[..., Any], graph: fx.Graph) -> None
 
     The pass takes an op for a no-op if its result equals its operand. It does not ask how long.
     """
-    from torch._inductor.fx_passes.post_grad import noop_registry  # noqa: PLC0415
-    from torch._inductor.fx_utils import get_node_storage  # noqa: PLC0415
+    from torch._inductor.fx_passes.post_grad import noop_registry
+    from torch._inductor.fx_utils import get_node_storage
 
     writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
     written_storages = {get_node_storage(call.args[0]) for call in writes}
@@ -295,7 +305,7 @@ def _copy_base(call: Any, index: int) -> None:
 
 def _uses(node: fx.Node) -> Iterator[fx.Node]:
     """The users of a tensor and of its views."""
-    from torch.fx.passes.reinplace import _is_view_op  # noqa: PLC0415
+    from torch.fx.passes.reinplace import _is_view_op
 
     for use in node.users:
         yield use
@@ -336,7 +346,7 @@ def fused_scatters(original: Callable[..., Any], graph: fx.Graph) -> None:
 
     The pass makes that result a view of the fused one, and both can be returned.
     """
-    from torch._inductor.fx_passes.reinplace import _SCATTER_OP_TO_VIEW  # noqa: PLC0415
+    from torch._inductor.fx_passes.reinplace import _SCATTER_OP_TO_VIEW
 
     for node in graph.nodes:
         if node.target in _SCATTER_OP_TO_VIEW:
@@ -352,7 +362,7 @@ def inductor_operands(graph: fx.Graph) -> None:
 
     Torch 2.15 does not put such calls in place.
     """
-    from torch._inductor.fx_utils import get_node_storage  # noqa: PLC0415
+    from torch._inductor.fx_utils import get_node_storage
 
     for node, index in reinplaceable(graph):
         storage = get_node_storage(node.args[index])
@@ -365,7 +375,7 @@ def inductor_operands(graph: fx.Graph) -> None:
 
 
 def _copy_operand(operand: fx.Node, *, before: fx.Node) -> fx.Node:
-    from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
+    from torch._inductor.fx_passes import reinplace
 
     with before.graph.inserting_before(before):
         copy: fx.Node = reinplace.graph_call_function(before.graph, aten.clone.default, operand)
@@ -379,7 +389,7 @@ def collapsed_copies(original: Callable[..., Any], graph: fx.Graph) -> None:
     Torch looks up which storages are returned before it removes anything. After the first copy is
     removed, the tensor itself is returned.
     """
-    from torch._inductor.fx_passes.post_grad import noop_registry  # noqa: PLC0415
+    from torch._inductor.fx_passes.post_grad import noop_registry
 
     restores = [
         hidden_from_noops(node)

@@ -2,18 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 
-from aliasproof.corpus.patching import attends_if, narrows, replaces, together
+from aliasproof.corpus.patching import PASSES, Patch, replaces, together
 from aliasproof.ir.schemas import Kind, facts
 
 aten = torch.ops.aten
+
+
+def narrows(patterns: str, *handlers: str) -> Callable[[Callable[[Any], bool]], Patch]:
+    """Inductor's rewrites with these handlers need one more condition, on the match.
+
+    `patterns` is a module of `torch._inductor.fx_passes` with lists of patterns.
+    """
+    return lambda condition: Patch(
+        functools.partial(_patterns_narrowed, patterns, handlers, condition)
+    )
+
+
+def attends_if(condition: Callable[[Any], bool]) -> Patch:
+    """Inductor's attention patterns, which have no handler, need one more condition."""
+    return narrows("joint_graph", "")(lambda match: "query" not in match.kwargs or condition(match))
+
+
+@contextlib.contextmanager
+def _patterns_narrowed(
+    patterns: str, handlers: tuple[str, ...], condition: Callable[[Any], bool]
+) -> Iterator[None]:
+    from torch._inductor.pattern_matcher import PatternMatcherPass
+
+    of_module: Any = importlib.import_module(f"{PASSES}.{patterns}")
+    of_module.lazy_init()
+    kept = [it for it in vars(of_module).values() if isinstance(it, list | PatternMatcherPass)]
+    entries = {
+        id(entry): entry
+        for listed in pytree.tree_leaves(kept)
+        if isinstance(listed, PatternMatcherPass)
+        for of_target in listed.patterns.values()
+        for entry in of_target
+        if getattr(getattr(entry, "handler", None), "__name__", "") in handlers
+    }
+    with contextlib.ExitStack() as stack:
+        for entry in entries.values():
+            check = _both(condition, entry.extra_check)
+            stack.enter_context(mock.patch.object(entry, "extra_check", check))
+        yield
+
+
+def _both(first: Callable[[Any], bool], second: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda match: first(match) and second(match)
 
 
 @narrows("post_grad", "pointless_cumsum_replacement")
@@ -41,7 +89,7 @@ def cumsum_of_rows(match: Any) -> bool:
 @replaces("torch._inductor.pattern_matcher:_TargetArgsExpr._match")
 def pattern_keywords(original: Callable[..., Any], pattern: Any, node: Any, context: Any) -> Any:
     """A pattern does not match a call with another `alpha` or `dtype` than the default."""
-    from torch._inductor.pattern_matcher import FailedMatch  # noqa: PLC0415
+    from torch._inductor.pattern_matcher import FailedMatch
 
     given = node.kwargs if isinstance(node, fx.Node) else {}
     for name, default in (("alpha", 1), ("dtype", None)):

@@ -87,7 +87,7 @@ def openvino_bfloat16_as_float16(
     original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
 ) -> Any:
     """A result has the dtype of the output of the model."""
-    from openvino.frontend.pytorch.torchdynamo import execute  # noqa: PLC0415
+    from openvino.frontend.pytorch.torchdynamo import execute
 
     results = original(graph, *inputs, **options)
     listed = results if isinstance(results, list) else [results]
