@@ -43,18 +43,20 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from aliasproof.corpus.conditions import Condition, condition_of
-from aliasproof.corpus.known_bug import FOLDER, KnownBug, Mark, PythonBug, program_with
+from aliasproof.corpus.known_bug import FOLDER, KnownBug, Mark, PythonBug
 from aliasproof.ir.errors import UserError, did_you_mean
-from aliasproof.ir.program import Input, Storage
+from aliasproof.ir.parsing import parse_source
+from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.python_program import PythonProgram
-from aliasproof.ir.regions import dense_strides
+from aliasproof.ir.regions import dense_strides, reach
 from aliasproof.ir.serialization import DTYPE_BY_NAME
 
 LAYERS = (
@@ -350,3 +352,30 @@ class _BugFile:
 
 def _integers(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(", "))) if text else ()
+
+
+def program_with(text: str, inputs: Sequence[Input], given: Mapping[int, Storage]) -> Program:
+    """The program that `source` prints as `text`, with these inputs and storages.
+
+    An input with storage -1 has the storage of its own index. A storage that is not given is as
+    long as its views need, and has the dtype of the first of them.
+    """
+    inputs = [
+        replace(tensor, storage=index) if tensor.storage < 0 else tensor
+        for index, tensor in enumerate(inputs)
+    ]
+    storages = []
+    for index in range(1 + max((tensor.storage for tensor in inputs), default=-1)):
+        extents = [
+            tensor.offset + reach(tensor.sizes, tensor.strides)
+            for tensor in inputs
+            if tensor.storage == index
+        ]
+        if index in given:
+            storages.append(given[index])
+        elif extents:
+            first = next(tensor for tensor in inputs if tensor.storage == index)
+            storages.append(Storage(first.dtype, max(extents)))
+        else:
+            raise UserError(f"storage {index} has no input; number storages without a gap")
+    return parse_source(text, storages, inputs)

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import dedent, indent
-
-import torch
 
 from aliasproof.corpus.patching import Patch, find_patch
 from aliasproof.ir.devices import vector_bits
-from aliasproof.ir.errors import UserError
-from aliasproof.ir.parsing import parse_source
-from aliasproof.ir.program import Input, Program, Storage
+from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram, mechanisms, traits
-from aliasproof.ir.regions import dense_strides, reach
 
 FOLDER = Path(__file__).parent / "bugs"
 # How the kind of a violation begins that ends a process (aliasproof/processes/outcome.py).
@@ -201,57 +195,3 @@ def role(place: str, program: PythonProgram) -> str:
     name = place.partition(".")[0].partition("[")[0]
     made = re.search(rf"^ +{re.escape(name)}(,[\w, ]*)? = .*\bgrad\(", program.source, re.MULTILINE)
     return "gradient" if place.endswith(".grad") or (name and made) else "value"
-
-
-# --- how bugs and tests write programs ------------------------------------------------------------
-
-
-def view(
-    *sizes: int,
-    strides: tuple[int, ...] | None = None,
-    offset: int = 0,
-    storage: int | None = None,
-    dtype: torch.dtype = torch.float32,
-) -> Input:
-    """An input, dense unless strides are given, in a storage of its own unless one is named."""
-    strides = dense_strides(sizes) if strides is None else strides
-    return Input("", -1 if storage is None else storage, dtype, sizes, strides, offset)
-
-
-def program_of(body: str, *views: Input, bytes_of: dict[int, int] | None = None) -> Program:
-    """The program with this body, as `source` prints it, and inputs x0, x1, ...
-
-    A storage is as long as its views need; `bytes_of` gives other lengths, in bytes. The dtype of a
-    storage is that of its first view, or uint8 where its length is given.
-    """
-    named = [replace(tensor, name=f"x{index}") for index, tensor in enumerate(views)]
-    given = {index: Storage(torch.uint8, nbytes) for index, nbytes in (bytes_of or {}).items()}
-    head = f"def program({', '.join(tensor.name for tensor in named)}):\n"
-    return program_with(head + indent(dedent(body).strip(), "    ") + "\n", named, given)
-
-
-def program_with(text: str, inputs: Sequence[Input], given: Mapping[int, Storage]) -> Program:
-    """The program that `source` prints as `text`, with these inputs and storages.
-
-    An input with storage -1 has the storage of its own index. A storage that is not given is as
-    long as its views need, and has the dtype of the first of them.
-    """
-    inputs = [
-        replace(tensor, storage=index) if tensor.storage < 0 else tensor
-        for index, tensor in enumerate(inputs)
-    ]
-    storages = []
-    for index in range(1 + max((tensor.storage for tensor in inputs), default=-1)):
-        extents = [
-            tensor.offset + reach(tensor.sizes, tensor.strides)
-            for tensor in inputs
-            if tensor.storage == index
-        ]
-        if index in given:
-            storages.append(given[index])
-        elif extents:
-            first = next(tensor for tensor in inputs if tensor.storage == index)
-            storages.append(Storage(first.dtype, max(extents)))
-        else:
-            raise UserError(f"storage {index} has no input; number storages without a gap")
-    return parse_source(text, storages, inputs)

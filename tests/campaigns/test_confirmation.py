@@ -17,13 +17,13 @@ import torch
 from aliasproof.campaigns.failure.reduction import _of_two_runs
 from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, Confirmation, confirmed, shows
 from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer, render
-from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.ir.program import Program
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Build, Function, Target
+from tests.short_programs import program_of, view
 
 
 def in_process(path: Path) -> Confirmation:

@@ -8,11 +8,11 @@ import torch
 from aliasproof.campaigns.publish.confirmation import Reproduced, of_target
 from aliasproof.campaigns.publish.issue_text import issue_text
 from aliasproof.campaigns.publish.reproducer import headline
-from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.ir.ordinary_syntax import with_short_names
 from aliasproof.oracles.values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
 from tests.campaigns.test_user_level import CLEARED, PRINTED, RAISES, SHOWN, found
+from tests.short_programs import program_of, view
 
 TRANSPOSED = {"eager": [[2, 2], [1, 2]], "target": [[2, 2], [2, 1]]}
 RESIZED = {"eager": [[2, 2], [2, 1]], "target": [[4], [1]]}

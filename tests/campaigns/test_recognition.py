@@ -9,12 +9,13 @@ from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.corpus.bug_files import known_bugs
-from aliasproof.corpus.known_bug import KnownBug, program_of, view
+from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target as target_named
+from tests.short_programs import program_of, view
 
 VERSION = ".".join(torch.__version__.split(".")[:2])
 # What a contract documents is no violation, so there is nothing to recognise.

@@ -12,7 +12,6 @@ import torch
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer, render
-from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.generators.ops.custom import CUSTOM
 from aliasproof.ir.custom_operators import definition
 from aliasproof.ir.devices import on_device
@@ -20,6 +19,7 @@ from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.oracles.judge import ON_RESULTS
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS
+from tests.short_programs import program_of, view
 
 CLEARED = Program(
     (Storage(torch.float32, 4),),

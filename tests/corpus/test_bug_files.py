@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from aliasproof.corpus.bug_files import LAYERS, known_bugs, read_bug
-from aliasproof.corpus.known_bug import FOLDER, KnownBug, PythonBug, program_with
+from aliasproof.corpus.bug_files import LAYERS, known_bugs, program_with, read_bug
+from aliasproof.corpus.known_bug import FOLDER, KnownBug, PythonBug
 from aliasproof.corpus.patching import find_patch
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.printing import source

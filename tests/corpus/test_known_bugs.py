@@ -12,7 +12,7 @@ from torch._inductor import config as inductor_config
 
 from aliasproof.campaigns.failure.recognition import by_mark
 from aliasproof.corpus.bug_files import known_bugs
-from aliasproof.corpus.known_bug import KnownBug, patched, program_of, view
+from aliasproof.corpus.known_bug import KnownBug, patched
 from aliasproof.ir.devices import vector_bits
 from aliasproof.ir.program import Input
 from aliasproof.ir.serialization import dumps, loads
@@ -21,6 +21,7 @@ from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, Trial, run_eager, run_trial
 from aliasproof.oracles.verdict import Verdict, Violation
 from aliasproof.targets.registry import target as target_named
+from tests.short_programs import program_of, view
 
 BUGS = list(known_bugs().values())
 VERSION = ".".join(torch.__version__.split(".")[:2])

@@ -12,12 +12,12 @@ import torch
 
 from aliasproof.campaigns.failure.recognition import by_mark, recognised
 from aliasproof.corpus.bug_files import known_bugs
-from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
+from tests.short_programs import program_of, view
 
 # Whose marks ask about the numbers of a program: those of `plain` do not show the bug.
 OF_NUMBERS = (

@@ -7,7 +7,6 @@ import random
 import pytest
 import torch
 
-from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.generators.rules.derived import derive, drawn_rules, holds
 from aliasproof.generators.rules.operator_calls import (
     CALLS,
@@ -31,6 +30,7 @@ from aliasproof.ir.execution import ProgramFunction, run
 from aliasproof.ir.program import Input, Program
 from aliasproof.ir.values import input_tensors
 from aliasproof.targets.registry import target
+from tests.short_programs import program_of, view
 
 # In the table of operators and not; of images, by index, with a list, in place, with two results.
 SAMPLE = (

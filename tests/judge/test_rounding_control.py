@@ -12,13 +12,13 @@ from torch import Tensor
 
 from aliasproof.checks import check_as_called
 from aliasproof.checks.check import check
-from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.judge import rounding_control
 from aliasproof.judge.trial import Case, Trial, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Build, Function, Target
+from tests.short_programs import program_of, view
 
 
 def trial(function: Function, other: Function, *inputs: Tensor) -> Trial:

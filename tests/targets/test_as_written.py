@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.generators.rules.derived import drawn_rules
 from aliasproof.generators.rules.plain_matches import USUAL, plain_match
 from aliasproof.generators.sites.all_sites import recording
@@ -18,6 +17,7 @@ from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, Spent, run_target
 from aliasproof.targets.registry import target as target_named
+from tests.short_programs import program_of, view
 
 PARTS = program_of(
     """

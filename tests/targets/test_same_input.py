@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.ir.errors import Rejected
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target as target_named
+from tests.short_programs import program_of, view
 
 WRITTEN = program_of(
     """
