@@ -20,8 +20,8 @@ What the program of a bug is decides the other keys. Straight-line ATen calls, a
     # storage: 1 float32[3] = 1 nan   values of its own, repeated up to its length
     # plausible: calls cat stack      programs that may show it (`corpus.conditions`)
     # patch: cat_of_one               a patch in `corpus/patches`, in the module of the layer
-    # when: writes and inputs_share   programs of which `kind` tells the bug, by default all
-    # reduced: yes                    if it tells it of reduced programs only
+    # when: writes and inputs_share   programs for which `kind` identifies the bug; default: all
+    # reduced: yes                    if it does so for reduced programs only
     # vectors: 256 512                bits of the vectors of generated code with which it shows
 
 After `versions`, `rank` and the inputs, which each bug has, all of these can be left out. A bug has
@@ -32,7 +32,7 @@ target (see `PythonBug`):
     # lacks: words that it does not have; this line can be left out, and the next, too
     # place: gradient, or value for what is no gradient
     # part: the part of the compiler that experiments name; without this line, it does not count
-    # sufficient: why `needs` tells the cause, whatever else a reduced program has
+    # sufficient: why `needs` identifies the cause, whatever else a reduced program has
 
 Nothing in a file is executed or imported: names of patches and conditions are looked up among those
 that are there. A file that is wrong is refused with its line.

@@ -1,4 +1,4 @@
-"""`KnownBug` and `PythonBug`: bugs of compilers that were told apart from all others.
+"""`KnownBug` and `PythonBug`: bugs of compilers that are known, one cause each.
 
 A bug is a text file in `corpus/bugs`; `aliasproof.corpus.bug_files` reads it.
 """
@@ -48,7 +48,7 @@ class Mark:
 class KnownBug:
     """A bug of a compiler with its minimal program.
 
-    `targets` are the targets that differ from eager on `program`, the first of them is at fault. A
+    `targets` are the targets that differ from eager on `program`; the first of them is at fault. A
     contract can document the difference; then it is no violation. `versions` are the versions of
     torch in which it was seen, such as '2.13'. `vector_bits` are the widths of the vectors of
     generated code with which it shows (`devices.vector_bits`); empty if it shows with all. `link`
@@ -131,8 +131,8 @@ class PythonBug:
     `writes_attribute` one to any attribute there; `control_flow`, `generator`, `grad_mode` and
     `membership` are one of several words each. `place` is 'gradient', 'value' for what is no
     gradient, or empty for both. `part` is the part of the compiler that experiments name; if it is
-    empty, it does not count. `sufficient` is the reason why `needs` tells the cause, whatever else
-    a reduced program has.
+    empty, it does not count. `sufficient` is the reason why `needs` identifies the cause, whatever
+    else a reduced program has.
     """
 
     identifier: str
@@ -152,7 +152,7 @@ class PythonBug:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """As of a `KnownBug`."""
+        """The only target, as a `KnownBug` has several."""
         return (self.target,)
 
     @property

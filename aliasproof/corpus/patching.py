@@ -38,7 +38,7 @@ DECOMPOSITIONS = (
 class Patch:
     """Calling it gives a context in which the compiler is corrected.
 
-    Not `available` is a patch that needs more than this platform has.
+    A patch is not `available` if it needs what this platform does not have.
     """
 
     enter: Callable[[], AbstractContextManager[None]]

@@ -1,4 +1,4 @@
-"""The text files of known bugs: what is read from them, and what a wrong one is told."""
+"""The text files of known bugs: what is read from them, and the errors for wrong ones."""
 
 from __future__ import annotations
 
