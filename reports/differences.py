@@ -11,8 +11,7 @@ from rich.text import Text
 
 from aliasproof.oracles.check_result import Check, Row, TargetResult
 from aliasproof.oracles.verdict import Limitation, Violation
-from aliasproof.reports.console import new_table, print_lines, print_table
-from aliasproof.reports.wording import in_lines, listed
+from aliasproof.reports.console import in_lines, listed, new_table, print_lines, print_table
 
 LONG_EVIDENCE = 60  # characters; longer evidence has lines of its own
 MOST_EVIDENCE_LINES = 8

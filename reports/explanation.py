@@ -19,9 +19,8 @@ from aliasproof.reports.console import (
 )
 from aliasproof.reports.node_lines import NodeLine, graph_text
 from aliasproof.reports.program_code import print_program
-from aliasproof.reports.storage_strips import strips_of_graph
+from aliasproof.reports.storage_strips import STRIP_LEGEND, strip_text, strips_of_graph
 from aliasproof.reports.storage_timeline import TIMELINE_LEGEND, MemoryPlan
-from aliasproof.reports.strip_text import STRIP_LEGEND, strip_text
 
 LEGEND = "A letter names a storage. Each graph has its own letters. ! marks a write."
 NOTHING_DECIDED = (

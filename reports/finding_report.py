@@ -14,6 +14,7 @@ from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.console import (
+    counted,
     print_code,
     print_exactly,
     print_heading,
@@ -25,7 +26,6 @@ from aliasproof.reports.differences import print_rows, print_violation
 from aliasproof.reports.program_code import print_program
 from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.side_by_side import rows
-from aliasproof.reports.wording import counted
 
 
 def print_finding(console: Console, finding: Finding, summary: str) -> None:

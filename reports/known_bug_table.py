@@ -9,8 +9,7 @@ from rich.text import Text
 
 from aliasproof.corpus.known_bug import KnownBug, PythonBug
 from aliasproof.ir.ordinary_syntax import ordinary_inputs, ordinary_source, with_short_names
-from aliasproof.reports.console import print_lines
-from aliasproof.reports.wording import counted
+from aliasproof.reports.console import counted, print_lines
 
 
 def print_titles(console: Console, bugs: Collection[KnownBug | PythonBug]) -> None:

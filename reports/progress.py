@@ -18,8 +18,15 @@ from rich.text import Text
 
 from aliasproof.campaigns.run.campaign import Campaign, Listener
 from aliasproof.campaigns.store.finding import Finding
-from aliasproof.reports.console import LINE_EVERY, REDRAWN_EVERY, print_lines, table_of
-from aliasproof.reports.wording import clock, counted, shortened
+from aliasproof.reports.console import (
+    LINE_EVERY,
+    REDRAWN_EVERY,
+    clock,
+    counted,
+    print_lines,
+    shortened,
+    table_of,
+)
 
 LATEST = 5  # findings listed in the live display
 

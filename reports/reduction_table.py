@@ -14,11 +14,11 @@ from rich.text import Text
 from aliasproof.reports.console import (
     LINE_EVERY,
     REDRAWN_EVERY,
+    clock,
     print_lines,
     print_table,
     table_of,
 )
-from aliasproof.reports.wording import clock
 
 
 class StepCost(Protocol):

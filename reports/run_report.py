@@ -15,8 +15,33 @@ from aliasproof.ir.printing import inputs_source, source
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.graph_change import GraphChange
-from aliasproof.reports.status import Status
 from aliasproof.reports.storage_strips import StripSet
+
+# --- status ---------------------------------------------------------------------------------------
+#
+# `Status`: what became of a stored violation.
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What became of a stored violation in the installed torch.
+
+    `word` is one of 'still there', 'another violation', 'documented', 'not judged', 'not run' and
+    'gone'. `text` is a sentence.
+    """
+
+    word: str
+    text: str
+
+    @property
+    def style(self) -> str:
+        """The style of the sentence."""
+        styles = {"gone": "bold green", "still there": "bold red", "another violation": "bold red"}
+        return styles.get(self.word, "yellow")
+
+
+# --- run report -----------------------------------------------------------------------------------
+
 
 # States of findings that nobody needs to look at again.
 SETTLED = ("known", "fixed", "documented", "flaky", "latent")

@@ -7,21 +7,128 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
 
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
 from aliasproof.oracles.place_names import renamed
-from aliasproof.oracles.verdict import Verdict, Violation
-from aliasproof.reports.console import new_table, print_heading, print_lines, print_table
+from aliasproof.oracles.verdict import Report, Verdict, Violation
+from aliasproof.reports.console import (
+    counted,
+    in_columns,
+    in_lines,
+    listed,
+    new_table,
+    print_heading,
+    print_lines,
+    print_table,
+)
 from aliasproof.reports.differences import print_differences
-from aliasproof.reports.verdict_matrix import VerdictMatrix
-from aliasproof.reports.wording import counted, in_columns, in_lines, listed
 
-if TYPE_CHECKING:  # it imports torch, and the process that prints starts at once
+if TYPE_CHECKING:  # they import torch
     from aliasproof.oracles.missed import Opportunity
+
+
+# --- verdict matrix -------------------------------------------------------------------------------
+#
+# The table of verdicts, one row per target, printed row by row as targets end.
+
+
+# The worst first.
+STYLES = {
+    Verdict.VIOLATED: "bold red",
+    Verdict.DOCUMENTED: "red",
+    Verdict.UNKNOWN: "yellow",
+    Verdict.HOLDS: "green",
+    Verdict.NOT_APPLICABLE: "dim",
+}
+# Short words: one column per oracle has to fit a terminal.
+WORDS = {verdict: verdict.value for verdict in Verdict} | {
+    Verdict.NOT_APPLICABLE: "n/a",
+    Verdict.VIOLATED: "wrong",
+    Verdict.DOCUMENTED: "limit",
+}
+_WORD = max(map(len, WORDS.values()))  # the least columns for a verdict
+OPEN = "?"  # an unknown verdict, in a terminal that is too narrow for the word
+_SHORT = max(len(word) for verdict, word in WORDS.items() if verdict is not Verdict.UNKNOWN)
+
+
+@dataclass(slots=True)
+class VerdictMatrix:
+    """Prints a row when a target ends. The width of all columns is known before the first row."""
+
+    console: Console
+    targets: Sequence[str]
+    oracles: Sequence[str] = ()
+    _widths: dict[str, int] = field(default_factory=dict)  # of columns, by oracle
+
+    @property
+    def _name(self) -> int:
+        return max(map(len, ["target", *self.targets]))
+
+    def _columns(self) -> int:
+        return self._name + sum(width + 1 for width in self._widths.values())
+
+    def print_row(self, target: str, reports: Mapping[str, Report]) -> None:
+        """Print the verdicts on a target. An oracle that has none is not applicable."""
+        begins = not self._widths
+        if begins:
+            oracles = self.oracles or list(reports)
+            self._widths = {oracle: max(len(oracle), _WORD) for oracle in oracles}
+            for oracle in sorted(oracles, key=len, reverse=True):
+                if self._columns() <= self.console.width:
+                    break
+                # A heading is broken in two, so that no verdict is cut off.
+                self._widths[oracle] = max(_SHORT, (len(oracle) + 1) // 2)
+        if self._columns() > self.console.width:
+            self._print_list(target, reports)
+            return
+        if begins:
+            self._print_headings()
+        cells = []
+        for oracle, width in self._widths.items():
+            verdict = _verdict(reports, oracle)
+            word = WORDS[verdict] if len(WORDS[verdict]) <= width else OPEN
+            cells.append(Text(word, STYLES[verdict]))
+        self._print_line(Text(target), cells)
+
+    def _print_headings(self) -> None:
+        for line in range(2):
+            parts = [
+                oracle[line * width : (line + 1) * width] for oracle, width in self._widths.items()
+            ]
+            if any(parts):
+                first = Text("" if line else "target", "bold")
+                self._print_line(first, [Text(part, "bold") for part in parts])
+
+    def _print_line(self, first: Text, cells: Sequence[Text]) -> None:
+        line = first.copy()
+        line.align("left", self._name)
+        for cell, width in zip(cells, self._widths.values(), strict=True):
+            cell.align("left", width)
+            line.append(" ").append_text(cell)
+        line.rstrip()
+        self.console.print(line, soft_wrap=True)
+
+    def _print_list(self, target: str, reports: Mapping[str, Report]) -> None:
+        """For narrow terminals: the oracles with each verdict, the worst first."""
+        by_verdict: dict[Verdict, list[str]] = {}
+        for oracle in self._widths:
+            by_verdict.setdefault(_verdict(reports, oracle), []).append(oracle)
+        in_order = sorted(by_verdict, key=list(STYLES).index)
+        parts = [f"{WORDS[verdict]} in {', '.join(by_verdict[verdict])}" for verdict in in_order]
+        print_lines(self.console, f"{target}: {'; '.join(parts)}")
+
+
+def _verdict(reports: Mapping[str, Report], oracle: str) -> Verdict:
+    return reports[oracle].verdict if oracle in reports else Verdict.NOT_APPLICABLE
+
+
+# --- verdict table --------------------------------------------------------------------------------
+
 
 MOST_OUTPUT_LINES, MOST_LINES_OF_OUTPUT = 7, 3  # of all outputs of eager, and of one
 MOST_REASONS, LONGEST_REASON = 6, 160
@@ -246,3 +353,73 @@ def _summary(check: Check, shown: Shown) -> tuple[str, str]:
         differs.append(f"Not judged: {', '.join(rest)}.")
     style = "bold red" if wrong else "red" if documented or noted else "bold green"
     return " ".join(differs), style
+
+
+# --- verdict json ---------------------------------------------------------------------------------
+#
+# The outcome of a check as JSON values: all of it. What is printed fits a screen.
+
+
+def check_json(check: Check, bugs: Mapping[str, str]) -> dict[str, object]:
+    """The outcome of a check as JSON values, with the known bugs of rows."""
+    return {
+        "torch": check.eager.torch,
+        "notes": list(check.notes),
+        "eager": _eager_json(check.eager),
+        "targets": {
+            name: {
+                "oracles": {
+                    oracle: report_json(report) for oracle, report in result.reports.items()
+                },
+                "verdict": result.verdict.value,
+                "judged": result.judged,
+                "violated": result.violated,
+                "first wrong after": result.blamed or None,
+                "known bug": bugs.get(name),
+                "missed": None if result.missed is None else list(map(asdict, result.missed)),
+            }
+            for name, result in check.results.items()
+        },
+        "violated": check.violated,
+        "judged": any(result.judged for result in check.results.values()),
+    }
+
+
+def _eager_json(eager: EagerResult) -> dict[str, object]:
+    return {
+        "judged": eager.unjudged is None,
+        "reason": eager.unjudged or "",
+        "unspecified": eager.unspecified,
+        "raises": eager.raised,
+        "names": dict(eager.names),
+        "outputs": list(eager.outputs),
+        "inputs afterwards": list(eager.inputs),
+        "compared with tolerance since": eager.rounded,
+    }
+
+
+def report_json(report: Report) -> dict[str, object]:
+    """The report of an oracle as JSON values."""
+    return {
+        "verdict": report.verdict.value,
+        "judged": report.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE),
+        "reason": report.reason,
+        "violations": list(map(_violation_json, report.violations)),
+        "documented": [
+            _violation_json(documented.difference) | {"limitation": asdict(documented.limitation)}
+            for documented in report.documented
+        ],
+        "notes": list(map(_violation_json, report.notes)),
+        "suspected": list(map(_violation_json, report.suspected)),
+        "not yours": list(map(_violation_json, report.inherited)),
+        "evidence": [dict(difference.evidence) for difference in report.differences],
+    }
+
+
+def _violation_json(violation: Violation) -> dict[str, object]:
+    return {
+        "kind": violation.kind,
+        "place": violation.place,
+        "label": violation.label,
+        "evidence": dict(violation.evidence),
+    }

@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aliasproof.campaigns.store.run_view import RunView
-from aliasproof.reports.console import table_of
-from aliasproof.reports.wording import clock, counted, shortened, sites_fired
+from aliasproof.reports.console import clock, counted, shortened, sites_fired, table_of
 
 LATEST = 8  # findings that are named
 PARTS = 60  # columns of a chart over time

@@ -25,13 +25,19 @@ from aliasproof.ir.regions import overlap
 from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles import smt
 from aliasproof.oracles.observation import Observation, observe, observe_eager
-from aliasproof.oracles.proofs.all_sizes import Proof, pairs, prove
 from aliasproof.oracles.proofs.assumptions import Assumptions
 from aliasproof.oracles.proofs.pair_decision import Answer
 from aliasproof.oracles.proofs.size_expressions import SizeValues, evaluate
-from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs
-from aliasproof.oracles.proofs.symbolic_regions import SymbolicLayout, disagreements
-from aliasproof.oracles.proofs.target_proofs import Counterexample, Covered, PairProof, TargetProofs
+from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs, SymbolicLayout, disagreements
+from aliasproof.oracles.proofs.target_proofs import (
+    Counterexample,
+    Covered,
+    PairProof,
+    Proof,
+    TargetProofs,
+    pairs,
+    prove,
+)
 from aliasproof.targets.names import PROVED
 from aliasproof.targets.registry import SymbolicBuild, symbolic_build
 from aliasproof.targets.registry import target as target_named

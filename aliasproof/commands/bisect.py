@@ -24,6 +24,7 @@ from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.minimization.minimize_request import MinimizeRequest
 from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available, start_server
 from aliasproof.reports.console import (
+    counted,
     notes,
     print_exactly,
     print_heading,
@@ -35,7 +36,6 @@ from aliasproof.reports.console import (
     write_json,
 )
 from aliasproof.reports.graph_change import changed_lines
-from aliasproof.reports.wording import counted
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch

@@ -31,8 +31,7 @@ from aliasproof.commands.options import (
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.processes.isolation import Limits, memory_available, start_server
 from aliasproof.reports.console import print_lines, print_notes, results, write_json
-from aliasproof.reports.verdict_json import check_json
-from aliasproof.reports.verdict_table import CheckPrinter, Shown
+from aliasproof.reports.verdict_table import CheckPrinter, Shown, check_json
 from aliasproof.targets.names import CHECKED
 from aliasproof.user_code.given_path import FUNCTION, GivenFile
 

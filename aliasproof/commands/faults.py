@@ -9,7 +9,7 @@ import typer
 
 from aliasproof.commands.options import Json, Workers, whole_number
 from aliasproof.reports.console import notes, results, write_json
-from aliasproof.reports.kill_matrix_table import print_kill, print_kill_matrix
+from aliasproof.reports.listings import print_kill, print_kill_matrix
 
 if TYPE_CHECKING:  # it imports torch
     from aliasproof.faults.matrix import FaultRow

@@ -19,8 +19,7 @@ from aliasproof.commands.options import Json, above_zero, targets_option, whole_
 from aliasproof.commands.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.processes.interrupts import Interrupts
-from aliasproof.reports.console import notes, print_notes, relative, results, write_json
-from aliasproof.reports.wording import counted
+from aliasproof.reports.console import counted, notes, print_notes, relative, results, write_json
 from aliasproof.targets.names import FUZZED
 
 if TYPE_CHECKING:  # they import torch

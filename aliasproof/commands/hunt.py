@@ -120,8 +120,8 @@ def _run(plan: Plan, run: Path | None, started: float, *, as_json: bool) -> Pyth
     """Run the hunt, and print the outcome."""
     from aliasproof.campaigns.run import hunting
     from aliasproof.processes.interrupts import Interrupts
+    from aliasproof.reports.campaign_outcome import HuntProgress, print_hunt
     from aliasproof.reports.console import notes, results, write_json
-    from aliasproof.reports.hunt_report import HuntProgress, print_hunt
 
     folder = run if run is not None else new_folder(Path("runs"))
     interrupts = Interrupts(at_third=quit_now)

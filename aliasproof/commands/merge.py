@@ -50,8 +50,7 @@ def merge(
     from aliasproof.campaigns.run import merging
     from aliasproof.campaigns.run.python_hunt import PythonHunt
     from aliasproof.judge.trial import quiet_torch
-    from aliasproof.reports.campaign_outcome import print_outcome
-    from aliasproof.reports.hunt_report import print_hunt
+    from aliasproof.reports.campaign_outcome import print_hunt, print_outcome
 
     quiet_torch()
     before = {path.name for path in folder.glob("findings/*/")}
@@ -81,8 +80,8 @@ def _write_files(
 ) -> None:
     """Write what the joined run has stored, as a page and as Markdown."""
     from aliasproof.findings.reporting import stored_report
-    from aliasproof.reports.github_summary import step_summary
     from aliasproof.reports.page.run_page import run_page
+    from aliasproof.reports.report_files import step_summary
 
     if page is None and summary is None:
         return

@@ -36,9 +36,8 @@ from aliasproof.processes.isolation import (
     start_server,
 )
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
-from aliasproof.reports.console import notes, print_lines, print_notes
+from aliasproof.reports.console import counted, notes, print_lines, print_notes
 from aliasproof.reports.reduction_table import print_progress
-from aliasproof.reports.wording import counted
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch

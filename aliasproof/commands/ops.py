@@ -10,7 +10,7 @@ import typer
 from aliasproof.commands.options import Json
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.reports.console import results, write_json
-from aliasproof.reports.op_table import print_ops
+from aliasproof.reports.listings import print_ops
 
 if TYPE_CHECKING:  # they import torch
     from torch._ops import OpOverload

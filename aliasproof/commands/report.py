@@ -123,8 +123,7 @@ def _require_free(out: Path) -> None:
 
 
 def _write(out: Path, report: RunReport, formats: list[str]) -> None:
-    from aliasproof.reports.github_summary import workflow_commands
-    from aliasproof.reports.report_files import file_of
+    from aliasproof.reports.report_files import file_of, workflow_commands
 
     files = {name: file_of(name, report) for name in formats}
     try:

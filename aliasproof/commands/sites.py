@@ -11,7 +11,7 @@ from rich.progress import Progress
 from aliasproof.commands.options import Json, target_option, whole_number
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.reports.console import notes, print_notes, results, write_json
-from aliasproof.reports.sites_table import print_sites
+from aliasproof.reports.listings import print_sites
 
 if TYPE_CHECKING:  # it imports torch
     from aliasproof.campaigns.run.site_counts import FiredSites

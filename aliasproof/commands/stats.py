@@ -10,7 +10,7 @@ from rich.progress import track
 
 from aliasproof.commands.options import Json, whole_number
 from aliasproof.reports.console import notes, results, write_json
-from aliasproof.reports.drawn_table import print_drawn
+from aliasproof.reports.listings import print_drawn
 
 Programs = Annotated[int, whole_number("Draw this many programs.", 1)]
 Seed = Annotated[
@@ -62,7 +62,7 @@ def stats(
 def _forms(programs: int, seed: int, frames: int, json: bool) -> None:
     from aliasproof.campaigns.run.drawn_programs import DrawnPython
     from aliasproof.generators.python_forms.form_table import FORMS
-    from aliasproof.reports.forms_table import forms_json, print_cuts, print_forms
+    from aliasproof.reports.listings import forms_json, print_cuts, print_forms
 
     drawn = DrawnPython()
     _wait(drawn.draw(seed, programs, frames), programs)

@@ -9,7 +9,7 @@ from typer import Argument
 from aliasproof.commands.options import Json
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.console import output_for_results, results, write_json
-from aliasproof.reports.contract_table import contract_json, print_contract, print_summaries
+from aliasproof.reports.listings import contract_json, print_contract, print_summaries
 from aliasproof.targets.user_names import grant, installed
 
 Names = Annotated[

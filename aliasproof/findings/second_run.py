@@ -31,11 +31,10 @@ from aliasproof.oracles.verdict import Report, Verdict
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reports.graph_change import GraphChange, calls_behind, graph_change, new_calls
-from aliasproof.reports.run_report import OracleVerdict, SecondRun
+from aliasproof.reports.run_report import OracleVerdict, SecondRun, Status
 from aliasproof.reports.side_by_side import beside, rows
-from aliasproof.reports.status import Status
 from aliasproof.reports.storage_strips import StripSet, strips_of_graph, strips_of_tensors
-from aliasproof.reports.verdict_matrix import STYLES, WORDS
+from aliasproof.reports.verdict_table import STYLES, WORDS
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 

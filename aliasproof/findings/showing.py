@@ -50,9 +50,9 @@ from aliasproof.reports.finding_report import (
     print_suspicion,
 )
 from aliasproof.reports.node_lines import NodeLine, ShownLayout
+from aliasproof.reports.run_report import Status
 from aliasproof.reports.side_by_side import rows
-from aliasproof.reports.status import Status
-from aliasproof.reports.verdict_json import report_json
+from aliasproof.reports.verdict_table import report_json
 from aliasproof.targets.registry import is_importable
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target

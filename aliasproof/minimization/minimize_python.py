@@ -25,6 +25,7 @@ from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
 from aliasproof.reports.console import (
+    counted,
     notes,
     print_code,
     print_lines,
@@ -32,7 +33,6 @@ from aliasproof.reports.console import (
     results,
     write_json,
 )
-from aliasproof.reports.wording import counted
 from aliasproof.targets.registry import backend_source
 from aliasproof.targets.user_names import grant
 

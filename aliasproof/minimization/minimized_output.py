@@ -25,6 +25,7 @@ from aliasproof.minimization.minimize import Minimized
 from aliasproof.minimization.minimize_request import MinimizeRequest
 from aliasproof.minimization.minimize_session import NamedResult
 from aliasproof.reports.console import (
+    counted,
     notes,
     print_code,
     print_lines,
@@ -33,7 +34,6 @@ from aliasproof.reports.console import (
     write_json,
 )
 from aliasproof.reports.reduction_table import print_steps
-from aliasproof.reports.wording import counted
 from aliasproof.targets.user_names import code_name
 
 

@@ -19,8 +19,7 @@ from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.errors import UserError, printable
 from aliasproof.ir.values import STATIC
 from aliasproof.oracles.place_names import renamed
-from aliasproof.reports.console import notes, print_lines
-from aliasproof.reports.wording import counted
+from aliasproof.reports.console import counted, notes, print_lines
 from aliasproof.running_model.checked_graph import (
     IN_BACKWARD,
     CallCounts,

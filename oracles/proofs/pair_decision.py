@@ -1,6 +1,6 @@
 """One pair of tensors: whether they share a byte at some sizes at which they do not in eager.
 
-The steps are listed in the docstring of `oracles/proofs/all_sizes.py`.
+The steps are listed in the docstring of `oracles/proofs/target_proofs.py`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from aliasproof.oracles import smt
 from aliasproof.oracles.proofs.assumptions import Assumptions
 from aliasproof.oracles.proofs.size_encoding import (
     SizeEncoding,
+    SizeSearch,
     Untranslatable,
+    ask,
+    encoding_of,
     same_dims_and_itemsizes,
     same_relative_layout,
 )
 from aliasproof.oracles.proofs.size_expressions import SizeValues
-from aliasproof.oracles.proofs.size_search import SizeSearch, ask, encoding_of
-from aliasproof.oracles.proofs.symbolic_regions import CompiledPair, RegionPair
+from aliasproof.oracles.proofs.symbolic_inputs import CompiledPair, RegionPair
 from aliasproof.oracles.smt import Disjoint, Unknown
 
 # Shares of the remaining time, so that a step that fails leaves time to the next ones.

@@ -9,30 +9,73 @@ unknown of its own. The sum is in Horner's form: the address `i*n1*n2 + j*n2 + k
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
 import z3
 from torch.utils._sympy import functions as torch_functions
 
-from aliasproof.oracles.proofs.assumptions import SizeRange
-from aliasproof.oracles.proofs.polynomials import (
-    Monomial,
-    Polynomial,
-    add,
-    divide,
-    multiply,
-    scale,
-    subtract,
-)
-from aliasproof.oracles.proofs.size_expressions import Expr
-from aliasproof.oracles.proofs.symbolic_regions import RegionPair, SymbolicRegion
+from aliasproof.oracles.proofs.assumptions import Assumptions, SizeRange
+from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues
+from aliasproof.oracles.proofs.symbolic_inputs import RegionPair, SymbolicRegion
+from aliasproof.oracles.smt import Disjoint, Session, Unknown
+
+# --- polynomials ----------------------------------------------------------------------------------
+#
+# Polynomials over named unknowns, with integer coefficients.
+
+
+# The names of its factors, sorted, each as often as it is a factor. `()` is the constant one.
+Monomial: TypeAlias = tuple[str, ...]
+Polynomial: TypeAlias = dict[Monomial, int]  # no coefficient is zero
+
+
+def add(*polynomials: Polynomial) -> Polynomial:
+    """The sum."""
+    total: Counter[Monomial] = Counter()
+    for polynomial in polynomials:
+        for monomial, coefficient in polynomial.items():
+            total[monomial] += coefficient
+    return {monomial: coefficient for monomial, coefficient in total.items() if coefficient}
+
+
+def subtract(one: Polynomial, other: Polynomial) -> Polynomial:
+    """The difference."""
+    return add(one, scale(other, -1))
+
+
+def scale(polynomial: Polynomial, by: int) -> Polynomial:
+    """A multiple; `by` is not zero."""
+    return {monomial: by * coefficient for monomial, coefficient in polynomial.items()}
+
+
+def multiply(one: Polynomial, other: Polynomial) -> Polynomial:
+    """The product."""
+    return add(
+        *(
+            {tuple(sorted(left + right)): m * n}
+            for left, m in one.items()
+            for right, n in other.items()
+        )
+    )
+
+
+def divide(monomial: Monomial, factor: str) -> Monomial:
+    """A monomial divided by one of its factors."""
+    position = monomial.index(factor)
+    return monomial[:position] + monomial[position + 1 :]
+
+
+# --- size encoding --------------------------------------------------------------------------------
+
 
 # A relation as a condition on the difference of its sides.
 _RELATIONS: dict[type, Any] = {
@@ -360,3 +403,73 @@ def same_dims_and_itemsizes(one: RegionPair, other: RegionPair) -> bool:
         (len(a.sizes), a.itemsize) == (len(b.sizes), b.itemsize)
         for a, b in zip(one, other, strict=True)
     )
+
+
+# --- size search ----------------------------------------------------------------------------------
+#
+# Questions to z3 about sizes: the encoding of the assumptions, and a search for sizes.
+
+
+MOST_ROUNDS = 64  # sizes that z3 may propose in one search
+
+
+def encoding_of(assumptions: Assumptions) -> SizeEncoding:
+    """The assumptions for z3.
+
+    A condition that cannot be translated is left out. Then a proof covers more sizes than asked
+    for, and a refutation is checked against all conditions anyway.
+    """
+    encoding = SizeEncoding(
+        Session.here("sizes").context,
+        {str(symbol): bounds for symbol, bounds in assumptions.ranges.items()},
+    )
+    for condition in assumptions.conditions:
+        with contextlib.suppress(Untranslatable):
+            encoding.facts.append(encoding.condition(condition))
+    return encoding
+
+
+def ask(
+    conditions: Sequence[Any], unknowns: Sequence[Any], deadline: float
+) -> tuple[int, ...] | Disjoint | Unknown:
+    """The values of the unknowns in a model of the conditions; `Disjoint` if there is none."""
+    # At least one millisecond, since z3 takes a limit of zero for no limit.
+    milliseconds_left = max(1, int(1e3 * (deadline - time.perf_counter())))
+    return Session.here("sizes").ask(conditions, unknowns, milliseconds_left)
+
+
+@dataclass(slots=True)
+class SizeSearch:
+    """A search for sizes that satisfy assumptions and the `wanted` conditions, products included.
+
+    After the search, either `exhausted` is true: there are no other sizes. Or `reason` says why it
+    ended.
+    """
+
+    encoding: SizeEncoding
+    wanted: Sequence[Any]
+    assumptions: Assumptions
+    deadline: float
+    exhausted: bool = False
+    reason: str = ""
+
+    def solutions(self) -> Iterator[SizeValues]:
+        """Sizes, each once. They satisfy all assumptions, also those that z3 is not told."""
+        symbols = list(self.assumptions.ranges)
+        unknowns = [self.encoding.unknown(str(symbol)) for symbol in symbols]
+        # The equations make products exact, so a solution is one of the real question.
+        conditions = [*self.encoding.facts, *self.encoding.equations, *self.wanted]
+        for _ in range(MOST_ROUNDS):
+            answer = ask(conditions, unknowns, self.deadline)
+            if not isinstance(answer, tuple):
+                self.exhausted = isinstance(answer, Disjoint)
+                self.reason = answer.reason if isinstance(answer, Unknown) else ""
+                return
+            sizes = dict(zip(symbols, answer, strict=True))
+            # z3 was not told the conditions that cannot be translated.
+            if self.assumptions.allow(sizes):
+                yield sizes
+            # The next model must differ from this one in some size.
+            others = [unknown != value for unknown, value in zip(unknowns, answer, strict=True)]
+            conditions.append(z3.Or(z3.BoolVal(False, self.encoding.context), *others))
+        self.reason = f"z3 proposed {MOST_ROUNDS} sizes without success"

@@ -9,23 +9,317 @@ findings opens at once. A policy in its head forbids all scripts but its own, an
 from __future__ import annotations
 
 import base64
+import difflib
 import functools
 import hashlib
+import itertools
 import json
+import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+from aliasproof.campaigns.store.run_view import Moment
+from aliasproof.campaigns.store.store_schema import DAMAGE
 from aliasproof.ir.errors import UserError
-from aliasproof.reports.page import further_tables
-from aliasproof.reports.page.marked_text import marked
-from aliasproof.reports.page.run_charts import HEIGHT, WIDTH, charts
-from aliasproof.reports.page.strip_picture import strip_picture
+from aliasproof.reports.console import clock, counted, shortened
 from aliasproof.reports.run_report import ReportedFinding, RunReport, is_web_address
-from aliasproof.reports.wording import clock, counted, shortened
+from aliasproof.reports.storage_strips import SharedByte, Strip, ViewRow, coverage
+
+# --- further tables -------------------------------------------------------------------------------
+#
+# The kill matrix and the coverage of ops, from what `faults --json` and `stats --json` wrote.
+
+
+@dataclass(frozen=True, slots=True)
+class TableOfPage:
+    """A table under a title, with a sentence below it. The first column names the rows."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str
+
+
+def by_target(report: RunReport) -> TableOfPage | None:
+    """What each target of a run makes of each finding's program; None if there is but one.
+
+    It has the findings that ran again.
+    """
+    again = [(it, it.second.others) for it in report.findings if it.second and it.second.others]
+    asked = (name for finding, words in again for name in (finding.target, *words))
+    names = dict.fromkeys((*report.programs, *asked))
+    targets = tuple(name for name in names if any(name in (it.target, *by) for it, by in again))
+    if not again or len(targets) < 2:
+        return None
+    rows = tuple(
+        (
+            finding.identifier,
+            *(
+                "found here" if name == finding.target else shortened(words.get(name, ""), 120)
+                for name in targets
+            ),
+        )
+        for finding, words in again
+    )
+    caption = (
+        "Each program that was reduced for one target, compiled by all targets of the run. 'limit'"
+        " is a difference from eager that the target documents."
+    )
+    return TableOfPage(
+        "The same programs through all targets", ("finding", *targets), rows, caption
+    )
+
+
+def kill_matrix(data: Mapping[str, Any]) -> TableOfPage:
+    """A row per planted fault, a column per oracle. Raises `UserError` for other JSON."""
+    try:
+        oracles = [str(name) for name in data["only killer of"]]
+        rows = tuple(
+            (
+                str(row["fault"]),
+                _number(row["programs until killed"]),
+                *(_number(row["by oracle"].get(oracle)) for oracle in oracles),
+            )
+            for row in data["faults"]
+        )
+        killed, survivors = int(data["killed"]), [str(name) for name in data["survivors"]]
+    except DAMAGE as reason:
+        raise _other_json("--faults", "aliasproof faults --json", reason) from None
+    survive = f"; not killed: {', '.join(survivors)}" if survivors else ""
+    caption = (
+        f"Killed: {killed} of {counted(len(rows), 'planted fault')}{survive}. A number is that of"
+        " the first program on which the oracle reports a violation."
+    )
+    return TableOfPage("Kill matrix", ("fault", "killed", *oracles), rows, caption)
+
+
+def op_coverage(data: Mapping[str, Any]) -> TableOfPage:
+    """A row per group of ops. Raises `UserError` for other JSON."""
+    try:
+        rows, never = [], 0
+        for name, group in data["groups"].items():
+            counts = {str(op): int(times) for op, times in group["ops"].items()}
+            missing = sorted(op for op, times in counts.items() if not times)
+            never += len(missing)
+            drawn = f"{len(counts) - len(missing)} of {len(counts)}"
+            rows.append((str(name), drawn, str(int(group["instructions"])), ", ".join(missing)))
+        programs = int(data["programs"])
+    except DAMAGE as reason:
+        raise _other_json("--drawn", "aliasproof stats --json", reason) from None
+    caption = f"In {counted(programs, 'drawn program')}, {counted(never, 'op')} were never drawn."
+    head = ("group", "ops drawn", "instructions", "never drawn")
+    return TableOfPage("Coverage of ops", head, tuple(rows), caption)
+
+
+def _other_json(option: str, command: str, reason: Exception) -> UserError:
+    what = f"{type(reason).__name__}: {reason}"
+    return UserError(f"{option}: the file is not what '{command}' writes ({what})")
+
+
+def _number(value: object) -> str:
+    return "" if value is None else str(int(str(value)))
+
+
+# --- marked text ----------------------------------------------------------------------------------
+#
+# Two texts with what differs marked: the elements of tensors, word by word.
+
+
+_WORDS = re.compile(r"[-+]?[\w.]+(?:[eE][-+]?\d+)?|\s+|.")
+MOST_WORDS = 4000  # of a text; longer ones differ as a whole
+
+
+class MarkedPart(NamedTuple):
+    """A part of a text, and whether the other text has something else there."""
+
+    text: str
+    differs: bool
+
+
+def marked(ours: str, theirs: str) -> tuple[tuple[MarkedPart, ...], tuple[MarkedPart, ...]]:
+    """Both texts in parts; those that differ are marked."""
+    if ours == theirs:
+        return (MarkedPart(ours, differs=False),), (MarkedPart(theirs, differs=False),)
+    one, other = _WORDS.findall(ours), _WORDS.findall(theirs)
+    if max(len(one), len(other)) > MOST_WORDS:
+        return (MarkedPart(ours, differs=True),), (MarkedPart(theirs, differs=True),)
+    if [word.isspace() for word in one] == [word.isspace() for word in other]:
+        pairs = list(zip(one, other, strict=True))
+        return (
+            _joined(MarkedPart(mine, mine != its) for mine, its in pairs),
+            _joined(MarkedPart(its, mine != its) for mine, its in pairs),
+        )
+    blocks = difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
+    return (
+        _joined(MarkedPart("".join(one[a:b]), tag != "equal") for tag, a, b, _, _ in blocks),
+        _joined(MarkedPart("".join(other[c:d]), tag != "equal") for tag, _, _, c, d in blocks),
+    )
+
+
+def _joined(parts: Iterable[MarkedPart]) -> tuple[MarkedPart, ...]:
+    """The parts, with neighbours of one kind as one."""
+    groups: Iterable[tuple[bool, Sequence[MarkedPart]]] = (
+        (differs, list(group)) for differs, group in itertools.groupby(parts, lambda it: it.differs)
+    )
+    texts = ((differs, "".join(part.text for part in group)) for differs, group in groups)
+    return tuple(MarkedPart(text, differs) for differs, text in texts if text)
+
+
+# --- run charts -----------------------------------------------------------------------------------
+#
+# The yield of a run over time, as lines in pictures.
+
+
+WIDTH, HEIGHT = 320, 72  # of a picture
+MOST_POINTS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A line that rises from 0 to `top` in `seconds`; `points` are for a polyline of SVG."""
+
+    title: str
+    points: str
+    top: int
+    end: str
+
+    @property
+    def label(self) -> str:
+        """The line in words, for a screen reader."""
+        return f"{self.title}: {self.top} after {self.end}"
+
+
+def charts(moments: Sequence[Moment]) -> list[Chart]:
+    """What a run found, and what it ran, over time; none for a run that was merged from others."""
+    if len(moments) < 2:
+        return []
+    step = -(-len(moments) // MOST_POINTS)
+    shown = [*moments[:-1:step], moments[-1]]
+    lines = {
+        "findings": [moment.findings for moment in shown],
+        "programs with a violation": [moment.violating for moment in shown],
+        "programs": [moment.programs for moment in shown],
+    }
+    times = [moment.elapsed for moment in shown]
+    return [_chart(title, times, values) for title, values in lines.items()]
+
+
+def _chart(title: str, times: Sequence[float], values: Sequence[int]) -> Chart:
+    last, top = max(times[-1], 1e-9), max(*values, 1)
+    points = [
+        (0.0, 0.0),
+        *((time / last, value / top) for time, value in zip(times, values, strict=True)),
+    ]
+    text = " ".join(f"{x * WIDTH:.1f},{HEIGHT - y * (HEIGHT - 4):.1f}" for x, y in points)
+    return Chart(title, text, max(values), clock(times[-1]))
+
+
+# --- strip picture --------------------------------------------------------------------------------
+#
+# Strips of memory as pictures: the rectangles of each row, which a template writes as SVG.
+
+
+PARTLY, WHOLE = 1, 2  # how much of a cell is covered
+MOST_TICKS = 8
+MOST_CELLS = 512  # the width of a picture; a small storage has a cell per byte
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A rectangle: its left edge and width in cells; `partly` if it has gaps too small to draw."""
+
+    left: int
+    width: int
+    partly: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PictureRow:
+    """A row of a strip: its bars, and the cells of bytes that it shares."""
+
+    row: ViewRow
+    bars: tuple[Bar, ...]
+    marks: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """The row in words, for a screen reader."""
+        name = self.row.name or "a call"
+        return f"{name} {'writes' if self.row.writes else 'covers'} {self.row.described}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A byte that the axis names, at a cell and at so many percent of the width."""
+
+    byte: int
+    cell: float
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class StripPicture:
+    """A strip with the rows to draw, `cells` wide, and the ticks of its axis."""
+
+    strip: Strip
+    cells: int
+    rows: tuple[PictureRow, ...]
+    ticks: tuple[Tick, ...]
+
+
+def strip_picture(strip: Strip) -> StripPicture:
+    """The picture of a strip."""
+    cells = max(min(strip.nbytes, MOST_CELLS), 1)
+    rows = tuple(
+        PictureRow(row, tuple(_bars(row, strip.nbytes, cells)), _marks(row, strip, cells))
+        for row in strip.rows
+    )
+    return StripPicture(strip, cells, rows, tuple(_ticks(strip.nbytes, cells)))
+
+
+def _ticks(nbytes: int, cells: int) -> Iterator[Tick]:
+    """The first byte, some at steps of a power of two, and the end."""
+    step = 1
+    while nbytes > step * MOST_TICKS:
+        step *= 2
+    # A label needs room before that of the end.
+    for byte in [*range(0, nbytes - step // 2, step), nbytes]:
+        share = byte / max(nbytes, 1)
+        yield Tick(byte, round(share * cells, 2), round(100 * share, 2))
+
+
+def _bars(row: ViewRow, nbytes: int, cells: int) -> Iterator[Bar]:
+    if not nbytes:
+        return
+    shares = [
+        0.0 if it == 0 else 1.0 if it > 0.999 else 0.5 for it in coverage(row.spans, nbytes, cells)
+    ]
+    left = 0
+    for share, group in itertools.groupby(shares):
+        width = len(list(group))
+        if share:
+            yield Bar(left, width, share < 1)
+        left += width
+
+
+def _marks(row: ViewRow, strip: Strip, cells: int) -> tuple[int, ...]:
+    """The cells of the bytes that this row shares with another one."""
+
+    def covered(shared: SharedByte) -> bool:
+        in_pair = row.writes or row.name in (shared.first, shared.second)
+        return in_pair and any(first <= shared.byte < end for first, end in row.spans)
+
+    marked = (shared.byte * cells // strip.nbytes for shared in strip.shared if covered(shared))
+    return tuple(dict.fromkeys(marked))
+
+
+# --- run page -------------------------------------------------------------------------------------
+
 
 FILES = Path(__file__).parent
 PER_CHUNK = 20  # findings that are compressed together
@@ -36,11 +330,11 @@ def run_page(report: RunReport) -> str:
     """The page. Raises `UserError` if Jinja is not installed."""
     environment = _environment()
     style, script = (_asset(name) for name in ("page.css", "page.js"))
-    tables = [further_tables.by_target(report)]
+    tables = [by_target(report)]
     if report.faults is not None:
-        tables.append(further_tables.kill_matrix(report.faults))
+        tables.append(kill_matrix(report.faults))
     if report.drawn is not None:
-        tables.append(further_tables.op_coverage(report.drawn))
+        tables.append(op_coverage(report.drawn))
     text: str = environment.get_template("page.html").render(
         report=report,
         style=style,

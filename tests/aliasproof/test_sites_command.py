@@ -10,7 +10,7 @@ import pytest
 from aliasproof.campaigns.run.site_counts import FiredSites
 from aliasproof.generators.sites.all_sites import all_sites
 from aliasproof.reports.console import results
-from aliasproof.reports.sites_table import print_sites
+from aliasproof.reports.listings import print_sites
 
 
 def test_sites_of_a_few_programs(call):

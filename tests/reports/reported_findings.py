@@ -13,8 +13,8 @@ from aliasproof.reports.run_report import (
     ReportedFinding,
     RunReport,
     SecondRun,
+    Status,
 )
-from aliasproof.reports.status import Status
 from aliasproof.reports.storage_strips import SharedByte, Strip, StripSet, ViewRow
 
 HOSTILE = '</script><script>window.hostile = 1</script><img src=x onerror="window.hostile=1">\'&\0'

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from aliasproof.faults.matrix import FaultRow, Matrix
-from aliasproof.reports.kill_matrix_table import print_kill_matrix
+from aliasproof.reports.listings import print_kill_matrix
 
 
 def printed(*rows: FaultRow) -> list[str]:

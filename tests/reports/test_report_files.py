@@ -10,10 +10,15 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from aliasproof.oracles.verdict import Violation
-from aliasproof.reports.github_summary import MOST_ANNOTATIONS, step_summary, workflow_commands
-from aliasproof.reports.junit_xml import junit_xml
-from aliasproof.reports.report_files import FILES, file_of
-from aliasproof.reports.sarif import sarif
+from aliasproof.reports.report_files import (
+    FILES,
+    MOST_ANNOTATIONS,
+    file_of,
+    junit_xml,
+    sarif,
+    step_summary,
+    workflow_commands,
+)
 from tests.reports.reported_findings import FINDING, HOSTILE, KNOWN, RAISING, REPORT
 
 NOTHING = replace(REPORT, findings=(), known=())

@@ -14,10 +14,14 @@ import pytest
 from aliasproof.ir.errors import UserError
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.page import run_page as page_module
-from aliasproof.reports.page.further_tables import by_target, kill_matrix, op_coverage
-from aliasproof.reports.page.marked_text import marked
-from aliasproof.reports.page.run_page import run_page
-from aliasproof.reports.page.strip_picture import strip_picture
+from aliasproof.reports.page.run_page import (
+    by_target,
+    kill_matrix,
+    marked,
+    op_coverage,
+    run_page,
+    strip_picture,
+)
 from aliasproof.reports.storage_strips import Strip, ViewRow
 from tests.reports.reported_findings import FINDING, HOSTILE, KNOWN, RAISING, REPORT, STRIPS
 

@@ -7,14 +7,15 @@ from aliasproof.checks.explaining import explain
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.storage_strips import (
     MOST_BYTES,
+    NO_STRIPS,
     SharedByte,
     Strip,
     ViewRow,
     coverage,
+    strip_text,
     strips_of_graph,
     strips_of_tensors,
 )
-from aliasproof.reports.strip_text import NO_STRIPS, strip_text
 
 
 @pytest.fixture

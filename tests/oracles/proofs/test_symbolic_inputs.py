@@ -7,8 +7,7 @@ import torch
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.observation import observe
-from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs
-from aliasproof.oracles.proofs.symbolic_regions import disagreements
+from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs, disagreements
 
 N, M = (sympy.Symbol(name, integer=True, positive=True) for name in ("n0", "n1"))
 
