@@ -1,4 +1,4 @@
-"""What `minimize` needs for long programs, beside the minifier of `torch._functorch.fx_minifier`.
+"""What `minimize` needs for long programs: candidates, compilations, seconds, and what is left.
 
 The programs, 50 of about 200 instructions and 5 of about 2,000, are drawn from a seed and fail for
 one cause:
@@ -10,26 +10,20 @@ one cause:
 - *model*: a known bug in the ATen calls of a model's forward pass.
 
 Without that cause the program is right: the right pass has no violation, or the violation is gone
-while the bug is patched. Both reducers get the same program, and ask the same question: the main
-violation has the oracle and the kind of the first one. Ours asks for the target at fault and the
-known bug, too, as the command `minimize` does.
+while the bug is patched. The reducer asks what the command `minimize` asks.
 
 How to read a row:
 
 - *candidates* were asked about; *compiled* are those that the target built. The others are
   undefined in eager, or raise there.
-- *cause*: the result still fails, and the right pass is right on it (a planted fault), or it is
-  right while the known bug is patched.
-- *seconds* are of processor time. The minifier is stopped after `MINIFIER_SECONDS`, and the best
-  graph until there counts.
+- *cause kept*: the result still fails, and the right pass is right on it (a planted fault), or it
+  is right while the known bug is patched.
+- *seconds* are of processor time.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import io
-import operator
 import random
 import statistics
 import time
@@ -39,8 +33,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import fx, nn
-from torch._functorch.fx_minifier import minifier
+from torch import nn
 
 from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.failure.recognition import cause_of
@@ -51,8 +44,8 @@ from aliasproof.faults.catalogue import FAULTS
 from aliasproof.faults.fault import Fault
 from aliasproof.generators.features import Features
 from aliasproof.generators.strategies import sample
-from aliasproof.ir.errors import InternalError, Rejected
-from aliasproof.ir.execution import as_graph, execute, glue
+from aliasproof.ir.errors import Rejected
+from aliasproof.ir.execution import execute, glue
 from aliasproof.ir.lifting import lift_program
 from aliasproof.ir.program import Instruction, Program, Ref, rename_instruction
 from aliasproof.ir.schemas import Kind, facts, resolve
@@ -60,7 +53,7 @@ from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.judge import trial
 from aliasproof.judge.attribution import Symptom, grade, grades_of
 from aliasproof.judge.examination import examine
-from aliasproof.judge.trial import Case, Trial, quiet_torch, run_trial
+from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.reference import REFERENCE
 from aliasproof.targets.registry import target as target_named
@@ -370,86 +363,53 @@ def forward_pass(model: nn.Module, inputs: Sequence[torch.Tensor]) -> Program:
         return lift_program(forward, clone_inputs(tensors)).program
 
 
-MINIFIER_SECONDS = 10
 LONG = 1000  # instructions: programs with more count as those of 2,000
 SEED = 0
 FX = ("functionalize", "aot", "fx-reinplace")  # they take a tenth of what Inductor does
 
 
 @dataclass(frozen=True, slots=True)
-class Shortened:
-    """What one reducer made of a program; `why` says why it made nothing."""
-
-    instructions: int = 0
-    candidates: int = 0
-    compiled: int = 0
-    seconds: float = 0.0
-    cause: bool = False
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class BothShortened:
-    """A long program, and what both reducers made of it."""
+class Minimized:
+    """A long program, and what the reducer made of it."""
 
     name: str
     kind: str
-    instructions: int
-    ours: Shortened
-    torchs: Shortened
+    before: int
+    after: int
+    candidates: int
+    compiled: int
+    seconds: float
+    cause: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Minimizations:
     """A row for each program."""
 
-    rows: Sequence[BothShortened]
+    rows: Sequence[Minimized]
 
     def tables(self) -> list[Table]:
         """One row per program, and the medians of both lengths."""
         columns = ("program", "before", "after", "candidates", "compiled", "seconds", "cause kept")
-        further = ("minifier: after", "compiled", "seconds", "cause kept")
         rows = [
-            (f"{row.kind}: {row.name}", str(row.instructions), *_cells(row.ours, row.torchs))
+            (
+                f"{row.kind}: {row.name}",
+                *map(str, (row.before, row.after, row.candidates, row.compiled)),
+                f"{row.seconds:.0f}",
+                "yes" if row.cause else "no",
+            )
             for row in self.rows
         ]
         for title, some in (
-            (f"median up to {LONG:,}", [it for it in self.rows if it.instructions <= LONG]),
-            (f"median above {LONG:,}", [it for it in self.rows if it.instructions > LONG]),
+            (f"median up to {LONG:,}", [it for it in self.rows if it.before <= LONG]),
+            (f"median above {LONG:,}", [it for it in self.rows if it.before > LONG]),
         ):
             if some:
-                accepted = [it.torchs for it in some if not it.torchs.why]
-                medians = [_medians([it.ours for it in some]), _medians(accepted)]
-                rows.append(
-                    (title, f"{len(some)} programs", *medians[0], *_without_asked(medians[1]))
-                )
-        refused = [f"minifier, {it.name}: {it.torchs.why}" for it in self.rows if it.torchs.why]
-        return [Table("reductions of long programs", (*columns, *further), rows, refused)]
-
-
-def _cells(ours: Shortened, torchs: Shortened) -> list[str]:
-    return [*_figures(ours), *_without_asked(_figures(torchs))]
-
-
-def _without_asked(cells: Sequence[str]) -> list[str]:
-    """The cells without candidates: the minifier compiles each of them."""
-    return [cells[0], *cells[2:]]
-
-
-def _figures(it: Shortened) -> list[str]:
-    if it.why:
-        return ["-"] * 5
-    kept = "yes" if it.cause else "no"
-    return [*map(str, (it.instructions, it.candidates, it.compiled)), f"{it.seconds:.0f}", kept]
-
-
-def _medians(some: Sequence[Shortened]) -> list[str]:
-    if not some:
-        return ["-"] * 5
-    names = ("instructions", "candidates", "compiled", "seconds")
-    medians = [statistics.median(getattr(it, name) for it in some) for name in names]
-    kept = f"{sum(it.cause for it in some)} of {len(some)}"
-    return [*(f"{it:g}" for it in medians[:-1]), f"{medians[-1]:.0f}", kept]
+                names = ("after", "candidates", "compiled", "seconds")
+                medians = [statistics.median(getattr(it, name) for it in some) for name in names]
+                kept = f"{sum(it.cause for it in some)} of {len(some)}"
+                rows.append((title, f"{len(some)} programs", *(f"{it:g}" for it in medians), kept))
+        return [Table("reductions of long programs", columns, rows)]
 
 
 def measure(seconds: int | None = None) -> Minimizations:
@@ -458,10 +418,8 @@ def measure(seconds: int | None = None) -> Minimizations:
     ends = time.monotonic() + (seconds or float("inf"))
     rows = []
     for subject in subjects(SEED):
-        ours, torchs = shortened(subject), minified(subject)
-        row = BothShortened(subject.name, subject.kind, len(subject.program), ours, torchs)
-        print(row, flush=True)
-        rows.append(row)
+        rows.append(minimized(subject))
+        print(rows[-1], flush=True)
         if time.monotonic() > ends:
             break
     return Minimizations(rows)
@@ -487,96 +445,35 @@ def subjects(seed: int) -> Iterator[LongProgram]:
                     sources.append((count - 1, source))
 
 
-class _Builds:
-    """Counts what targets build, and the questions for which they build something."""
+def minimized(subject: LongProgram) -> Minimized:
+    """What the reducer makes of a program. Counts what the target builds."""
+    started, run_target = time.process_time(), trial.run_target
+    built = compiled = 0
 
-    def __init__(self) -> None:
-        self.made = self.questions = 0
-
-    @contextlib.contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count in this context."""
-        run_target = trial.run_target
-
-        def counting(*given: Any) -> Any:
-            self.made += 1
-            return run_target(*given)
-
-        with mock.patch.object(trial, "run_target", counting):
-            yield
-
-    def about(self, question: Callable[[], int]) -> int:
-        """The answer to a question."""
-        before = self.made
-        try:
-            return question()
-        finally:
-            self.questions += self.made > before
-
-
-def shortened(subject: LongProgram) -> Shortened:
-    """What our reducer makes of a program."""
-    builds, started = _Builds(), time.process_time()
+    def counting(*given: Any) -> Any:
+        nonlocal built
+        built += 1
+        return run_target(*given)
 
     def predicate(candidate: Program) -> int:
-        return builds.about(lambda: subject.grade(candidate))
+        nonlocal compiled
+        before = built
+        try:
+            return subject.grade(candidate)
+        finally:
+            compiled += built > before
 
     best = len(grades_of(subject.symptom))
     reducer = Reducer(subject.program, predicate, best_grade=best)
-    with builds.counted():
+    with mock.patch.object(trial, "run_target", counting):
         result = reducer.run()
-    seconds, cause = time.process_time() - started, subject.keeps_cause(Case.of(result))
-    return Shortened(len(result), reducer.tried, builds.questions, seconds, cause)
-
-
-# --- the minifier of torch ------------------------------------------------------------------------
-
-
-class _TooLong(Exception):
-    pass
-
-
-def minified(subject: LongProgram) -> Shortened:
-    """What the minifier of torch makes of the graph of a program."""
-    builds, started = _Builds(), time.process_time()
-    best: list[tuple[fx.GraphModule, Sequence[torch.Tensor]]] = []
-
-    def fails(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> bool:
-        if time.process_time() - started > MINIFIER_SECONDS:
-            raise _TooLong
-        return bool(builds.about(lambda: int(_differs(subject, _case(module, inputs)))))
-
-    def keep(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> None:
-        best.append((module, inputs))
-
-    silent = io.StringIO()
-    with builds.counted(), contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
-        try:  # the code of a graph cannot name `random_.from`
-            graph = fx.GraphModule(torch.nn.Module(), as_graph(subject.program))
-            best.append(minifier(graph, input_tensors(subject.program), fails, keep))
-        except _TooLong:
-            pass
-        except Exception as error:  # noqa: BLE001 - it has assertions of many kinds
-            return Shortened(why=f"{type(error).__name__}: {' '.join(str(error).split())[:80]}")
-    if not best:
-        return Shortened(why=f"no first answer in {MINIFIER_SECONDS} s")
-    module, inputs = best[-1]
-    calls = [it for it in module.graph.nodes if it.op == "call_function"]
-    calls = [it for it in calls if it.target is not operator.getitem]
-    seconds = time.process_time() - started
-    cause = subject.keeps_cause(_case(module, inputs))
-    return Shortened(len(calls), builds.questions, builds.questions, seconds, cause)
-
-
-def _case(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Case:
-    return Case.of_function(module, list(inputs))
-
-
-def _differs(subject: LongProgram, case: Case) -> bool:
-    try:
-        done: Trial = run_trial(case, subject.target)
-    except (Rejected, InternalError):
-        return False
-    main = next(iter(done.judgement.violations), None)
-    symptom = subject.symptom
-    return main is not None and (main.oracle, main.kind) == (symptom.oracle, symptom.kind)
+    return Minimized(
+        subject.name,
+        subject.kind,
+        len(subject.program),
+        len(result),
+        reducer.tried,
+        compiled,
+        time.process_time() - started,
+        subject.keeps_cause(Case.of(result)),
+    )

@@ -149,14 +149,6 @@ class PythonProgram:
         """How many lines with statements it has."""
         return sum(bool(line.strip()) for line in self.source.splitlines())
 
-    @property
-    def own_lines(self) -> int:
-        """How many lines it has beside the four that each program has.
-
-        These import torch, begin the two functions, and return `locals()`.
-        """
-        return self.lines - 4
-
     def run(
         self, transform: Callable[[Any], Any] = lambda program: program, then: object = None
     ) -> dict[str, object]:

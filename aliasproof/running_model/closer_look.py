@@ -7,7 +7,7 @@ rounding (`aliasproof/judge/rounding_control.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -312,10 +312,3 @@ class _ControlOfDirection:
 
     def target(self) -> Observation:
         return self.both.run()[1][self.name]
-
-
-def first_of(look: Look) -> Iterator[tuple[str, Violation]]:
-    """The main violation of each direction, the forward pass first."""
-    for name in (FORWARD, BACKWARD):
-        for violation in look.violations.get(name, ())[:1]:
-            yield name, violation

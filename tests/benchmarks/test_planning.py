@@ -17,8 +17,6 @@ def test_a_swap_needs_one_copy(measured):
     (plan,) = measured.graphs
     assert plan.footprints["plan_memory"].peak == 64 * 64 * 4
     assert plan.footprints["plan_memory"].calls == 1
-    # Its kernel reads both elements before it writes them.
-    assert plan.footprints["Inductor"].calls == 0
 
 
 def test_each_part_has_a_table(measured):

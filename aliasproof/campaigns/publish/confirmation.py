@@ -188,13 +188,6 @@ def of_backend(finding: Finding, backend: str) -> list[Reproducer]:
     return list({reproducer.script: reproducer for reproducer in reproducers}.values())
 
 
-def every_reproducer(finding: Finding) -> list[Reproducer]:
-    """All that are tried for a finding, those that users understand best first."""
-    backends = (reproducer for backend in BACKENDS for reproducer in of_backend(finding, backend))
-    literal = of_target(finding, literal=True)
-    return [*backends, of_target(finding, near=True), of_target(finding), literal]
-
-
 def answer(violation: Violation, confirmation: Confirmation) -> str:
     """What a run of a script with `torch.compile` says about a violation."""
     if confirmation.shown:
