@@ -32,6 +32,7 @@ from aliasproof.targets.clauses import (
     BODY_CAPTURED_WHOLE,
     COMPILED_CODE_OR_REAL_TENSOR,
     DATA_OF_A_TRACER,
+    DOUBLE_BACKWARD,
     OTHER_DECOMPOSITION,
 )
 from aliasproof.targets.target import NOTHING, Build, Function, Target, Variant
@@ -48,6 +49,7 @@ CONTRACT = Contract(
     waivers=(OTHER_DECOMPOSITION,),
     refusals=(
         BODY_CAPTURED_WHOLE,
+        DOUBLE_BACKWARD,  # as the backend of `torch.compile`
         # `Refused`, and its subclass `DataDependent`, are what `reference_pass` raises.
         Refusal(
             "data-dependent call",
