@@ -132,7 +132,7 @@ def _planted(fault: Fault, program: Program, seed: int) -> LongProgram | None:
 
 def _symptom(case: Case, target: Target) -> Symptom | None:
     """What a campaign would count; None if results are right or cannot be judged."""
-    examination = examine(case, target, without_graphs="results are asked alone")
+    examination = examine(case, target, without_graphs="only results are judged")
     return examination.symptom if examination.failed else None
 
 
@@ -176,7 +176,7 @@ def _bugs(seed: int, targets: Sequence[str]) -> list[KnownBug]:
 
 
 def with_bug(kind: str, host: Program, bug: KnownBug, seed: int) -> LongProgram | None:
-    """The bug in a host; None if the whole does not fail, or not for the bug alone."""
+    """The bug in a host; None if the whole does not fail, or not only for the bug."""
     target = target_named(bug.targets[0])
     if not _is_right(host, target.name):
         return None
@@ -200,7 +200,7 @@ def with_bug(kind: str, host: Program, bug: KnownBug, seed: int) -> LongProgram 
 def _is_right(program: Program, target: str) -> bool:
     """Whether a target runs a program, and does what eager does."""
     examination = examine(
-        Case.of(program), target_named(target), without_graphs="results are asked alone"
+        Case.of(program), target_named(target), without_graphs="only results are judged"
     )
     return examination.rejected is None and not examination.failed
 

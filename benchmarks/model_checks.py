@@ -4,7 +4,7 @@ Each model is written as people write it, and trains or runs for a few steps und
 `checking_compiled`, with `aot_eager` and with Inductor. It takes `compile`, as `torch.compile` is
 given a model or a function, and returns what a user would look at: losses, tokens, buffers. *same*
 says whether it computes what it computes without a check, with the backend `eager`. *times the
-target* is the time of later calls, checks included, divided by that of the target alone.
+target* is the time of later calls, checks included, divided by that of the target.
 """
 
 from __future__ import annotations
@@ -373,7 +373,7 @@ class ModelChecks:
     def tables(self) -> list[Table]:
         """The table for people."""
         columns = ("model", "backend", "graphs", "calls", "judged", "with backward", "differ")
-        further = ("rounding alone", "same", "times the target")
+        further = ("only rounding", "same", "times the target")
         rows = [
             [
                 *(row.model, row.backend, str(row.graphs), str(row.calls), str(row.judged)),

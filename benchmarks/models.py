@@ -203,7 +203,7 @@ def resnet() -> tuple[nn.Module, dict[str, Any]]:
     return model, {"pixel_values": torch.randn(4, 3, 64, 64)}
 
 
-# --- models of torch alone ------------------------------------------------------------------------
+# --- models of torch itself -----------------------------------------------------------------------
 
 
 class Recurrent(nn.Module):

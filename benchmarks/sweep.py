@@ -1,7 +1,7 @@
 """The reference pass on every operator and module that PyTorch tests, in four modes.
 
 For each sample of `op_db` and `module_db`: in the dtypes of `DTYPES`, contiguous and
-transposed, and where there is one also the in-place form. The modes are: the passes alone;
+transposed, and where there is one also the in-place form. The modes are: only the passes;
 `torch.compile` for inference and for training; and symbolic sizes, at other sizes than traced.
 
 How to read a row: how many calls in a mode were *right* (bit for bit as eager: values, inputs

@@ -74,25 +74,6 @@ def checkpointed_stack_inputs() -> Tensor:
     return torch.randn(3, 4)
 
 
-victim = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
-
-
-def adversarial_example(x: Tensor, labels: Tensor, radius: float) -> Tensor:
-    """Two steps of projected gradient ascent on the input."""
-    perturbed = x.clone()
-    for _ in range(2):
-        perturbed.requires_grad_()
-        loss = F.cross_entropy(victim(perturbed), labels)
-        (grad,) = torch.autograd.grad(loss, perturbed)
-        perturbed = perturbed.detach().add_(grad.sign(), alpha=radius / 2)
-        torch.clamp(perturbed, x - radius, x + radius, out=perturbed)
-    return perturbed.clamp_(0, 1)
-
-
-def adversarial_example_inputs() -> tuple[Tensor, Tensor, float]:
-    return torch.rand(3, 4), torch.tensor([0, 1, 1]), 0.1
-
-
 def hooked_gradients(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """A hook scales a gradient on its way back, as for gradient reversal."""
     x = x.detach().requires_grad_()

@@ -88,22 +88,6 @@ def attend_with_cache_inputs() -> tuple[object, ...]:
     return torch.randn(2, 1, 4), torch.randn(2, 1, 4), torch.randn(2, 1, 4), cache
 
 
-def reorder_beams(cache: list[tuple[Tensor, Tensor]], scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Beam search: the caches follow the beams that survive, in place."""
-    best, chosen = scores.topk(scores.shape[0], largest=True)
-    chosen = chosen % 3
-    for keys, values in cache:
-        keys.copy_(keys.index_select(0, chosen))
-        values.copy_(values.index_select(0, chosen))
-    scores.copy_(best)
-    return chosen, cache[0][0].sum(dim=-1)
-
-
-def reorder_beams_inputs() -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-    cache = [(torch.randn(3, 2), torch.randn(3, 2)) for _ in range(2)]
-    return cache, torch.tensor([0.1, 0.7, 0.4])
-
-
 class ReplayBuffer:
     """Transitions of an agent. The oldest are overwritten."""
 
@@ -178,17 +162,3 @@ def memoized_statistics(memo: MutableMapping[str, Tensor], x: Tensor) -> Tensor:
 
 def memoized_statistics_inputs() -> tuple[dict[str, Tensor], Tensor]:
     return {"mean": torch.zeros(3), "count": torch.tensor(5)}, torch.randn(4, 3)
-
-
-def evict_smallest(scores: Tensor, values: Tensor, score: Tensor, value: Tensor) -> Tensor:
-    """A priority cache: the entry with the smallest score makes room, others decay."""
-    scores.mul_(0.5)
-    worst = scores.argmin()
-    evicted = values[worst].clone()
-    values[worst] = value
-    scores[worst] = score
-    return evicted
-
-
-def evict_smallest_inputs() -> tuple[Tensor, ...]:
-    return torch.tensor([3.0, 1.0, 2.0]), torch.randn(3, 2), torch.tensor(4.0), torch.ones(2)

@@ -92,24 +92,6 @@ def greedy_decode_inputs() -> tuple[Tensor, Tensor, int]:
     return torch.randn(5, 5), torch.tensor([1, 3, 4]), 4
 
 
-def edit_distance(one: Tensor, other: Tensor) -> Tensor:
-    """Levenshtein's table, filled cell by cell."""
-    n, m = one.shape[0], other.shape[0]
-    table = torch.zeros(n + 1, m + 1)
-    table[:, 0] = torch.arange(n + 1)
-    table[0, :] = torch.arange(m + 1)
-    for i in range(n):
-        for j in range(m):
-            cost = (one[i] != other[j]).float()
-            change = torch.minimum(table[i, j + 1], table[i + 1, j]) + 1
-            table[i + 1, j + 1] = torch.minimum(change, table[i, j] + cost)
-    return table[n, m]
-
-
-def edit_distance_inputs() -> tuple[Tensor, Tensor]:
-    return torch.tensor([1, 2, 3]), torch.tensor([2, 3, 3])
-
-
 def suppress_overlapping(boxes: Tensor, scores: Tensor, most: float) -> Tensor:
     """Soft non-maximum suppression: scores of boxes that overlap a better one decay in place."""
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])

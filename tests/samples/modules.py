@@ -88,32 +88,6 @@ def vector_quantizer_inputs() -> Tensor:
     return torch.randn(8, 3)
 
 
-class GatedCell(nn.Module):
-    """A recurrent cell that is stepped over a sequence, with the states in one tensor."""
-
-    def __init__(self, inner: int, hidden: int) -> None:
-        super().__init__()
-        self.gates = nn.Linear(inner + hidden, 4 * hidden)
-        self.hidden = hidden
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        states = x.new_zeros(x.shape[0] + 1, x.shape[1], self.hidden)
-        cell = x.new_zeros(x.shape[1], self.hidden)
-        for time, step in enumerate(x):
-            joined = torch.cat([step, states[time]], dim=-1)
-            i, f, g, o = self.gates(joined).chunk(4, dim=-1)
-            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-            states[time + 1] = torch.sigmoid(o) * torch.tanh(cell)
-        return states[1:], cell
-
-
-gated_cell = GatedCell(3, 4)
-
-
-def gated_cell_inputs() -> Tensor:
-    return torch.randn(3, 2, 3)
-
-
 class BoundedEmbedding(nn.Module):
     """`max_norm` makes the lookup write the weight."""
 
@@ -160,36 +134,6 @@ low_rank_linear = LowRankLinear(4, 3)
 
 def low_rank_linear_inputs() -> tuple[tuple[Tensor], dict[str, bool]]:
     return (torch.randn(2, 4),), {"merge": True}
-
-
-class Teacher(nn.Module):
-    """A student and the moving average of its weights, as for self-distillation."""
-
-    center: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.student = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
-        self.teacher = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
-        self.teacher.requires_grad_(False)
-        self.register_buffer("center", torch.zeros(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            pairs = zip(self.teacher.parameters(), self.student.parameters(), strict=True)
-            for old, new in pairs:
-                old.mul_(0.99).add_(new, alpha=0.01)
-            target = self.teacher(x)
-            wanted = ((target - self.center) / 0.04).softmax(-1)
-            self.center = self.center * 0.9 + target.mean(0) * 0.1
-        return -(wanted * self.student(x).log_softmax(-1)).sum(-1).mean()
-
-
-teacher = Teacher()
-
-
-def teacher_inputs() -> Tensor:
-    return torch.randn(5, 4)
 
 
 class TiedEmbedding(nn.Module):

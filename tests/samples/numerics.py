@@ -22,18 +22,6 @@ def heat_step_inputs() -> tuple[Tensor, float]:
     return torch.rand(5, 5), 0.1
 
 
-def red_black_sweep(x: Tensor, b: Tensor) -> Tensor:
-    """Gauss-Seidel: the second half of the cells reads what the first half wrote."""
-    for start in (1, 2):
-        left, right = x[start - 1 : -2 : 2], x[start + 1 :: 2]
-        x[start:-1:2] = (b[start:-1:2] + left + right) / 2
-    return (b[1:-1] - (2 * x[1:-1] - x[:-2] - x[2:])).norm()
-
-
-def red_black_sweep_inputs() -> tuple[Tensor, Tensor]:
-    return torch.zeros(7), torch.rand(7)
-
-
 def lu_in_place(a: Tensor) -> tuple[Tensor, Tensor]:
     """Gaussian elimination without pivots: both factors in one matrix."""
     for k in range(a.shape[0] - 1):
@@ -46,19 +34,6 @@ def lu_in_place(a: Tensor) -> tuple[Tensor, Tensor]:
 
 def lu_in_place_inputs() -> Tensor:
     return torch.rand(3, 3) + 3 * torch.eye(3)
-
-
-def gram_schmidt(vectors: Tensor) -> Tensor:
-    """Rows become orthonormal, one after another, in place."""
-    for i in range(vectors.shape[0]):
-        for j in range(i):
-            vectors[i] -= (vectors[i] @ vectors[j]) * vectors[j]
-        vectors[i] /= vectors[i].norm()
-    return vectors @ vectors.t()
-
-
-def gram_schmidt_inputs() -> Tensor:
-    return torch.rand(3, 4) + torch.eye(3, 4)
 
 
 def normalize_images(batch: Tensor, mean: list[float], std: list[float]) -> Tensor:
@@ -147,20 +122,6 @@ def fold_patches(images: Tensor, weight: Tensor) -> Tensor:
 
 def fold_patches_inputs() -> tuple[Tensor, Tensor]:
     return torch.randn(2, 1, 4, 4), torch.randn(4, 4)
-
-
-def cumulative_returns(prices: Tensor, peaks: Tensor) -> dict[str, Tensor]:
-    """Returns, the worst drop from a peak, and ranks; the peaks are written."""
-    returns = prices[1:] / prices[:-1] - 1
-    torch.cummax(prices, dim=0, out=(peaks, torch.empty_like(peaks, dtype=torch.long)))
-    drop = (prices / peaks - 1).amin(dim=0)
-    ranks = prices[-1].argsort().argsort()
-    prices.log_().sub_(prices[0].clone())
-    return {"returns": returns, "drop": drop, "ranks": ranks}
-
-
-def cumulative_returns_inputs() -> tuple[Tensor, Tensor]:
-    return torch.rand(5, 3) + 1, torch.zeros(5, 3)
 
 
 def rasterize(canvas: Tensor, depth: Tensor, points: Tensor, colors: Tensor) -> Tensor:

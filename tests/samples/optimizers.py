@@ -47,32 +47,6 @@ def foreach_adam_inputs() -> tuple[object, ...]:
     return (*lists, torch.tensor(3.0))
 
 
-def lion_step(param: Tensor, grad: Tensor, average: Tensor) -> Tensor:
-    """Lion (Chen et al., 2023): the update reads the average before it is moved."""
-    update = average.mul(0.9).add_(grad, alpha=0.1).sign_()
-    param.mul_(1 - 1e-3)
-    param.add_(update, alpha=-1e-2)
-    average.lerp_(grad, 0.01)
-    return update
-
-
-def lion_step_inputs() -> tuple[Tensor, ...]:
-    return torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)
-
-
-def clip_gradients(grads: list[Tensor], most: float) -> Tensor:
-    """Scale all gradients in place so that their common norm is at most `most`."""
-    total = torch.stack([grad.norm() for grad in grads]).norm()
-    factor = (most / (total + 1e-6)).clamp_(max=1.0)
-    for grad in grads:
-        grad.mul_(factor)
-    return total
-
-
-def clip_gradients_inputs() -> tuple[list[Tensor], float]:
-    return [torch.randn(4, 3), torch.randn(3), torch.randn(2, 2)], 1.0
-
-
 def sparse_adagrad(table: Tensor, sums: Tensor, rows: Tensor, grads: Tensor) -> Tensor:
     """Rows of an embedding table, of which some occur twice."""
     unique, inverse = torch.tensor([0, 2, 3]), torch.bucketize(rows, torch.tensor([0, 2, 3]))

@@ -64,21 +64,6 @@ def quantize_weight_inputs() -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(3, 4), torch.zeros(3, 2, dtype=torch.uint8), torch.zeros(3, 1)
 
 
-def compensated_sum(total: Tensor, lost: Tensor, parts: list[Tensor]) -> Tensor:
-    """Kahan: the bits that a sum in bfloat16 loses are kept beside it."""
-    for part in parts:
-        corrected = part - lost
-        new = total + corrected
-        lost.copy_((new - total) - corrected)
-        total.copy_(new)
-    return total.float() - lost.float()
-
-
-def compensated_sum_inputs() -> tuple[Tensor, Tensor, list[Tensor]]:
-    parts = [torch.full((3,), 0.01, dtype=torch.bfloat16) for _ in range(3)]
-    return torch.full((3,), 4.0, dtype=torch.bfloat16), torch.zeros(3, dtype=torch.bfloat16), parts
-
-
 def low_pass(signal: Tensor, keep: int) -> tuple[Tensor, Tensor]:
     """A filter in the frequency domain: the spectrum is complex, and cut in place."""
     spectrum = torch.fft.rfft(signal)

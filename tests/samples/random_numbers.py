@@ -61,22 +61,6 @@ def augment_images_inputs() -> tuple[Tensor, float]:
     return torch.rand(3, 1, 4, 4), 0.1
 
 
-def metropolis_step(state: Tensor, log_density: Tensor, accepted: Tensor) -> Tensor:
-    """Propose, accept or not, and write what is accepted."""
-    proposal = state + 0.5 * torch.randn_like(state)
-    proposed = -0.5 * proposal.square().sum(-1)
-    accept = torch.rand_like(proposed).log() < proposed - log_density
-    state.copy_(torch.where(accept.unsqueeze(-1), proposal, state))
-    log_density.copy_(torch.where(accept, proposed, log_density))
-    accepted += accept
-    return state.mean(dim=0)
-
-
-def metropolis_step_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    state = torch.randn(5, 2)
-    return state, -0.5 * state.square().sum(-1), torch.zeros(5, dtype=torch.long)
-
-
 def initialize_layer(weight: Tensor, bias: Tensor, gain: float) -> Tensor:
     """Initializers write what they get; some rows are zero afterwards."""
     nn.init.normal_(weight, std=gain / weight.shape[1] ** 0.5)

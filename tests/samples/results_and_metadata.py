@@ -182,18 +182,6 @@ def assembled_inputs() -> tuple[Tensor, Tensor]:
     return torch.randn(3, 4), torch.randn(3, 4)
 
 
-def recurrence(x: Tensor) -> Tensor:
-    out = torch.zeros(5)
-    out[0] = x[0]
-    for k in range(1, 5):
-        out[k] = out[k - 1].clone() * 0.5 + x[k]
-    return out
-
-
-def recurrence_inputs() -> Tensor:
-    return torch.rand(5) + 0.5
-
-
 def overlapping_views_written(x: Tensor) -> tuple[Tensor, Tensor]:
     y = x * 2
     a, b = y[:3], y[1:]
@@ -204,29 +192,6 @@ def overlapping_views_written(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def overlapping_views_written_inputs() -> Tensor:
     return torch.randn(4)
-
-
-def padded_border(x: Tensor) -> Tensor:
-    out = x.new_zeros(2, 6, 6)
-    out[..., 1:-1, 1:-1] = x
-    out[..., 0, :] = out[..., 1, :]
-    out[..., -1] = out[..., -2]
-    return out
-
-
-def padded_border_inputs() -> Tensor:
-    return torch.randn(2, 4, 4)
-
-
-def symmetric(x: Tensor) -> Tensor:
-    y = x.clone()
-    y.add_(y.t().clone())
-    y.diagonal().div_(2)
-    return y.tril()
-
-
-def symmetric_inputs() -> Tensor:
-    return torch.randn(4, 4)
 
 
 def view_across_graph_break(x: Tensor) -> Tensor:

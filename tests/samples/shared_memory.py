@@ -26,27 +26,6 @@ def write_both_slices_inputs() -> tuple[Tensor, ...]:
     return windows(6, 0, 1)
 
 
-def four_windows_in_a_ring(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-    a.add_(1)
-    b.mul_(2)
-    c.sub_(3)
-    d.div_(4)
-    return a + b + c + d
-
-
-def four_windows_in_a_ring_inputs() -> tuple[Tensor, ...]:
-    return windows(4, 3, 2, 1, 0)
-
-
-def writes_first_returns_second(x: Tensor, y: Tensor) -> Tensor:
-    x.fill_(1.0)
-    return y
-
-
-def writes_first_returns_second_inputs() -> tuple[Tensor, ...]:
-    return windows(4, 0, 2)
-
-
 def copy_between_windows(x: Tensor, y: Tensor) -> Tensor:
     kept = x.clone()
     y.copy_(kept * 2)
@@ -89,16 +68,6 @@ def overlap_add_frames_inputs() -> tuple[Tensor, ...]:
     return windows(6, 3, 0)
 
 
-def stencil_into_other_buffer(now: Tensor, after: Tensor) -> Tensor:
-    after[1:-1, 1:-1].copy_((now[:-2, 1:-1] + now[2:, 1:-1]) / 2)
-    after[0] = 0
-    return now + after
-
-
-def stencil_into_other_buffer_inputs() -> tuple[Tensor, ...]:
-    return windows(4, 0, 1, rows=(4,))
-
-
 def gather_then_put_other(x: Tensor, y: Tensor, order: Tensor) -> Tensor:
     rows = y[order]
     x[order[:2]] = rows[:2] * 2
@@ -107,28 +76,6 @@ def gather_then_put_other(x: Tensor, y: Tensor, order: Tensor) -> Tensor:
 
 def gather_then_put_other_inputs() -> tuple[Tensor, ...]:
     return (*windows(6, 0, 1, rows=(2,)), torch.tensor([4, 0, 5, 2, 1, 3]))
-
-
-def momentum_of_one_buffer(p: Tensor, g: Tensor, m: Tensor) -> Tensor:
-    """Parameters, gradients and momentum are parts of one flat buffer."""
-    m.mul_(0.9).add_(g)
-    p.add_(m, alpha=-0.1)
-    return m.norm()
-
-
-def momentum_of_one_buffer_inputs() -> tuple[Tensor, ...]:
-    return windows(5, 0, 5, 10)
-
-
-def masks_combined(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    x.logical_not_()
-    y[1:4] |= x[0]
-    return x & y, x.sum()
-
-
-def masks_combined_inputs() -> tuple[Tensor, Tensor]:
-    base = torch.tensor([True, False, False, True, True, False, True])
-    return base[:6], base[1:]
 
 
 # --- views of other forms -------------------------------------------------------------------------
@@ -274,16 +221,6 @@ def strided_blocks_inputs() -> Tensor:
     return torch.randn(12)
 
 
-def sign_bits(x: Tensor) -> Tensor:
-    bits = x.view(torch.int32)
-    bits.bitwise_and_(0x7FFFFFFF)
-    return x.sqrt()
-
-
-def sign_bits_inputs() -> Tensor:
-    return torch.randn(2, 4)
-
-
 def parts_of_complex(z: Tensor) -> tuple[Tensor, Tensor]:
     z.real.mul_(2)
     torch.view_as_real(z)[..., 0].add_(1)
@@ -302,17 +239,6 @@ def diagonal_and_trace(x: Tensor, d: Tensor) -> Tensor:
 
 def diagonal_and_trace_inputs() -> tuple[Tensor, Tensor]:
     return torch.randn(4, 4), torch.randn(4)
-
-
-def running_sum_of_rows(x: Tensor) -> Tensor:
-    rows = x.unbind(0)
-    for k in range(1, len(rows)):
-        rows[k].add_(rows[k - 1])
-    return rows[-1]
-
-
-def running_sum_of_rows_inputs() -> Tensor:
-    return torch.randn(3, 4)
 
 
 # --- masks and indices ----------------------------------------------------------------------------
@@ -356,13 +282,3 @@ def largest_of_group(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
 
 def largest_of_group_inputs() -> tuple[Tensor, Tensor, Tensor]:
     return torch.randn(4, 5), torch.randint(0, 4, (4, 5)), torch.randn(4, 5)
-
-
-def masked_scatter(x: Tensor, mask: Tensor, values: Tensor) -> Tensor:
-    x.masked_scatter_(mask, values)
-    x.index_fill_(1, torch.tensor([2]), -1.0)
-    return x.cos()
-
-
-def masked_scatter_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(4, 4), torch.rand(4, 4) > 0.5, torch.randn(16)

@@ -78,41 +78,6 @@ def ensemble_mean_inputs() -> tuple[Tensor, Tensor]:
     return torch.randn(5, 3), torch.zeros(5)
 
 
-def curvature_along(x: Tensor, direction: Tensor, damping: float) -> tuple[Tensor, Tensor]:
-    """A product of Hessian and vector, forward over reverse."""
-
-    def energy(x: Tensor) -> Tensor:
-        return (x[1:] - x[:-1].square()).square().sum() + (1 - x).square().sum()
-
-    slope, product, *_ = jvp(grad(energy), (x,), (direction,))
-    step = (direction @ slope) / (direction @ product + damping)
-    x.sub_(direction, alpha=0.1)
-    return product, step
-
-
-def curvature_along_inputs() -> tuple[Tensor, Tensor, float]:
-    return torch.tensor([0.5, -0.3, 0.8]), torch.tensor([1.0, 0.5, -1.0]), 1e-3
-
-
-learner = nn.Linear(2, 1)
-
-
-def inner_adaptation(x: Tensor, y: Tensor, query: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """MAML: an inner step on parameters that are a dictionary, then the outer loss."""
-    params = {name: value.detach() for name, value in learner.named_parameters()}
-
-    def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return (functional_call(learner, params, (x,)) - y).square().mean()
-
-    slopes = grad(loss)(params, x, y)
-    adapted = {name: params[name] - 0.1 * slopes[name] for name in params}
-    return functional_call(learner, adapted, (query,)), adapted
-
-
-def inner_adaptation_inputs() -> tuple[Tensor, Tensor, Tensor]:
-    return torch.randn(4, 2), torch.randn(4, 1), torch.randn(3, 2)
-
-
 def pairwise_kernel(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
     """Nested vmaps over two sets, written into a matrix that is given."""
 
