@@ -13,7 +13,7 @@ KINDS: tuple[SiteKind, ...] = (
     *patterns.KINDS,
     *graph_passes.KINDS,
     *operator_tables.KINDS,
-    *wrappers.KINDS,
+    *wrappers.VIEW_WRITES,
     *wrappers.KINDS,
 )
 
@@ -25,7 +25,7 @@ def all_sites() -> tuple[Site, ...]:
 
 
 # What any target fires that captures by AOTAutograd. To read these runs no pass of Inductor.
-WITHOUT_INDUCTOR: tuple[SiteKind, ...] = (*wrappers.KINDS, *wrappers.KINDS)
+WITHOUT_INDUCTOR: tuple[SiteKind, ...] = (*wrappers.VIEW_WRITES, *wrappers.KINDS)
 
 # One per process: hooks are made for it once. To make thousands of them for each shard would cost
 # more than to call them, since Python then collects garbage among all objects of torch.

@@ -95,7 +95,7 @@ class PythonTasks:
         """For the run of a plan. Processes start with the first call."""
         start_server([worker_calls.__name__])
         compiled = str(run.files.compiled_folder().absolute())
-        start = RemoteCall("", _name(worker_calls.start), (plan.targets, compiled))
+        start = RemoteCall("", _name(worker_calls.start_python), (plan.targets, compiled))
         pool = Pool(start, LIMITS, plan.workers, renewal=RENEWAL)
         return cls(plan, run.files.folder, PythonStore(run.store), pool)
 
