@@ -7,7 +7,7 @@ tensors. Then read the files of this folder, in this order. Each says what the c
 2. `semantics`: what the algorithm asks about calls, each with a naive answer
 3. `alias_analysis`: which tensor of a graph sees which storage, and how
 4. `views`: view ops and their inverses
-5. `bases`: which tensor contains the contents of a storage
+5. `bases`, `rules`: which tensor contains the contents of a storage; the decisions, as one table
 6. `functional_storage`, `flattening`: how a view is read and written without mutation; storages in
    one dimension
 7. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import torch
 from torch import fx
@@ -35,9 +35,6 @@ from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.regions import Size, contains, is_dense, known, overlaps_itself
 from aliasproof.reference_pass.semantics import Semantics
 from aliasproof.reference_pass.views import ToSteps, ViewCall, view_steps
-
-if TYPE_CHECKING:  # it uses this file
-    from aliasproof.reference_pass.functionalize import Rules
 
 
 class BaseKind(enum.Enum):
@@ -63,14 +60,13 @@ class BaseKind(enum.Enum):
 class StorageUses:
     """How a program uses its storages. A storage is given by its index in the analysis.
 
-    `rules` decide, and `copies` says that the new graph uses view-copy ops instead of views.
+    `copies` says that the new graph uses view-copy ops instead of views.
     `only_by_as_strided` has, by storage, the views that are reachable only by `as_strided` of the
     base. `copied_whole` maps each storage that is a copy, and that is seen around the tensor made
     with it, to its original. `returned_twice` has the storages of several outputs.
     """
 
     analysis: Analysis
-    rules: Rules
     copies: bool
     only_by_as_strided: Mapping[int, Sequence[Geometry]]
     copied_whole: Mapping[int, int]
@@ -82,14 +78,20 @@ class StorageUses:
 
 
 def storage_uses(
-    output: fx.Node, analysis: Analysis, copies: bool, rules: Rules, semantics: Semantics
+    output: fx.Node,
+    analysis: Analysis,
+    copies: bool,
+    table: Mapping[OpOverload, ToSteps],
+    semantics: Semantics,
 ) -> StorageUses:
-    """The uses of all storages, up to the output of the captured graph."""
+    """The uses of all storages, up to the output of the captured graph.
+
+    `table` has view ops as steps (`views.VIEW_STEPS`).
+    """
     return StorageUses(
         analysis,
-        rules,
         copies,
-        _find_only_by_as_strided(analysis, copies, rules.view_steps),
+        _find_only_by_as_strided(analysis, copies, table),
         dict(semantics.copied_whole(analysis)),
         _find_returned_twice(output, analysis),
     )
@@ -195,11 +197,17 @@ def is_base(uses: StorageUses, geometry: Geometry) -> bool:
 
 # --- the choice -----------------------------------------------------------------------------------
 #
+# A fault may put another function in the place of `is_base`.
+
+IsBase: TypeAlias = Callable[[StorageUses, Geometry], bool]
+
 # Inputs can share a storage, and each of them is a candidate. If all of them show the same elements
 # in the same way, the one with the fewest lazy bits is the base.
 
 
-def base_of_inputs(uses: StorageUses, geometries: Sequence[Geometry]) -> tuple[BaseKind, int]:
+def base_of_inputs(
+    uses: StorageUses, geometries: Sequence[Geometry], decides: IsBase = is_base
+) -> tuple[BaseKind, int]:
     """The base of a storage of inputs, and the index of the input that it is made from."""
     indices = range(len(geometries))
     plainest = min(indices, key=lambda i: geometries[i].conj + geometries[i].neg)
@@ -207,7 +215,7 @@ def base_of_inputs(uses: StorageUses, geometries: Sequence[Geometry]) -> tuple[B
         return BaseKind.CONSTANT, plainest
     plain = without_lazy_bits(geometries[plainest])
     alike = all(plain.same(without_lazy_bits(other)) for other in geometries)
-    if alike and uses.rules.is_base(uses, plain):
+    if alike and decides(uses, plain):
         return BaseKind.TENSOR, plainest
     return BaseKind.FLATTENED, min(indices, key=lambda i: _flattening_cost(geometries[i]))
 
@@ -221,7 +229,9 @@ def _flattening_cost(geometry: Geometry) -> tuple[int, bool, int]:
 # is seen by `as_strided`, and in outputs that share the storage, but nowhere else.
 
 
-def base_of_result(uses: StorageUses, geometry: Geometry, keeps_offset: bool) -> BaseKind:
+def base_of_result(
+    uses: StorageUses, geometry: Geometry, decides: IsBase = is_base, *, keeps_offset: bool
+) -> BaseKind:
     """The base of a storage that the program makes, given the tensor that it is made with.
 
     `keeps_offset` says that this tensor has the same offset in the new graph as in eager.
@@ -232,8 +242,7 @@ def base_of_result(uses: StorageUses, geometry: Geometry, keeps_offset: bool) ->
         return BaseKind.FLATTENED
     if is_constant(uses, storage):
         return BaseKind.CONSTANT
-    is_base = uses.rules.is_base(uses, geometry)
-    if is_base and (not returned_twice or known(geometry.offset == 0)):
+    if decides(uses, geometry) and (not returned_twice or known(geometry.offset == 0)):
         return BaseKind.TENSOR
     return BaseKind.FLATTENED
 

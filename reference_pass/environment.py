@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import fx
@@ -41,14 +41,7 @@ from aliasproof.reference_pass.functional_storage import (
     has_strides,
 )
 from aliasproof.reference_pass.regions import Size, is_data_dependent, known
-
-if TYPE_CHECKING:  # it uses this file
-    from aliasproof.reference_pass.functionalize import Rules
-
-
-def result_strides(geometry: Geometry) -> Sequence[Size]:
-    """The strides that a new tensor must have: those of eager. A rule of `functionalize.Rules`."""
-    return geometry.strides
+from aliasproof.reference_pass.rules import Rules
 
 
 @dataclass(slots=True)
@@ -207,7 +200,7 @@ class Environment:
     def input_storage(self, group: Sequence[tuple[fx.Node, Geometry, int]]) -> None:
         """A storage of inputs, given the node, the geometry and the identity of each of them."""
         geometries = [geometry for _, geometry, _ in group]
-        kind, index = base_of_inputs(self.uses, geometries)
+        kind, index = base_of_inputs(self.uses, geometries, self.rules.is_base)
         origin, geometry, _ = group[index]
         storage = FunctionalStorage(self.emit, self.rules, kind, origin)
         self.storages[geometry.storage] = storage
@@ -240,7 +233,7 @@ class Environment:
         """Add a storage that the program makes. Returns the view of the tensor that made it."""
         index, tensor = geometry.storage, value.meta["val"]
         keeps_offset = known(tensor.storage_offset() == geometry.offset)
-        kind = base_of_result(self.uses, geometry, keeps_offset)
+        kind = base_of_result(self.uses, geometry, self.rules.is_base, keeps_offset=keeps_offset)
         storage = FunctionalStorage(self.emit, self.rules, kind, origin=None)
         self.storages[index] = storage
         if kind is not BaseKind.FLATTENED:

@@ -24,20 +24,12 @@ from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from aliasproof.reference_pass.regions import Size, known
+from aliasproof.reference_pass.regions import known
 
 # --- views by geometry ----------------------------------------------------------------------------
 #
 # `as_strided` counts elements of one dtype and keeps the lazy bits of what it starts from. So the
 # chain has up to three parts: something of the right dtype, `as_strided`, and the lazy bits.
-
-
-def as_strided_offset(geometry: Geometry, start: torch.dtype) -> Size:
-    """The offset of a view in elements of its own dtype, for any dtype that the chain starts from.
-
-    A rule of `functionalize.Rules`.
-    """
-    return geometry.offset
 
 
 def view_of_geometry(

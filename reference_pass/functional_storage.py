@@ -26,12 +26,10 @@ known; the base can be the whole storage in one dimension (`flattening.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
 from torch import fx
 from torch._ops import OpOverload
 
@@ -41,20 +39,13 @@ from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import Size, is_dense, known, same_strides
+from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.views import ViewStep
-
-if TYPE_CHECKING:  # it uses this file
-    from aliasproof.reference_pass.functionalize import Rules
 
 # --- views ----------------------------------------------------------------------------------------
 #
 # A view keeps the last value that it had, and the version of its storage at that time. If the
 # storage has a newer version now, that value is out of date, and the next read recomputes it.
-
-
-def is_current(noted: int, version: int) -> bool:
-    """True if a value of a view, noted at one version of its storage, is right at another one."""
-    return noted == version
 
 
 @dataclass(slots=True, eq=False)
@@ -103,21 +94,6 @@ def has_strides(value: fx.Node, geometry: Geometry) -> bool:
 
 
 # --- storages -------------------------------------------------------------------------------------
-#
-# Two of the decisions below are rules (`functionalize.Rules`). When must a read apply the queue?
-# Whenever there is one: a queued update may overlap the view that is read, even if the view has a
-# current value. And in which layout is a new value of the base? In that of eager, since
-# `as_strided` and outputs show it.
-
-
-def must_apply(queued: int, value: fx.Node | None) -> bool:
-    """True if a read of a view must apply the queue first, whatever its current value is."""
-    return queued > 0
-
-
-def base_strides(geometry: Geometry | None, value: torch.Tensor) -> Sequence[Size]:
-    """The strides that a new value of a base must have; `geometry` is None for a flattened one."""
-    return (1,) if geometry is None else geometry.strides
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ here, because a call can change metadata, write, and return views at once. The r
 Two choices need to know the whole program, so the alias analysis (`alias_analysis.analyse`) runs
 first: whether a storage is written at all, and what its base is (`bases`). A base contains what
 memory contains: the lazy conjugate and negative bits of an input are cleared, and are part of the
-chain to the views. The decisions of all parts are one table, `Rules`.
+chain to the views. The decisions of all parts are one table (`rules`).
 
 Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences:
 inputs may share storage in any way; identity, strides and offsets of outputs are as in eager; an
@@ -23,8 +23,7 @@ called on copies; metadata mutation of inputs is part of the epilogue.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -32,7 +31,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect
-from aliasproof.reference_pass.bases import BaseKind, StorageUses, is_base, storage_uses
+from aliasproof.reference_pass.bases import BaseKind, storage_uses
 from aliasproof.reference_pass.calls.emission import (
     Emitter,
     checkpoint_tags,
@@ -46,91 +45,25 @@ from aliasproof.reference_pass.calls.fake_tensors import (
     on_fakes,
 )
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
-from aliasproof.reference_pass.calls.operand_reads import overwrites
 from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     facts,
-    functional_form,
     mutates_only_metadata,
     view_form,
 )
 from aliasproof.reference_pass.calls.storages import Geometry
-from aliasproof.reference_pass.environment import Environment, result_strides
+from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.epilogue import finish
-from aliasproof.reference_pass.flattening import as_strided_offset, resize, view_of_geometry
+from aliasproof.reference_pass.flattening import resize, view_of_geometry
 from aliasproof.reference_pass.functional_calls import functional_call_of
-from aliasproof.reference_pass.functional_storage import (
-    FunctionalView,
-    base_strides,
-    is_current,
-    must_apply,
-)
+from aliasproof.reference_pass.functional_storage import FunctionalView
 from aliasproof.reference_pass.regions import Size, overlaps_itself
+from aliasproof.reference_pass.rules import RULES, Rules
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
-from aliasproof.reference_pass.views import (
-    INVERSES,
-    VIEW_STEPS,
-    Inverse,
-    ToSteps,
-    ViewCall,
-    view_steps,
-)
+from aliasproof.reference_pass.views import ViewCall, view_steps
 
 Views = Literal["alias", "copy"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What functionalization decides, one function per decision.
-
-    It is to `functionalize` what `CONDITIONS` is to `reinplace`. Each right function is explained
-    in the file that defines it. With another one in its place the pass makes wrong programs, which
-    is how `aliasproof/faults/` shows that each rule is needed:
-
-        always = Rules(is_base=lambda uses, geometry: True)
-        functionalize(function, *sample_args, rules=always)
-    """
-
-    # Each view op as view ops that have inverses.
-    view_steps: Mapping[OpOverload, ToSteps] = field(default_factory=lambda: VIEW_STEPS)
-
-    # The inverse of each view op: from the new value of the view to that of its parent.
-    inverses: Mapping[OpOverload, Inverse] = field(default_factory=lambda: INVERSES)
-
-    # The functional form of a mutating op, or None.
-    functional_form: Callable[[OpOverload], OpOverload | None] = functional_form
-
-    # True if a functional op ignores the contents of its first operand.
-    overwrites: Callable[[OpOverload], bool] = overwrites
-
-    # True if a tensor of this geometry shows every byte of its storage that the program sees, each
-    # byte once.
-    is_base: Callable[[StorageUses, Geometry], bool] = is_base
-
-    # (version of the value that is noted of a view, version of its storage) -> True if that value
-    # is right.
-    is_current: Callable[[int, int], bool] = is_current
-
-    # (number of queued updates, current value of the view) -> True if a read of the view must apply
-    # the queue first.
-    must_apply: Callable[[int, fx.Node | None], bool] = must_apply
-
-    # (geometry of the base, None if it is flattened; its new value) -> the strides that the new
-    # value must have.
-    base_strides: Callable[[Geometry | None, torch.Tensor], Sequence[Size]] = base_strides
-
-    # (geometry of a view, dtype of the base if it is flattened) -> the offset for `as_strided`.
-    as_strided_offset: Callable[[Geometry, torch.dtype], Size] = as_strided_offset
-
-    # The strides that a new tensor must have.
-    result_strides: Callable[[Geometry], Sequence[Size]] = result_strides
-
-    # Whether `x.detach()` is another view than `x`, as it is to autograd (`eager.history`).
-    detaches: bool = False
-
-
-RULES = Rules()
 
 
 def functional_module(
@@ -152,7 +85,7 @@ def functional_module(
     emit = Emitter(fx.Graph(), semantics, views == "copy")
     nodes = list(captured.graph.nodes)
     with on_fakes(analysis.mode):
-        uses = storage_uses(nodes[-1], analysis, emit.copies, rules, semantics)
+        uses = storage_uses(nodes[-1], analysis, emit.copies, rules.view_steps, semantics)
         env = Environment(analysis, uses, rules, emit, dict(analysis.nbytes))
         # The captured graph is walked once, in its order: the inputs, the calls, the epilogue.
         _inputs(env, nodes, inputs)

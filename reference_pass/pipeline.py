@@ -52,12 +52,7 @@ from aliasproof.reference_pass.eager.noted_values import NotedValues
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused
-from aliasproof.reference_pass.functionalize import (
-    RULES,
-    Rules,
-    Views,
-    functional_module,
-)
+from aliasproof.reference_pass.functionalize import Views, functional_module
 from aliasproof.reference_pass.invariants import (
     Aliases,
     Invariant,
@@ -71,6 +66,7 @@ from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.noops import NoOpRule, all_noop_rules, erase_noops
 from aliasproof.reference_pass.planning.black_holes import with_black_holes
 from aliasproof.reference_pass.reinplace import decisions, put_in_place
+from aliasproof.reference_pass.rules import RULES, Rules
 
 # All conditions of reinplacing, and all rules of removing no-ops.
 CONDITIONS = all_conditions(EAGER)

@@ -37,9 +37,10 @@ from aliasproof.reference_pass.calls.storages import Geometry, operand_storages,
 from aliasproof.reference_pass.eager.opaque_calls import layouts_in_eager
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.epilogue import _Epilogue
-from aliasproof.reference_pass.functionalize import RULES, _mutate_metadata
+from aliasproof.reference_pass.functionalize import _mutate_metadata
 from aliasproof.reference_pass.liveness import NOTES, Liveness, Memory, contents_read
 from aliasproof.reference_pass.regions import Region, Size, contiguous_strides, is_dense
+from aliasproof.reference_pass.rules import RULES
 from aliasproof.reference_pass.views import (
     SCATTERS,
     SPLITS,

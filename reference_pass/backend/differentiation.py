@@ -57,8 +57,8 @@ from aliasproof.reference_pass.eager.history import (
     with_history,
     with_written,
 )
-from aliasproof.reference_pass.functionalize import RULES
 from aliasproof.reference_pass.liveness import is_view
+from aliasproof.reference_pass.rules import RULES
 from aliasproof.reference_pass.semantics import never
 from aliasproof.reference_pass.views import INVERSES
 

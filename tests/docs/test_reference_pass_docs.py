@@ -12,8 +12,8 @@ import pytest
 
 from aliasproof.checks.explaining import explain, step_of
 from aliasproof.judge.trial import Case, run_trial
-from aliasproof.reference_pass.functionalize import Rules
 from aliasproof.reference_pass.pipeline import CONDITIONS
+from aliasproof.reference_pass.rules import Rules
 from aliasproof.targets.registry import TARGETS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference_pass.md"

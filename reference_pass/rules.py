@@ -1,0 +1,99 @@
+"""The decisions of functionalization, as one table of functions.
+
+Each right function is a default of `Rules`: those of a few lines are here, the others where they
+are explained. With another function in its place the pass makes wrong programs, which is how
+`aliasproof/faults/` shows that each rule is needed:
+
+    always = Rules(is_base=lambda uses, geometry: True)
+    functionalize(function, *sample_args, rules=always)
+
+The first chapter decides in passing, as where `apply` makes each new base contiguous. That is wrong
+for a base with strides, because `as_strided` and outputs show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.bases import StorageUses, is_base
+from aliasproof.reference_pass.calls.operand_reads import overwrites
+from aliasproof.reference_pass.calls.operator_forms import functional_form
+from aliasproof.reference_pass.calls.storages import Geometry
+from aliasproof.reference_pass.regions import Size
+from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS, Inverse, ToSteps
+
+
+def is_current(noted: int, version: int) -> bool:
+    """True if a value of a view, noted at one version of its storage, is right at another one."""
+    return noted == version
+
+
+def must_apply(queued: int, value: fx.Node | None) -> bool:
+    """True if a read of a view must apply the queue first, whatever its current value is."""
+    # A queued update may overlap the view that is read.
+    return queued > 0
+
+
+def base_strides(geometry: Geometry | None, value: torch.Tensor) -> Sequence[Size]:
+    """The strides that a new value of a base must have; `geometry` is None for a flattened one."""
+    return (1,) if geometry is None else geometry.strides
+
+
+def as_strided_offset(geometry: Geometry, start: torch.dtype) -> Size:
+    """The offset of a view in elements of its own dtype, whatever dtype the chain starts from."""
+    return geometry.offset
+
+
+def result_strides(geometry: Geometry) -> Sequence[Size]:
+    """The strides that a new tensor must have: those of eager."""
+    return geometry.strides
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What functionalization decides, one function per decision."""
+
+    # Each view op as view ops that have inverses.
+    view_steps: Mapping[OpOverload, ToSteps] = field(default_factory=lambda: VIEW_STEPS)
+
+    # The inverse of each view op: from the new value of the view to that of its parent.
+    inverses: Mapping[OpOverload, Inverse] = field(default_factory=lambda: INVERSES)
+
+    # The functional form of a mutating op, or None.
+    functional_form: Callable[[OpOverload], OpOverload | None] = functional_form
+
+    # True if a functional op ignores the contents of its first operand.
+    overwrites: Callable[[OpOverload], bool] = overwrites
+
+    # True if a tensor of this geometry shows every byte of its storage that the program sees, each
+    # byte once.
+    is_base: Callable[[StorageUses, Geometry], bool] = is_base
+
+    # (version of the value that is noted of a view, version of its storage) -> True if that value
+    # is right.
+    is_current: Callable[[int, int], bool] = is_current
+
+    # (number of queued updates, current value of the view) -> True if a read of the view must apply
+    # the queue first.
+    must_apply: Callable[[int, fx.Node | None], bool] = must_apply
+
+    # (geometry of the base, None if it is flattened; its new value) -> the strides that the new
+    # value must have.
+    base_strides: Callable[[Geometry | None, torch.Tensor], Sequence[Size]] = base_strides
+
+    # (geometry of a view, dtype of the base if it is flattened) -> the offset for `as_strided`.
+    as_strided_offset: Callable[[Geometry, torch.dtype], Size] = as_strided_offset
+
+    # The strides that a new tensor must have.
+    result_strides: Callable[[Geometry], Sequence[Size]] = result_strides
+
+    # Whether `x.detach()` is another view than `x`, as it is to autograd (`eager.history`).
+    detaches: bool = False
+
+
+RULES = Rules()
