@@ -13,7 +13,6 @@ tensors. Then read the files of this folder, in this order. Each says what the c
 7. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call
 8. `liveness`, `noops`: who reads which bytes until when; no-ops erased
 9. `candidates`, `conditions`, `reinplace`: mutation put back where it is safe
-10. `invariants`: what a pass requires and ensures
 
 It uses the words of `calls`, which knows nothing of it. Read a file there when you meet its words:
 
@@ -22,6 +21,7 @@ It uses the words of `calls`, which knows nothing of it. Read a file there when 
 - `copied_operands`: the copies on which an operator without a functional form is called
 - `fake_tensors`, `storages`: tensors without data, and which storage each of them is on
 - `metadata`, `emission`: graphs with true metadata while they are built and rewritten
+- `invariants`: what a pass requires of a graph, and ensures
 
 The folder `planning` goes on from there. It decides in which memory each result is:
 

@@ -27,7 +27,6 @@ from torch._subclasses.fake_tensor import (
 from aliasproof.reference_pass.calls.fake_tensors import (
     fake_inputs,
     fake_mode,
-    has_data_dependent_size,
     on_fakes,
     refuse_without_regions,
     run_node,
@@ -36,7 +35,7 @@ from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.storages import Geometry, Storages, storage_of, written_tensors
 from aliasproof.reference_pass.exceptions import DataDependent
-from aliasproof.reference_pass.regions import Size, known
+from aliasproof.reference_pass.regions import Size, is_data_dependent, known
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
 # --- the analysis ---------------------------------------------------------------------------------
@@ -182,7 +181,7 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
         # An error of eager stays as it is. But on a size that is unknown until the run, the fake
         # kernel may fail where eager would not.
         operands = tensors_in([analysis.value(operand) for operand in node.all_input_nodes])
-        if any(map(has_data_dependent_size, operands)):
+        if any(is_data_dependent(size) for tensor in operands for size in tensor.shape):
             raise DataDependent(
                 f"{node.target} may not support an operand of data-dependent size: {error}"
             ) from error

@@ -84,15 +84,12 @@ def storage_uses(
     table: Mapping[OpOverload, ToSteps],
     semantics: Semantics,
 ) -> StorageUses:
-    """The uses of all storages, up to the output of the captured graph.
-
-    `table` has view ops as steps (`views.VIEW_STEPS`).
-    """
+    """The uses of all storages, up to the output, given the view ops as steps (`VIEW_STEPS`)."""
     return StorageUses(
         analysis,
         copies,
         _find_only_by_as_strided(analysis, copies, table),
-        dict(semantics.copied_whole(analysis)),
+        _find_copied_whole(analysis, semantics),
         _find_returned_twice(output, analysis),
     )
 
@@ -150,6 +147,29 @@ def _has_steps(
     return view_steps(call, table) is not None
 
 
+# If the original of a copy is such a copy, too, the same is true for its own original. So the loop
+# goes from the last copy to the first.
+
+
+def _find_copied_whole(analysis: Analysis, semantics: Semantics) -> dict[int, int]:
+    """Each storage that is a copy, and is seen around the tensor made with it: its original."""
+    copied: dict[int, tuple[int, Geometry]] = {}
+    now: dict[int, int] = {}  # the storages of tensors at a call; a later `set_` changes them
+    for node, effect in analysis.effects.items():
+        if semantics.copies_whole_storage(node.target):
+            (operand,) = tensors_in(analysis.value(node.all_input_nodes[0]))
+            geometry = effect.shows[id(effect.value)]
+            copied[geometry.storage] = now[id(operand)], geometry
+        shown = effect.shows | effect.mutated_metadata
+        now |= {key: geometry.storage for key, geometry in shown.items()}
+    whole: dict[int, int] = {}
+    for copy, (original, geometry) in reversed(copied.items()):
+        more = any(not contains(geometry.region, seen.region) for seen in analysis.seen[copy])
+        if more or copy in whole.values():
+            whole[copy] = original
+    return whole
+
+
 def _find_returned_twice(output: fx.Node, analysis: Analysis) -> frozenset[int]:
     """The storages of several outputs, or of one output that is returned several times."""
     returned = [
@@ -196,8 +216,6 @@ def is_base(uses: StorageUses, geometry: Geometry) -> bool:
 
 
 # --- the choice -----------------------------------------------------------------------------------
-#
-# A fault may put another function in the place of `is_base`.
 
 IsBase: TypeAlias = Callable[[StorageUses, Geometry], bool]
 

@@ -22,7 +22,12 @@ from aliasproof.reference_pass.calls.metadata import run_with
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import unread
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_pointwise
-from aliasproof.reference_pass.calls.storages import encoding, same_view, storage_of
+from aliasproof.reference_pass.calls.storages import (
+    encoding,
+    same_location,
+    same_view,
+    storage_of,
+)
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.liveness import END, Liveness
 from aliasproof.reference_pass.regions import (
@@ -32,7 +37,6 @@ from aliasproof.reference_pass.regions import (
     overlap,
     overlaps_itself,
 )
-from aliasproof.reference_pass.semantics import Semantics
 from aliasproof.reference_pass.views import SCATTERS
 
 Condition: TypeAlias = Callable[[Candidate], str | None]
@@ -58,6 +62,20 @@ def same_size_and_dtype(candidate: Candidate) -> str | None:
             return f"{slot.destination} is on {operand.device}, the result on {value.device}"
         if encoding(operand) != encoding(value):
             return f"{slot.destination} has another lazy conjugate or negative bit than the result"
+    return None
+
+
+def same_layout(candidate: Candidate) -> str | None:
+    """(1a) The operand has the layout of the result, since a use may depend on it.
+
+    These are its strides, its offset, and the size of its storage. The naive answer: `eager` finds
+    out whether a use depends on them.
+    """
+    for slot in candidate.slots:
+        operand = slot.destination.meta["val"]
+        alike = equal(operand.stride(), slot.value.stride()) and same_location(operand, slot.value)
+        if not alike:
+            return f"{slot.destination} has another layout than the result"
     return None
 
 
@@ -261,15 +279,15 @@ def larger_storage_longer(candidate: Candidate) -> str | None:
     return None
 
 
-def all_conditions(semantics: Semantics) -> tuple[Condition, ...]:
+def all_conditions(*of_layout: Condition) -> tuple[Condition, ...]:
     """The conditions in the order in which they are asked.
 
-    The first one that fails gives the reason that is shown. Those of `semantics` may rely on equal
-    sizes.
+    The first one that fails gives the reason that is shown. Those `of_layout` say which layouts
+    the operand may have, such as `same_layout`. They may rely on equal sizes.
     """
     return (
         same_size_and_dtype,
-        *semantics.conditions,
+        *of_layout,
         no_self_overlap,
         not_repeated,
         no_overlapping_operand,

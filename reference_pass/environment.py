@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
@@ -42,6 +42,11 @@ from aliasproof.reference_pass.functional_storage import (
 )
 from aliasproof.reference_pass.regions import Size, is_data_dependent, known
 from aliasproof.reference_pass.rules import Rules
+from aliasproof.reference_pass.semantics import never
+
+# Emits what does the same as a call that needs more than current values of its operands, such as
+# random numbers, which come in the order of memory. False for all other calls.
+CallInEager: TypeAlias = "Callable[[Environment, fx.Node, Effect], bool]"
 
 
 @dataclass(slots=True)
@@ -66,6 +71,7 @@ class Environment:
     inputs: dict[int, fx.Node] = field(default_factory=dict)
     at_start: dict[int, FunctionalView] = field(default_factory=dict)
     plain: dict[fx.Node, Any] = field(default_factory=dict)
+    call_in_eager: CallInEager = never
     read: dict[fx.Node, Sequence[Size]] = field(default_factory=dict)
 
     # --- arguments --------------------------------------------------------------------------------

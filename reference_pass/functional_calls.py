@@ -8,7 +8,7 @@ to the view of the tensor that the program writes:
 
 The first chapter takes `functional_form` of one tensor, or refuses. That is too little, because ops
 write to lists, to several tensors and to `out=`, and those of users have no such form: these are
-called on copies. A call that needs more is for `Semantics.call_in_eager`, which is asked first.
+called on copies. A call that needs more is for `Environment.call_in_eager`, which is asked first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from aliasproof.reference_pass.regions import overlap
 
 def functional_call_of(env: Environment, node: fx.Node, effect: Effect) -> None:
     """A call of the program: its results are defined, and what it writes is written."""
-    if env.emit.semantics.call_in_eager(env, node, effect):
+    if env.call_in_eager(env, node, effect):
         return
     if not writes(node.target):
         _call_without_writes(env, node, effect)

@@ -12,12 +12,11 @@ from aliasproof.reference_pass.capture.aten_graphs import replace_prims, require
 from aliasproof.reference_pass.capture.size_guards import guard_sizes
 from aliasproof.reference_pass.conditions import (
     Condition,
-    all_conditions,
     larger_output_storage,
 )
 from aliasproof.reference_pass.eager.checked_calls import check_calls
 from aliasproof.reference_pass.eager.other_names import replace_names
-from aliasproof.reference_pass.eager.torch_semantics import EAGER
+from aliasproof.reference_pass.eager.torch_semantics import CONDITIONS, EAGER
 from aliasproof.reference_pass.planning.black_holes import (
     hide_functions,
     show_functions,
@@ -26,8 +25,6 @@ from aliasproof.reference_pass.planning.black_holes import (
 from aliasproof.reference_pass.planning.graph_plan import plan_storages
 from aliasproof.reference_pass.planning.marks import mark, refuse_malformed, without_marks
 from aliasproof.reference_pass.semantics import Semantics
-
-CONDITIONS = all_conditions(EAGER)
 
 
 def mark_in_place(

@@ -30,10 +30,10 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.calls.emission import erase_dead
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind
-from aliasproof.reference_pass.calls.storages import encoding, same_view
+from aliasproof.reference_pass.calls.storages import encoding, same_location, same_view
 from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
 from aliasproof.reference_pass.regions import Region, equal, overlap
-from aliasproof.reference_pass.semantics import NAIVE, Semantics
+from aliasproof.reference_pass.semantics import Semantics
 from aliasproof.reference_pass.views import SCATTERS
 
 # --- which operand a node duplicates --------------------------------------------------------------
@@ -170,6 +170,14 @@ def copy_is_not_returned(duplicate: Duplicate) -> bool:
     return duplicate.is_view or not duplicate.liveness.escapes(duplicate.value)
 
 
+def copy_has_the_location(duplicate: Duplicate) -> bool:
+    """A copy is where its original is in its storage, since a use may depend on it.
+
+    The naive answer: `eager` finds out whether a use does.
+    """
+    return duplicate.is_view or same_location(duplicate.value, duplicate.replacement)
+
+
 def original_is_not_overwritten(duplicate: Duplicate) -> bool:
     """The epilogue does not overwrite the original before the last read of the copy.
 
@@ -199,13 +207,13 @@ def _reads_where_it_writes(write: Write, duplicate: Duplicate) -> bool:
     return dataclasses.replace(read, start=read.start + moved).same(write.region)
 
 
-def all_noop_rules(semantics: Semantics) -> tuple[NoOpRule, ...]:
-    """A duplicate is erased if all of these hold."""
+def all_noop_rules(*of_location: NoOpRule) -> tuple[NoOpRule, ...]:
+    """A duplicate is erased if all of these hold; those `of_location` say where a copy may be."""
     return (
         same_metadata,
         view_is_not_returned,
         copy_is_not_returned,
-        *semantics.noop_rules,
+        *of_location,
         original_is_not_overwritten,
     )
 
@@ -235,17 +243,14 @@ def is_worth_its_memory(duplicate: Duplicate) -> bool:
 
 
 def erase_noops(
-    graph_module: fx.GraphModule,
-    semantics: Semantics = NAIVE,
-    rules: Sequence[NoOpRule] | None = None,
+    graph_module: fx.GraphModule, semantics: Semantics, rules: Sequence[NoOpRule]
 ) -> None:
     """Erase clones, copies, scatters and views that do nothing, in a functional graph.
 
     The metadata of the graph are true. No output comes to share storage with an input or another
     output, and no value is overwritten before its last read. With a rule left out, the pass makes
-    wrong programs; by default they are `all_noop_rules`.
+    wrong programs.
     """
-    rules = all_noop_rules(semantics) if rules is None else rules
     graph = graph_module.graph
     erase_dead(graph)  # a dead use must not keep a copy
     with on_fakes(fake_mode(graph_module)):

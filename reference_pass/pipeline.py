@@ -27,6 +27,15 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from aliasproof.reference_pass.alias_analysis import analyse
 from aliasproof.reference_pass.calls.emission import copied
 from aliasproof.reference_pass.calls.fake_tensors import refuse_another_number
+from aliasproof.reference_pass.calls.invariants import (
+    Aliases,
+    Invariant,
+    aliases_at_end,
+    is_functional,
+    no_copy_reads_what_it_writes,
+    operand_of_other_strides,
+    untrue_metadata,
+)
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import (
     is_aten,
@@ -43,34 +52,24 @@ from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import LOCATED, guard_sizes
 from aliasproof.reference_pass.conditions import (
     Condition,
-    all_conditions,
     larger_output_storage,
     larger_storage_longer,
 )
+from aliasproof.reference_pass.eager import torch_semantics
 from aliasproof.reference_pass.eager.history import refuse_lost_history
 from aliasproof.reference_pass.eager.noted_values import NotedValues
-from aliasproof.reference_pass.eager.torch_semantics import EAGER
+from aliasproof.reference_pass.eager.torch_semantics import EAGER, call_in_eager
 from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused
 from aliasproof.reference_pass.functionalize import Views, functional_module
-from aliasproof.reference_pass.invariants import (
-    Aliases,
-    Invariant,
-    aliases_at_end,
-    is_functional,
-    no_copy_reads_what_it_writes,
-    operand_of_other_strides,
-    untrue_metadata,
-)
 from aliasproof.reference_pass.memory_plan import plan_memory
-from aliasproof.reference_pass.noops import NoOpRule, all_noop_rules, erase_noops
+from aliasproof.reference_pass.noops import NoOpRule, erase_noops
 from aliasproof.reference_pass.planning.black_holes import with_black_holes
 from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.rules import RULES, Rules
 
 # All conditions of reinplacing, and all rules of removing no-ops.
-CONDITIONS = all_conditions(EAGER)
-NOOP_RULES = all_noop_rules(EAGER)
+CONDITIONS, NOOP_RULES = torch_semantics.CONDITIONS, torch_semantics.NOOP_RULES
 
 
 # --- the passes, one by one -----------------------------------------------------------------------
@@ -145,7 +144,9 @@ def functionalize(
         # In training, a `copy_` of the program is recorded, and one of the epilogue is not.
         as_it_is = views == "alias" and not rules.detaches
         made = unchanged(captured, analysis) if as_it_is else None
-        made = made or functional_module(captured, analysis, inputs, EAGER, rules, views)
+        made = made or functional_module(
+            captured, analysis, inputs, EAGER, rules, views, call_in_eager
+        )
         made.meta["captured_footprint"] = footprint(captured.graph, analysis.value)
         made.meta[LOCATED] = depends_on_location(captured)
         return guard_sizes(made)

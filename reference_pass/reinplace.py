@@ -43,10 +43,10 @@ from aliasproof.reference_pass.calls.operator_forms import (
 )
 from aliasproof.reference_pass.calls.storages import same_view
 from aliasproof.reference_pass.candidates import Candidate, How, candidates
-from aliasproof.reference_pass.conditions import Condition, all_conditions
+from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.semantics import NAIVE, Semantics
+from aliasproof.reference_pass.semantics import Semantics
 from aliasproof.reference_pass.views import stores_through
 
 # (a node, the live ranges) -> its candidates, the best first
@@ -71,18 +71,17 @@ class Decision:
 
 def put_in_place(
     graph_module: fx.GraphModule,
-    semantics: Semantics = NAIVE,
-    conditions: Sequence[Condition] | None = None,
+    semantics: Semantics,
+    conditions: Sequence[Condition],
     offered: Offered = candidates,
 ) -> None:
     """Turn functional ops of a functional graph into in-place ones.
 
-    The metadata of the graph are true. The conditions are `all_conditions` by default. `offered`
-    gives the candidates of a node, the best first. Notes the decisions in
+    The metadata of the graph are true. `offered` gives the candidates of a node, the best
+    first. Notes the decisions in
     `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
     inputs at its end.
     """
-    asked = all_conditions(semantics) if conditions is None else conditions
     graph = graph_module.graph
     for node in graph.nodes:
         if writes(node.target) and node.target not in EPILOGUE:
@@ -91,7 +90,9 @@ def put_in_place(
             )
     erase_dead(graph)  # a dead use must not count as a read
     with on_fakes(fake_mode(graph_module)):
-        graph_module.meta["reinplace"] = tuple(_Reinplacing(graph, semantics, asked, offered).run())
+        graph_module.meta["reinplace"] = tuple(
+            _Reinplacing(graph, semantics, conditions, offered).run()
+        )
     graph_module.recompile()
 
 

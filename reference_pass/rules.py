@@ -74,22 +74,11 @@ class Rules:
     # byte once.
     is_base: Callable[[StorageUses, Geometry], bool] = is_base
 
-    # (version of the value that is noted of a view, version of its storage) -> True if that value
-    # is right.
+    # Those above.
     is_current: Callable[[int, int], bool] = is_current
-
-    # (number of queued updates, current value of the view) -> True if a read of the view must apply
-    # the queue first.
     must_apply: Callable[[int, fx.Node | None], bool] = must_apply
-
-    # (geometry of the base, None if it is flattened; its new value) -> the strides that the new
-    # value must have.
     base_strides: Callable[[Geometry | None, torch.Tensor], Sequence[Size]] = base_strides
-
-    # (geometry of a view, dtype of the base if it is flattened) -> the offset for `as_strided`.
     as_strided_offset: Callable[[Geometry, torch.dtype], Size] = as_strided_offset
-
-    # The strides that a new tensor must have.
     result_strides: Callable[[Geometry], Sequence[Size]] = result_strides
 
     # Whether `x.detach()` is another view than `x`, as it is to autograd (`eager.history`).

@@ -25,7 +25,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.regions import Size, is_data_dependent
+from aliasproof.reference_pass.regions import Size
 from aliasproof.reference_pass.semantics import Semantics, Values
 
 
@@ -165,8 +165,3 @@ def run_node(node: fx.Node, values: Values, semantics: Semantics) -> Any:
         assert mode is not None
         return fake_value(mode, attribute(node))
     return semantics.run(node, values)
-
-
-def has_data_dependent_size(tensor: torch.Tensor) -> bool:
-    """True if a size of a tensor is not known before the run."""
-    return any(map(is_data_dependent, tensor.shape))

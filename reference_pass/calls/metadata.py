@@ -39,6 +39,7 @@ from aliasproof.reference_pass.calls.storages import (
     encoding,
     operand_storages,
     same_layout,
+    same_location,
     storage_of,
     value_of,
 )
@@ -247,6 +248,5 @@ def _same_metadata(one: torch.Tensor, other: torch.Tensor) -> bool:
         encoding(one) == encoding(other)
         and equal(tuple(one.shape), tuple(other.shape))
         and same_strides(tuple(one.shape), one.stride(), other.stride())
-        and known(one.storage_offset() == other.storage_offset())
-        and known(one.untyped_storage().nbytes() == other.untyped_storage().nbytes())
+        and same_location(one, other)
     )

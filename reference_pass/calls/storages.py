@@ -12,7 +12,7 @@ from torch import fx
 
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import bind, facts, writes
-from aliasproof.reference_pass.regions import Region, Size
+from aliasproof.reference_pass.regions import Region, Size, known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +108,13 @@ def same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
         and one.device == other.device
         and one.shape == other.shape
         and one.stride() == other.stride()
+    )
+
+
+def same_location(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if two tensors are known to have one offset, in storages of one size."""
+    return known(one.storage_offset() == other.storage_offset()) and known(
+        one.untyped_storage().nbytes() == other.untyped_storage().nbytes()
     )
 
 

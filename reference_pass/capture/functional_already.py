@@ -12,11 +12,11 @@ from torch import fx
 
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.emission import erase_dead, with_graph
+from aliasproof.reference_pass.calls.invariants import is_functional
 from aliasproof.reference_pass.calls.metadata import note_value
 from aliasproof.reference_pass.calls.operand_strides import note_strides
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import storage_of, value_of
-from aliasproof.reference_pass.invariants import is_functional
 from aliasproof.reference_pass.regions import Size
 
 

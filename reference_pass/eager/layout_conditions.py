@@ -1,6 +1,6 @@
 """When a result may have another layout than in the functional graph.
 
-The naive answer is never (`semantics.same_layout`). These find out whether a use depends on it.
+The naive answer is never (`conditions.same_layout`). These find out whether a use depends on it.
 """
 
 from __future__ import annotations

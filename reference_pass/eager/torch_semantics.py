@@ -8,6 +8,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect
+from aliasproof.reference_pass.conditions import all_conditions
 from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.eager.exact_calls import call_of_exact_bits
 from aliasproof.reference_pass.eager.layout_conditions import (
@@ -21,11 +22,11 @@ from aliasproof.reference_pass.eager.overlapping_items import call_of_overlappin
 from aliasproof.reference_pass.eager.rounding import in_place_form, same_bits
 from aliasproof.reference_pass.eager.strided_calls import call_with_strides, copied_around
 from aliasproof.reference_pass.eager.whole_storages import (
-    copied_whole,
     copies_whole_storage,
     reads_whole,
 )
 from aliasproof.reference_pass.environment import Environment
+from aliasproof.reference_pass.noops import all_noop_rules
 from aliasproof.reference_pass.semantics import Semantics
 
 
@@ -69,12 +70,10 @@ EAGER = Semantics(
     run=fake_execution.run,
     copied_around=copied_around,
     copies_whole_storage=copies_whole_storage,
-    copied_whole=copied_whole,
     reads_whole=reads_whole,
     rounds_by_strides=rounds_by_strides,
-    call_in_eager=call_in_eager,
     in_place_form=in_place_form,
     held=held_by_collective,
-    conditions=(same_bits, same_stride, same_location),
-    noop_rules=(no_use_of_location,),
 )
+CONDITIONS = all_conditions(same_bits, same_stride, same_location)
+NOOP_RULES = all_noop_rules(no_use_of_location)

@@ -8,16 +8,13 @@ Some functional ops copy the whole storage of an operand, and not only what the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.alias_analysis import Analysis
-from aliasproof.reference_pass.calls.nested import on_values, tensors_in
+from aliasproof.reference_pass.calls.nested import on_values
 from aliasproof.reference_pass.calls.operand_reads import depends_on_location
 from aliasproof.reference_pass.calls.operator_forms import aten
-from aliasproof.reference_pass.calls.storages import Geometry, storage_of, value_of
+from aliasproof.reference_pass.calls.storages import storage_of, value_of
 from aliasproof.reference_pass.regions import Region, contains
 from aliasproof.reference_pass.views import SCATTERS
 
@@ -30,29 +27,6 @@ COPIES_STORAGE = {aten.copy.default, *SCATTERS}
 def copies_whole_storage(op: object) -> bool:
     """True for a `copy`, or a scatter (`COPIES_STORAGE`)."""
     return op in COPIES_STORAGE
-
-
-# All contents of the storage of `x` must be known, and both storages are flattened. If `x` is such
-# a copy too, the same is true for its original. So the loop goes from the last copy to the first.
-
-
-def copied_whole(analysis: Analysis) -> Iterable[tuple[int, int]]:
-    """Each copied storage that is seen around the tensor made with it, and its original."""
-    copied: dict[int, tuple[int, Geometry]] = {}
-    now: dict[int, int] = {}  # the storages of tensors at a call; a later `set_` changes them
-    for node, effect in analysis.effects.items():
-        if copies_whole_storage(node.target):
-            (operand,) = tensors_in(analysis.effects[node.args[0]].value)  # type: ignore[index]
-            geometry = effect.shows[id(effect.value)]
-            copied[geometry.storage] = now[id(operand)], geometry
-        shown = effect.shows | effect.mutated_metadata
-        now |= {key: geometry.storage for key, geometry in shown.items()}
-    whole: dict[int, int] = {}
-    for copy, (original, geometry) in reversed(copied.items()):
-        more = any(not contains(geometry.region, seen.region) for seen in analysis.seen[copy])
-        if more or copy in whole.values():
-            whole[copy] = original
-    return whole.items()
 
 
 def reads_whole(graph: fx.Graph) -> set[fx.Node]:

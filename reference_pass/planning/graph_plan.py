@@ -35,23 +35,21 @@ from aliasproof.reference_pass.planning.reuse import Place, storages_to_reuse
 from aliasproof.reference_pass.planning.timeline import Timeline, lifetimes, peaks
 from aliasproof.reference_pass.planning.unread import forget_unread
 from aliasproof.reference_pass.reinplace import decisions, put_in_place
-from aliasproof.reference_pass.semantics import NAIVE, Semantics
+from aliasproof.reference_pass.semantics import Semantics
 
-NO_MARKS: Mapping[str, Mark] = {}
 MOST_TRIES = 2  # to join what can be joined after all; each is a walk over the graph
 
 
 def plan_storages(
     graph_module: fx.GraphModule,
-    semantics: Semantics = NAIVE,
-    conditions: Sequence[Condition] | None = None,
-    marks: Mapping[str, Mark] = NO_MARKS,
+    semantics: Semantics,
+    conditions: Sequence[Condition],
+    marks: Mapping[str, Mark],
 ) -> None:
     """Put the results of a functional graph into the memory of others, where that is safe.
 
-    The metadata of the graph are true. The conditions are `all_conditions` by default. `marks` are
-    obeyed. Raises `Refused` for a mark that no condition allows, and if the graph writes anything
-    except its inputs at its end.
+    The metadata of the graph are true. `marks` are obeyed. Raises `Refused` for a mark that no
+    condition allows, and if the graph writes anything except its inputs at its end.
     """
     plain = copied(graph_module)
     put_in_place(plain, semantics, conditions)
@@ -77,7 +75,7 @@ def plan_storages(
 class _Planner:
     functional: fx.GraphModule
     semantics: Semantics
-    conditions: Sequence[Condition] | None
+    conditions: Sequence[Condition]
     marks: Mapping[str, Mark]
     keeps: bool = True
 

@@ -24,7 +24,7 @@ from aliasproof.reference_pass import (
     update_metadata,
 )
 from aliasproof.reference_pass import conditions as all_conditions
-from aliasproof.reference_pass.invariants import (
+from aliasproof.reference_pass.calls.invariants import (
     aliases_at_end,
     is_functional,
     no_copy_reads_what_it_writes,

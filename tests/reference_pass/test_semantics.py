@@ -5,7 +5,7 @@ A program is captured, and goes through the three passes of the core by the give
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -14,15 +14,27 @@ from torch import distributed, fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from aliasproof.reference_pass.alias_analysis import analyse
+from aliasproof.reference_pass.calls.invariants import operand_of_other_strides
 from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.function_trace import capture
-from aliasproof.reference_pass.eager.torch_semantics import EAGER
+from aliasproof.reference_pass.conditions import Condition, all_conditions, same_layout
+from aliasproof.reference_pass.eager.torch_semantics import (
+    CONDITIONS,
+    EAGER,
+    NOOP_RULES,
+    call_in_eager,
+)
+from aliasproof.reference_pass.environment import CallInEager
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views, functional_module
-from aliasproof.reference_pass.invariants import operand_of_other_strides
-from aliasproof.reference_pass.noops import erase_noops
+from aliasproof.reference_pass.noops import (
+    NoOpRule,
+    all_noop_rules,
+    copy_has_the_location,
+    erase_noops,
+)
 from aliasproof.reference_pass.reinplace import put_in_place
-from aliasproof.reference_pass.semantics import NAIVE, Semantics
+from aliasproof.reference_pass.semantics import NAIVE, Semantics, never
 from tests.reference_pass import programs_that_write, programs_with_views
 from tests.reference_pass.scene import Example, Program, afresh, counted, seen_at_end
 
@@ -55,11 +67,10 @@ NEEDS: dict[str, dict[Views, set[str]]] = {
         },
     },
     "copies_whole_storage": {
-        "alias": {"storage_that_is_not_a_whole_number_of_elements"},
-        "copy": set(),
-    },
-    "copied_whole": {
-        "alias": {"as_strided_around_a_scatter_into_a_written_input"},
+        "alias": {
+            "as_strided_around_a_scatter_into_a_written_input",
+            "storage_that_is_not_a_whole_number_of_elements",
+        },
         "copy": {"as_strided_around_a_scatter_into_a_written_input"},
     },
     "copied_around": {
@@ -100,22 +111,50 @@ NEEDS_SEVERAL: dict[Views, set[str]] = {
 VIEWS: tuple[Views, ...] = ("alias", "copy")
 
 
+@dataclass(frozen=True)
+class Answers:
+    semantics: Semantics = EAGER
+    call_in_eager: CallInEager = call_in_eager
+    conditions: tuple[Condition, ...] = CONDITIONS
+    noop_rules: tuple[NoOpRule, ...] = NOOP_RULES
+
+
+AS_TORCH = Answers()
+BY_SCHEMA = Answers(
+    NAIVE, never, all_conditions(same_layout), all_noop_rules(copy_has_the_location)
+)
+
+
+def without(question: str) -> Answers:
+    """All answers of torch, except the one to this question."""
+    if question in {field.name for field in fields(Answers)}:
+        return replace(AS_TORCH, **{question: getattr(BY_SCHEMA, question)})
+    return Answers(replace(EAGER, **{question: getattr(NAIVE, question)}))
+
+
 def compiled(
-    program: Any, inputs: tuple[Any, ...], semantics: Semantics, views: Views = "alias"
+    program: Any, inputs: tuple[Any, ...], answers: Answers, views: Views = "alias"
 ) -> fx.GraphModule:
-    captured = capture(program, afresh(inputs))
+    captured, semantics = capture(program, afresh(inputs)), answers.semantics
     analysis = analyse(captured, afresh(inputs), semantics)
-    made = functional_module(captured, analysis, afresh(inputs), semantics, views=views)
-    erase_noops(made, semantics)
-    put_in_place(made, semantics)
+    made = functional_module(
+        captured,
+        analysis,
+        afresh(inputs),
+        semantics,
+        views=views,
+        call_in_eager=answers.call_in_eager,
+    )
+    erase_noops(made, semantics, answers.noop_rules)
+    put_in_place(made, semantics, answers.conditions)
     return made
 
 
-def is_right(name: str, semantics: Semantics, views: Views) -> bool:
+def is_right(name: str, answers: Answers, views: Views) -> bool:
     """True if the program does what it does in eager; False also if the passes raise."""
     program, inputs = EXAMPLES[name]
     try:
-        made = compiled(program, inputs, semantics, views)
+        made = compiled(program, inputs, answers, views)
         return repr(seen(made, inputs)) == repr(seen(program, inputs))  # a NaN as itself
     except (Refused, RuntimeError):
         return False
@@ -128,7 +167,9 @@ def seen(program: Program, inputs: tuple[Any, ...]) -> list[object]:
 
 @pytest.mark.parametrize("views", VIEWS)
 def test_with_naive_semantics_views_and_writes_are_as_in_eager(views: Views) -> None:
-    wrong = {name for name in EXAMPLES.keys() - OTHER_OUTPUTS if not is_right(name, NAIVE, views)}
+    wrong = {
+        name for name in EXAMPLES.keys() - OTHER_OUTPUTS if not is_right(name, BY_SCHEMA, views)
+    }
     needed = {name for answers in NEEDS.values() for name in answers[views]}
     assert wrong == needed | NEEDS_SEVERAL[views]
     assert len(wrong) < len(EXAMPLES) / 5
@@ -139,16 +180,16 @@ def test_with_naive_semantics_views_and_writes_are_as_in_eager(views: Views) -> 
 def test_without_an_answer_programs_are_wrong_that_are_right_with_it(
     question: str, views: Views
 ) -> None:
-    without = replace(EAGER, **{question: getattr(NAIVE, question)})
     for name in NEEDS[question][views]:
-        assert is_right(name, EAGER, views)
-        assert not is_right(name, without, views)
+        assert is_right(name, AS_TORCH, views)
+        assert not is_right(name, without(question), views)
 
 
 def test_each_question_is_left_out_once() -> None:
     others = {"rounds_by_strides", "in_place_form", "held"}  # below
     others |= {"reads_whole", "conditions", "noop_rules"}
-    assert {field.name for field in fields(Semantics)} == NEEDS.keys() | others
+    asked = {field.name for each in (Semantics, Answers) for field in fields(each)}
+    assert asked - {"semantics"} == NEEDS.keys() | others
 
 
 def test_without_strides_a_sum_reads_a_dense_value() -> None:
@@ -158,10 +199,10 @@ def test_without_strides_a_sum_reads_a_dense_value() -> None:
         return part.sum()
 
     x = (counted(3, 4),)
-    without = replace(EAGER, rounds_by_strides=NAIVE.rounds_by_strides)
-    assert operand_of_other_strides(compiled(program, x, EAGER), EAGER) is None
+    naive = without("rounds_by_strides").semantics
+    assert operand_of_other_strides(compiled(program, x, AS_TORCH), EAGER) is None
     captured = capture(program, x)
-    made = functional_module(captured, analyse(captured, x, without), x, without)
+    made = functional_module(captured, analyse(captured, x, naive), x, naive)
     assert "in eager [4, 1]" in (operand_of_other_strides(made, EAGER) or "")
 
 
@@ -175,26 +216,25 @@ def test_a_copy_of_a_storage_that_is_seen_around_it_reads_all_of_the_storage() -
     def in_place(semantics: Semantics) -> fx.GraphModule:
         graph_module = capture(program, x)
         refresh_metadata(graph_module, x, EAGER)
-        put_in_place(graph_module, semantics)
+        put_in_place(graph_module, semantics, CONDITIONS)
         return graph_module
 
     x = (counted(8),)
     assert torch.equal(in_place(EAGER)(*x)[1], program(*x)[1])
-    without = replace(EAGER, reads_whole=NAIVE.reads_whole)
-    assert not torch.equal(in_place(without)(*x)[1], program(*x)[1])
+    naive = without("reads_whole").semantics
+    assert not torch.equal(in_place(naive)(*x)[1], program(*x)[1])
 
 
 def test_without_its_in_place_form_a_product_rounds_its_scalar() -> None:
     def program(x):
         return aten.mul.Scalar(x + 1, 0.3)
 
-    def result(semantics: Semantics) -> torch.Tensor:
-        return compiled(program, x, semantics)(*x)  # type: ignore[no-any-return]
+    def result(answers: Answers) -> torch.Tensor:
+        return compiled(program, x, answers)(*x)  # type: ignore[no-any-return]
 
     x = (counted(64).bfloat16(),)
-    assert torch.equal(result(EAGER), program(*x))
-    without = replace(EAGER, in_place_form=NAIVE.in_place_form)
-    assert not torch.equal(result(without), program(*x))
+    assert torch.equal(result(AS_TORCH), program(*x))
+    assert not torch.equal(result(without("in_place_form")), program(*x))
 
 
 def test_without_held_values_the_operand_of_a_collective_is_overwritten() -> None:
@@ -209,13 +249,13 @@ def test_without_held_values_the_operand_of_a_collective_is_overwritten() -> Non
         sine = aten.sin.default(made)  # the collective may still read `made`
         return group.wait_tensor.default(total), sine
 
-    def calls(semantics: Semantics) -> list[object]:
-        graph = compiled(fx.symbolic_trace(mean), (counted(3),), semantics).graph
+    def calls(answers: Answers) -> list[object]:
+        graph = compiled(fx.symbolic_trace(mean), (counted(3),), answers).graph
         return [node.target for node in graph.nodes]
 
     try:
-        assert aten.sin.default in calls(EAGER)
-        assert aten.sin_.default in calls(replace(EAGER, held=NAIVE.held))
+        assert aten.sin.default in calls(AS_TORCH)
+        assert aten.sin_.default in calls(without("held"))
     finally:
         distributed.destroy_process_group()
 
@@ -224,19 +264,19 @@ def test_the_naive_conditions_keep_a_result_out_of_another_layout() -> None:
     def program(x):
         return ((x + 1)[:2] * 2).sum()
 
-    def calls(semantics: Semantics) -> list[object]:
-        return [node.target for node in compiled(program, (counted(4, 3),), semantics).graph.nodes]
+    def calls(answers: Answers) -> list[object]:
+        return [node.target for node in compiled(program, (counted(4, 3),), answers).graph.nodes]
 
-    assert aten.mul_.Tensor in calls(EAGER)
-    assert aten.mul.Tensor in calls(replace(EAGER, conditions=NAIVE.conditions))
+    assert aten.mul_.Tensor in calls(AS_TORCH)
+    assert aten.mul.Tensor in calls(without("conditions"))
 
 
 def test_the_naive_rules_keep_a_copy_in_another_layout() -> None:
     def program(x):
         return x[2:].clone() + 1
 
-    def calls(semantics: Semantics) -> list[object]:
-        return [node.target for node in compiled(program, (counted(6),), semantics).graph.nodes]
+    def calls(answers: Answers) -> list[object]:
+        return [node.target for node in compiled(program, (counted(6),), answers).graph.nodes]
 
-    assert aten.clone.default not in calls(EAGER)
-    assert aten.clone.default in calls(replace(EAGER, noop_rules=NAIVE.noop_rules))
+    assert aten.clone.default not in calls(AS_TORCH)
+    assert aten.clone.default in calls(without("noop_rules"))

@@ -1,8 +1,7 @@
 """The invariants of FX passes, as checks: each says what is wrong with a graph module, or None.
 
-The first chapter gives the graph of `functionalize` straight to `reinplace`, so what one ensures is
-what the other requires. Here passes of others come between, because a pipeline is open. So each
-pass names what it requires and ensures (`pipeline.py`): no mutation except a `copy_` epilogue, true
+Passes of others may come between those of this package. So each pass names what it requires and
+ensures (`pipeline.py`): no mutation except a `copy_` epilogue, true
 metadata, no new aliasing between inputs and outputs (`torch/_inductor/fx_passes/README.md`), and
 operands that give the bits of eager.
 """
