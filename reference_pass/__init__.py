@@ -16,18 +16,20 @@ tensors. Then read the files of this folder, in this order. Each says what the c
 
 It uses the words of `calls`, which knows nothing of it. Read a file there when you meet its words:
 
-- `nested`, `operator_forms`, `operand_reads`, `operand_strides`: what the schema of an operator
-  says, its other forms (functional, in-place, out=), and what it reads of its operands
+- `nested`, `operator_forms`, `view_forms`, `operand_reads`, `operand_strides`: what the schema of
+  an operator says, its other forms (functional, in-place, out=), and what it reads of its operands
 - `copied_operands`: the copies on which an operator without a functional form is called
-- `fake_tensors`, `storages`: tensors without data, and which storage each of them is on
-- `metadata`, `emission`: graphs with true metadata while they are built and rewritten
+- `fake_tensors`, `fake_inputs`, `storages`: tensors without data; which storage each of them is on
+- `metadata`, `refresh`, `emission`, `graphs`: graphs with true metadata while they are built and
+  rewritten
 - `invariants`: what a pass requires of a graph, and ensures
 
 The folder `planning` goes on from there. It decides in which memory each result is:
 
-- `timeline`: how long each storage is live, and how many bytes are
+- `timeline`, `costs`: how long each storage is live, and how many bytes are; what costs bytes
 - `unread`: results whose contents nobody reads
-- `offers`, `marks`: where a result could be; marks that say it early, and are lowered late
+- `destinations`, `offers`, `marks`: where a result could be; marks that say it early, and are
+  lowered late
 - `joins`, `join_buffers`: concatenations, whose parts are computed where they belong
 - `reuse`, `graph_plan`: storages that are taken over; the plan of a graph
 - `black_holes`: calls of which nobody knows what they keep

@@ -24,13 +24,13 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from aliasproof.reference_pass.calls.fake_tensors import (
+from aliasproof.reference_pass.calls.fake_inputs import (
+    attribute,
     fake_inputs,
-    fake_mode,
-    on_fakes,
+    fake_value,
     refuse_without_regions,
-    run_node,
 )
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.storages import Geometry, Storages, storage_of, written_tensors
@@ -170,7 +170,9 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
 def _value(node: fx.Node, analysis: Analysis) -> Any:
     """The value of a node; raises `DataDependent` where it is data-dependent."""
     try:
-        return run_node(node, analysis.value, analysis.semantics)
+        if node.op == "get_attr":
+            return fake_value(analysis.mode, attribute(node))
+        return analysis.semantics.run(node, analysis.value)
     except DataDependentOutputException as error:
         raise DataDependent(
             f"{node.target} is data-dependent ({error}), and one graph must be right for all data"

@@ -2,15 +2,16 @@
 
 A *candidate* says what would be done. Node `b = foo(a, args)` becomes `foo_(a, args)`, and all
 users of `b` use `a`. Whether that is safe is for the `conditions` to say. The first chapter has one
-`Candidate` per node, for its first operand. That misses `mul(a, b)` where `b` alone is free, ops
-with several results, and casts back, because these need another call (`How`). The step numbers are
-those of `torch.fx.passes.reinplace.reinplace`.
+`Candidate` per node, for its first operand. That misses ops with several results, and casts back,
+because these need another call (`How`). The step numbers are those of
+`torch.fx.passes.reinplace.reinplace`. More candidates are in `planning/destinations.py`: into other
+operands (`mul(a, b)` where `b` alone is free), and into the input that a result is copied to.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -20,18 +21,16 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.operator_forms import (
+    SCATTERS,
     aten,
     bind,
     facts,
     is_pointwise,
     on_copies,
-    out_form,
-    unbind,
     writes,
 )
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.liveness import Liveness, stored_over
-from aliasproof.reference_pass.views import SCATTERS
 
 
 class How(Enum):
@@ -83,11 +82,8 @@ class Candidate:
 def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """What could be done with a node, the best first."""
     op = node.target
-    # Order is preference. Of the ways into operands, that into the first one is the plainest graph.
     if op is on_copies:
         yield from _called_on_copies(node, liveness)
-    elif op is operator.getitem:
-        yield from _into_input(node, liveness)
     elif not isinstance(op, OpOverload) or writes(op) or node in liveness.views:
         return
     elif op in SCATTERS:
@@ -95,69 +91,9 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     else:
         if op is aten.copy.default:
             yield from _copy(node, op, liveness)
-        in_operands = list(_into_operands(node, op, liveness))
-        yield from _ordered(node, in_operands, liveness)
-
-
-def _into_operands(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
-    form = liveness.semantics.in_place_form(node)
-    if form is not None:
-        yield from _in_place(node, op, form, liveness)
-    if isinstance(node.meta["val"], torch.Tensor) and is_pointwise(op):
-        yield from _out(node, op, liveness, is_first_tried=form is not None)
-
-
-# The epilogue copies a result into an input. The result is live until then, so it is best if it is
-# in that input at once: by an in-place op, or by an `out=`, or by a `copy_` that comes earlier.
-
-
-def _ordered(
-    node: fx.Node, into_operands: list[Candidate], liveness: Liveness
-) -> Iterator[Candidate]:
-    """The candidates of a node: into the input that it is copied to, and into its operands."""
-    into_input = list(_into_input(node, liveness))
-    inputs = {storage_of(candidate.slots[0].written) for candidate in into_input}
-    same: list[Candidate] = []
-    others: list[Candidate] = []
-    for candidate in into_operands:
-        is_same = any(storage_of(slot.written) in inputs for slot in candidate.slots)
-        (same if is_same else others).append(candidate)
-    yield from same
-    if liveness.position[node] + 1 < liveness.epilogue:
-        yield from into_input
-        yield from others
-    else:  # the epilogue comes next, so a result in another operand is not live for longer
-        yield from others
-        yield from into_input
-
-
-def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """The result, straight into the input that the epilogue copies it to."""
-    op, value = node.target, node.meta["val"]
-    for copy in node.users:
-        if copy.target is not aten.copy_.default or copy.args[1] is not node:
-            continue
-        destination = copy.args[0]
-        assert isinstance(destination, fx.Node)
-        # A view of the input is made in the epilogue.
-        if liveness.position[destination] > liveness.position[node]:
-            continue
-        slots = (Slot(node, value, destination, destination.meta["val"]),)
-        form = _useful_out(op)
-        if isinstance(op, OpOverload) and form is not None:
-            given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}
-            yield Candidate(node, How.OUT, form, *unbind(form, given), slots, liveness)
-        copied = (destination, node)
-        yield Candidate(node, How.COPIED, aten.copy_.default, copied, {}, slots, liveness)
-
-
-def _useful_out(op: object) -> OpOverload | None:
-    """The `out=` form of a pointwise op, if its kernel writes there.
-
-    A generated one computes a new tensor and copies it, so it would save nothing.
-    """
-    form = out_form(op) if isinstance(op, OpOverload) and is_pointwise(op) else None
-    return None if form is None or torch.Tag.generated in form.tags else form
+        form = liveness.semantics.in_place_form(node)
+        if form is not None:
+            yield from _in_place(node, op, form, liveness)
 
 
 def _scatter(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
@@ -196,24 +132,6 @@ def _in_place(
         yield Candidate(node, How.CAST_BACK, form, node.args, node.kwargs, slots, liveness)
 
 
-def _out(
-    node: fx.Node, op: OpOverload, liveness: Liveness, *, is_first_tried: bool
-) -> Iterator[Candidate]:
-    """The `out=` form, into any operand: a pointwise op reads each element before it writes it."""
-    form = _useful_out(op)
-    if form is None:
-        return
-    given = bind(op, node.args, node.kwargs)
-    # The in-place form has tried the first operand; a repeated operand is tried once.
-    operands = [argument for argument in given.values() if isinstance(argument, fx.Node)]
-    for operand in dict.fromkeys(operands[1:] if is_first_tried else operands):
-        if not isinstance(operand.meta["val"], torch.Tensor):
-            continue
-        args, kwargs = unbind(form, given | {facts(form).outs[0]: operand})
-        slots = (Slot(node, node.meta["val"], operand, operand.meta["val"]),)
-        yield Candidate(node, How.OUT, form, args, kwargs, slots, liveness)
-
-
 def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """The mutating operator itself, in place of a call of it on copies."""
     op, *args = node.args
@@ -233,33 +151,25 @@ def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
 def _slots(node: fx.Node, written: list[Any], form: OpOverload) -> tuple[Slot, ...]:
     """One slot per tensor that the mutating form writes; none if it is unclear which is which."""
     value = node.meta["val"]
-    if isinstance(value, torch.Tensor):
-        (own,) = written
-        return (Slot(node, value, own, own.meta["val"]),) if isinstance(own, fx.Node) else ()
-    # Several results: users must pick them one by one, or one of them could not be replaced alone.
-    picked = _picked(node)
-    if picked is None:
-        return ()
-    if isinstance(value, list):  # one result, which is a list of tensors
-        return _list_slots(picked, value, written[0])
-    slots: list[Slot] = []
     # The functional form returns the fresh results first, then what the mutating form writes.
-    for index, own in enumerate(written, len(facts(form).fresh)):
-        result = picked.get(index)
-        if own is None:  # an optional argument that is not given is not written
-            continue
-        # A result that is a list, of an argument that is a list: its own getitems pick the tensors.
-        if isinstance(own, (list, tuple)):
-            inner = {} if result is None else _picked(result)
-            found = () if inner is None else _list_slots(inner, value[index], own)
-            if len(found) != len(own):
-                return ()
-            slots.extend(found)
-        elif isinstance(own, fx.Node) and isinstance(own.meta["val"], torch.Tensor):
-            slots.append(Slot(result, value[index], own, own.meta["val"]))
-        else:
-            return ()
-    return tuple(slots)
+    into = [*(None for _ in facts(form).fresh), *written]
+    return tuple(_slots_of(node, value, into if isinstance(value, tuple) else written[0]) or ())
+
+
+def _slots_of(result: fx.Node | None, value: Any, into: Any) -> list[Slot] | None:
+    """The slots of a result, which may be nested, in operands of the same form; None if unclear."""
+    if into is None:  # a fresh result, or an optional argument that is not given
+        return []
+    if isinstance(value, torch.Tensor):
+        is_node = isinstance(into, fx.Node)
+        return [Slot(result, value, into, into.meta["val"])] if is_node else None
+    # Users must pick the results one by one, or one of them could not be replaced alone.
+    picked = {} if result is None else _picked(result)
+    if picked is None or not isinstance(into, (list, tuple)):
+        return None
+    pairs = enumerate(zip(value, into, strict=True))
+    found = [_slots_of(picked.get(index), *pair) for index, pair in pairs]
+    return None if None in found else [slot for slots in found for slot in slots or ()]
 
 
 def _picked(node: fx.Node) -> dict[int, fx.Node] | None:
@@ -273,19 +183,6 @@ def _picked(node: fx.Node) -> dict[int, fx.Node] | None:
             return None
         picked[user.args[1]] = user  # type: ignore[index]
     return picked
-
-
-def _list_slots(
-    picked: dict[int, fx.Node], values: Sequence[torch.Tensor], written: Any
-) -> tuple[Slot, ...]:
-    if not isinstance(written, (list, tuple)) or not all(
-        isinstance(own, fx.Node) for own in written
-    ):
-        return ()
-    return tuple(
-        Slot(picked.get(index), value, own, own.meta["val"])
-        for index, (value, own) in enumerate(zip(values, written, strict=True))
-    )
 
 
 def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:

@@ -14,11 +14,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect
@@ -32,21 +31,33 @@ from aliasproof.reference_pass.bases import (
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operand_strides import note_strides
-from aliasproof.reference_pass.calls.operator_forms import aten, facts
+from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.storages import Geometry, storage_of
 from aliasproof.reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
-from aliasproof.reference_pass.functional_storage import (
-    FunctionalStorage,
-    FunctionalView,
-    has_strides,
-)
-from aliasproof.reference_pass.regions import Size, is_data_dependent, known
+from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
+from aliasproof.reference_pass.regions import Size, known
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.semantics import never
 
-# Emits what does the same as a call that needs more than current values of its operands, such as
-# random numbers, which come in the order of memory. False for all other calls.
-CallInEager: TypeAlias = "Callable[[Environment, fx.Node, Effect], bool]"
+
+def current_value(env: Environment, view: FunctionalView, call: fx.Node) -> fx.Node:
+    """The value of a view now, whatever its strides."""
+    return view.storage.read(view)
+
+
+@dataclass(frozen=True, slots=True)
+class InEager:
+    """How calls are emitted that depend on more than the values of their operands.
+
+    By default, no call does. The folder `eager` says which do in torch.
+    """
+
+    # Emits what does the same as a call, and returns True; False for a call that needs no more than
+    # its operands (`operand`).
+    call: Callable[[Environment, fx.Node, Effect], bool] = never
+
+    # (the environment, a view, a captured call) -> the value of the view, as the call needs it.
+    operand: Callable[[Environment, FunctionalView, fx.Node], fx.Node] = current_value
 
 
 @dataclass(slots=True)
@@ -71,23 +82,16 @@ class Environment:
     inputs: dict[int, fx.Node] = field(default_factory=dict)
     at_start: dict[int, FunctionalView] = field(default_factory=dict)
     plain: dict[fx.Node, Any] = field(default_factory=dict)
-    call_in_eager: CallInEager = never
+    in_eager: InEager = InEager()
     read: dict[fx.Node, Sequence[Size]] = field(default_factory=dict)
 
     # --- arguments --------------------------------------------------------------------------------
     #
     # An argument of a call is a node of the captured graph, or a nesting of nodes. Each node has a
     # value on fakes, and each tensor in that value is read through its view.
-    #
-    # A value can have other strides than in eager. The results of many calls depend on them: the
-    # graph of a branch was traced for them, random numbers are drawn in the order of memory, and
-    # sums are rounded in it. Strides are compared first, since they rarely differ.
 
     def arguments(self, given: Any, call: fx.Node | None = None) -> Any:
-        """Arguments of a call in the new graph.
-
-        For a captured `call` whose results depend on strides, they have those of eager.
-        """
+        """Arguments in the new graph; for a captured `call`, as it needs them (`InEager`)."""
 
         def argument(node: fx.Node) -> Any:
             if node in self.plain:
@@ -98,39 +102,7 @@ class Environment:
 
     def _value(self, tensor: torch.Tensor, call: fx.Node | None) -> fx.Node:
         view = self.views[id(tensor)]
-        value, geometry = view.storage.read(view), view.geometry
-        if call is None or geometry is None:
-            return value
-        if not has_strides(value, geometry) and self.depends_on_strides(call):
-            value = self._with_strides(view, geometry)
-            if not has_strides(value, geometry):
-                return value
-        self.read[value] = geometry.strides
-        return value
-
-    def depends_on_strides(self, call: fx.Node) -> bool:
-        """True if the results of a captured call may depend on the strides of its operands."""
-        op = call.target
-        if isinstance(op, OpOverload) and facts(op).random:
-            return True
-        return self.emit.semantics.rounds_by_strides(call, self.analysis.value)
-
-    def _with_strides(self, view: FunctionalView, geometry: Geometry) -> fx.Node:
-        """The value of a view with the strides of eager."""
-        storage = view.storage
-        value = storage.read(view) if self.emit.copies else storage.read_by_strides(view)
-        # A copy has no stride of zero. A data-dependent size has another symbol here, so that
-        # strides of such sizes cannot be compared.
-        if (
-            has_strides(value, geometry)
-            or any(known(stride == 0) for stride in geometry.strides)
-            or any(map(is_data_dependent, value.meta["val"].stride()))
-        ):
-            return value
-        value = self.emit.laid_out(value, geometry.sizes, geometry.strides)
-        if self.emit.copies:
-            storage.replace(view, value)
-        return value
+        return view.storage.read(view) if call is None else self.in_eager.operand(self, view, call)
 
     def noted(self, new: fx.Node) -> fx.Node:
         """The new call, with the strides in eager of its operands noted for the invariants."""

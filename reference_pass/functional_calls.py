@@ -8,7 +8,7 @@ to the view of the tensor that the program writes:
 
 The first chapter takes `functional_form` of one tensor, or refuses. That is too little, because ops
 write to lists, to several tensors and to `out=`, and those of users have no such form: these are
-called on copies. A call that needs more is for `Environment.call_in_eager`, which is asked first.
+called on copies. A call that needs more is for `InEager.call`, which is asked first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from aliasproof.reference_pass.regions import overlap
 
 def functional_call_of(env: Environment, node: fx.Node, effect: Effect) -> None:
     """A call of the program: its results are defined, and what it writes is written."""
-    if env.call_in_eager(env, node, effect):
+    if env.in_eager.call(env, node, effect):
         return
     if not writes(node.target):
         _call_without_writes(env, node, effect)
@@ -150,27 +150,18 @@ def has_lazy_bits(view: FunctionalView) -> bool:
 # A call returns one tensor, one list of tensors, or a tuple of both. Fakes have the same form.
 
 
-def results_of(env: Environment, new: fx.Node) -> list[fx.Node]:
-    """The results of a call, one node each."""
-    return _picked(env, new) if isinstance(new.meta["val"], tuple) else [new]
+def results_of(env: Environment, new: fx.Node, several: Any = tuple) -> list[fx.Node]:
+    """The results of a call, one node each; of a tensor or a list, by default, that itself."""
+    value = new.meta["val"]
+    if not isinstance(value, several):
+        return [new]
+    return [env.emit.call(operator.getitem, new, index) for index in range(len(value))]
 
 
 def contents_in(env: Environment, results: list[fx.Node]) -> list[fx.Node]:
     """The tensors in results, one node each."""
-    return [leaf for result in results for leaf in _tensors(env, result)]
-
-
-def _tensors(env: Environment, value: fx.Node) -> list[fx.Node]:
-    shown = value.meta["val"]
-    if isinstance(shown, (list, tuple)):
-        return _picked(env, value)
-    return [] if shown is None else [value]
-
-
-def _picked(env: Environment, value: fx.Node) -> list[fx.Node]:
-    """The results in a list or tuple, one node each."""
-    count = len(value.meta["val"])
-    return [env.emit.call(operator.getitem, value, index) for index in range(count)]
+    given = [result for result in results if result.meta["val"] is not None]
+    return [leaf for result in given for leaf in results_of(env, result, (list, tuple))]
 
 
 # --- calls that are refused -----------------------------------------------------------------------

@@ -26,6 +26,7 @@ known; the base can be the whole storage in one dimension (`flattening.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -34,7 +35,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.bases import BaseKind
-from aliasproof.reference_pass.calls.emission import Emitter, checkpoint_tags
+from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.exceptions import Refused
@@ -70,14 +71,6 @@ class FunctionalView:
         current = self.storage.rules.is_current(self.version, self.storage.version)
         return self.value if current else None
 
-    @property
-    def has_its_strides(self) -> bool:
-        """True if the noted value is known to have the strides of eager. That of a base has."""
-        if self.parent is None:
-            return True
-        value, geometry = self.value, self.geometry
-        return value is not None and geometry is not None and has_strides(value, geometry)
-
     def note(self, value: fx.Node) -> fx.Node:
         """Note the value at the version that the storage has now."""
         self.value, self.version = value, self.storage.version
@@ -86,11 +79,6 @@ class FunctionalView:
     def through(self, op: OpOverload, *arguments: Any) -> FunctionalView:
         """The view one step further: a view op of this one."""
         return FunctionalView(self.storage, None, self, (op, arguments))
-
-
-def has_strides(value: fx.Node, geometry: Geometry) -> bool:
-    """True if a value has the strides of a geometry, as far as they locate elements."""
-    return same_strides(geometry.sizes, value.meta["val"].stride(), geometry.strides)
 
 
 # --- storages -------------------------------------------------------------------------------------
@@ -128,30 +116,15 @@ class FunctionalStorage:
             self.apply()
         return self.regenerate(view)
 
-    # A value that was written through a view with gaps is dense: it has other strides than the view
-    # has in eager. An operator whose bits depend on strides needs those of eager. The base has
-    # them, so the view is regenerated from there. View copies are dense, always: then the value
-    # itself is copied, and takes the place of the other one.
-
-    def read_by_strides(self, view: FunctionalView) -> fx.Node:
-        """The value of a view, regenerated from the nearest ancestor with the strides of eager."""
-        self.apply()
-        return self.regenerate(view, by_strides=True)
-
-    def replace(self, view: FunctionalView, value: fx.Node) -> None:
-        """Let a read of a view give another node with the same contents."""
-        if self.queue and self.queue[-1][0] is view:
-            self.queue[-1] = view, value
-        else:
-            view.note(value)
-
-    def regenerate(self, view: FunctionalView, by_strides: bool = False) -> fx.Node:
+    def regenerate(
+        self, view: FunctionalView, is_usable: Callable[[FunctionalView], bool] | None = None
+    ) -> fx.Node:
         """The value of a view by its chain, from the nearest ancestor whose value is known.
 
-        With `by_strides`, that value must have the strides of eager, too.
+        With `is_usable`, that must be true of the ancestor, too, as it is of the base.
         """
         chain = []
-        while view.current is None or (by_strides and not view.has_its_strides):
+        while view.current is None or (is_usable is not None and not is_usable(view)):
             chain.append(view)
             assert view.parent is not None, "the value of a base is always known"
             view = view.parent
@@ -222,23 +195,28 @@ class FunctionalStorage:
     def apply(self) -> None:
         """Apply what is queued."""
         queue, self.queue = self.queue, []
-        tags = self.emit.tags
         for view, value in queue:
-            self.emit.tags = checkpoint_tags(value)  # an update belongs to the write
-            chain = [(view, value)]
-            while view.parent is not None:
-                assert view.step is not None
-                op, arguments = view.step
-                # Inverses that change a part of the parent ask for its old value.
-                parent = partial(self.regenerate, view.parent)
-                value = self.rules.inverses[op](self.emit, parent, value, arguments)
-                view = view.parent
-                chain.append((view, value))
-            chain[-1] = view, self._in_base_layout(value)
+            with self.emit.on_behalf_of(value):  # an update belongs to the write
+                chain = self._up_the_chain(view, value)
             self.version += 1
             for changed, new in chain:
                 changed.note(new)
-        self.emit.tags = tags
+
+    def _up_the_chain(
+        self, view: FunctionalView, value: fx.Node
+    ) -> list[tuple[FunctionalView, fx.Node]]:
+        """The new value of a view, and of each view above it; the base is the last one."""
+        chain = [(view, value)]
+        while view.parent is not None:
+            assert view.step is not None
+            op, arguments = view.step
+            # Inverses that change a part of the parent ask for its old value.
+            parent = partial(self.regenerate, view.parent)
+            value = self.rules.inverses[op](self.emit, parent, value, arguments)
+            view = view.parent
+            chain.append((view, value))
+        chain[-1] = view, self._in_base_layout(value)
+        return chain
 
     def _in_base_layout(self, value: fx.Node) -> fx.Node:
         """A new value of the base, copied if it has other strides than it must have."""

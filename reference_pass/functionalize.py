@@ -32,35 +32,22 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect
 from aliasproof.reference_pass.bases import BaseKind, storage_uses
-from aliasproof.reference_pass.calls.emission import (
-    Emitter,
-    checkpoint_tags,
-    erase_dead,
-    with_graph,
-)
-from aliasproof.reference_pass.calls.fake_tensors import (
-    attribute,
-    fake_inputs,
-    fake_value,
-    on_fakes,
-)
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.fake_inputs import attribute, fake_inputs, fake_value
+from aliasproof.reference_pass.calls.fake_tensors import on_fakes
+from aliasproof.reference_pass.calls.graphs import erase_dead, with_graph
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import (
-    aten,
-    bind,
-    facts,
-    mutates_only_metadata,
-    view_form,
-)
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts
 from aliasproof.reference_pass.calls.storages import Geometry
-from aliasproof.reference_pass.environment import CallInEager, Environment
+from aliasproof.reference_pass.calls.view_forms import mutates_only_metadata, view_form
+from aliasproof.reference_pass.environment import Environment, InEager
 from aliasproof.reference_pass.epilogue import finish
 from aliasproof.reference_pass.flattening import resize, view_of_geometry
 from aliasproof.reference_pass.functional_calls import functional_call_of
 from aliasproof.reference_pass.functional_storage import FunctionalView
 from aliasproof.reference_pass.regions import Size, overlaps_itself
 from aliasproof.reference_pass.rules import RULES, Rules
-from aliasproof.reference_pass.semantics import NAIVE, Semantics, never
+from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import ViewCall, view_steps
 
 Views = Literal["alias", "copy"]
@@ -73,12 +60,12 @@ def functional_module(
     semantics: Semantics = NAIVE,
     rules: Rules = RULES,
     views: Views = "alias",
-    call_in_eager: CallInEager = never,
+    in_eager: InEager = InEager(),  # noqa: B008 - it is frozen
 ) -> fx.GraphModule:
     """A graph of ATen calls as a graph module that mutates only its inputs, at its end.
 
-    `analysis` is that of the graph for these inputs. `call_in_eager` emits the calls that depend on
-    more than values. `views="copy"` emits view-copy ops only, so
+    `analysis` is that of the graph for these inputs. `in_eager` emits the calls that depend on more
+    than values. `views="copy"` emits view-copy ops only, so
     that in the graph nothing aliases, with two exceptions: at its end, where eager's outputs share
     memory, and at its start, where a view copy cannot reach the memory around an input (the input
     has a lazy conjugate or negative bit, or its storage is not a whole number of its elements).
@@ -88,16 +75,13 @@ def functional_module(
     nodes = list(captured.graph.nodes)
     with on_fakes(analysis.mode):
         uses = storage_uses(nodes[-1], analysis, emit.copies, rules.view_steps, semantics)
-        env = Environment(
-            analysis, uses, rules, emit, dict(analysis.nbytes), call_in_eager=call_in_eager
-        )
+        env = Environment(analysis, uses, rules, emit, dict(analysis.nbytes), in_eager=in_eager)
         # The captured graph is walked once, in its order: the inputs, the calls, the epilogue.
         _inputs(env, nodes, inputs)
         for node in nodes:
             if node.op == "call_function":
-                emit.tags = checkpoint_tags(node)
-                _call(env, node, analysis.effects[node])
-        emit.tags = {}
+                with emit.on_behalf_of(node):
+                    _call(env, node, analysis.effects[node])
         finish(env, nodes[-1])
     functional = with_graph(captured, emit.graph)
     erase_dead(functional.graph)  # such as an update that is overwritten before it is read

@@ -29,7 +29,15 @@ from aliasproof.reference_pass.calls.operand_reads import (
     overwrites,
     unread,
 )
-from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind, facts, writes
+from aliasproof.reference_pass.calls.operator_forms import (
+    EPILOGUE,
+    SCATTERS,
+    aten,
+    bind,
+    facts,
+    stores_through,
+    writes,
+)
 from aliasproof.reference_pass.calls.storages import (
     operand_storages,
     storage_of,
@@ -38,7 +46,6 @@ from aliasproof.reference_pass.calls.storages import (
 )
 from aliasproof.reference_pass.regions import Region, contains, overlap
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
-from aliasproof.reference_pass.views import SCATTERS, stores_through
 
 END = 1 << 62  # the position of the caller, after all nodes
 

@@ -27,14 +27,13 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.calls.emission import erase_dead
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
-from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind
+from aliasproof.reference_pass.calls.graphs import erase_dead
+from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, SCATTERS, aten, bind
 from aliasproof.reference_pass.calls.storages import encoding, same_location, same_view
 from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
 from aliasproof.reference_pass.regions import Region, equal, overlap
 from aliasproof.reference_pass.semantics import Semantics
-from aliasproof.reference_pass.views import SCATTERS
 
 # --- which operand a node duplicates --------------------------------------------------------------
 

@@ -25,8 +25,8 @@ from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
-from aliasproof.reference_pass.calls.emission import copied
-from aliasproof.reference_pass.calls.fake_tensors import refuse_another_number
+from aliasproof.reference_pass.calls.fake_inputs import refuse_another_number
+from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.calls.invariants import (
     Aliases,
     Invariant,
@@ -36,7 +36,7 @@ from aliasproof.reference_pass.calls.invariants import (
     operand_of_other_strides,
     untrue_metadata,
 )
-from aliasproof.reference_pass.calls.metadata import refresh_metadata
+from aliasproof.reference_pass.calls.refresh import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import (
     is_aten,
     refuse_mutated_twice,
@@ -50,21 +50,19 @@ from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, 
 from aliasproof.reference_pass.capture.functional_already import unchanged
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import LOCATED, guard_sizes
-from aliasproof.reference_pass.conditions import (
-    Condition,
-    larger_output_storage,
-    larger_storage_longer,
-)
+from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.eager import torch_semantics
 from aliasproof.reference_pass.eager.history import refuse_lost_history
 from aliasproof.reference_pass.eager.noted_values import NotedValues
-from aliasproof.reference_pass.eager.torch_semantics import EAGER, call_in_eager
+from aliasproof.reference_pass.eager.torch_semantics import EAGER, IN_EAGER
 from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused
 from aliasproof.reference_pass.functionalize import Views, functional_module
 from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.noops import NoOpRule, erase_noops
 from aliasproof.reference_pass.planning.black_holes import with_black_holes
+from aliasproof.reference_pass.planning.costs import larger_output_storage, larger_storage_longer
+from aliasproof.reference_pass.planning.destinations import all_candidates
 from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.rules import RULES, Rules
 
@@ -144,9 +142,7 @@ def functionalize(
         # In training, a `copy_` of the program is recorded, and one of the epilogue is not.
         as_it_is = views == "alias" and not rules.detaches
         made = unchanged(captured, analysis) if as_it_is else None
-        made = made or functional_module(
-            captured, analysis, inputs, EAGER, rules, views, call_in_eager
-        )
+        made = made or functional_module(captured, analysis, inputs, EAGER, rules, views, IN_EAGER)
         made.meta["captured_footprint"] = footprint(captured.graph, analysis.value)
         made.meta[LOCATED] = depends_on_location(captured)
         return guard_sizes(made)
@@ -190,9 +186,9 @@ def reinplace(
     update_metadata(graph_module, *sample_args)
     asked, semantics = (*conditions, larger_output_storage), with_black_holes(EAGER, non_aliasing)
     functional, peak = copied(graph_module), footprint(graph_module.graph).peak
-    put_in_place(graph_module, semantics, asked)
+    put_in_place(graph_module, semantics, asked, all_candidates)
     if footprint(graph_module.graph).peak > peak:
-        put_in_place(functional, semantics, (*asked, larger_storage_longer))
+        put_in_place(functional, semantics, (*asked, larger_storage_longer), all_candidates)
         graph_module.graph = functional.graph
         graph_module.meta["reinplace"] = decisions(functional)
     return guard_sizes(graph_module)

@@ -30,8 +30,8 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from aliasproof.reference_pass.calls.emission import erase_dead, has_effect
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
+from aliasproof.reference_pass.calls.graphs import erase_dead, has_effect
 from aliasproof.reference_pass.calls.metadata import note_value, set_value
 from aliasproof.reference_pass.calls.operator_forms import (
     EPILOGUE,
@@ -39,15 +39,15 @@ from aliasproof.reference_pass.calls.operator_forms import (
     bind,
     facts,
     on_copies,
+    stores_through,
     writes,
 )
 from aliasproof.reference_pass.calls.storages import same_view
-from aliasproof.reference_pass.candidates import Candidate, How, candidates
+from aliasproof.reference_pass.candidates import Candidate, How
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.semantics import Semantics
-from aliasproof.reference_pass.views import stores_through
 
 # (a node, the live ranges) -> its candidates, the best first
 Offered: TypeAlias = Callable[[fx.Node, Liveness], Iterator[Candidate]]
@@ -73,7 +73,7 @@ def put_in_place(
     graph_module: fx.GraphModule,
     semantics: Semantics,
     conditions: Sequence[Condition],
-    offered: Offered = candidates,
+    offered: Offered,
 ) -> None:
     """Turn functional ops of a functional graph into in-place ones.
 

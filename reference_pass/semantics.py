@@ -11,7 +11,7 @@ does, and `pipeline.py` hands these answers over:
 
 To leave out one answer is `replace(EAGER, held=NAIVE.held)`: the tests show for each of them a
 program that is then wrong, or refused. What only one pass asks is an argument of that pass:
-`call_in_eager` of functionalization, and the layouts that a result and a copy may have.
+`InEager` of functionalization, and the layouts that a result and a copy may have.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.emission import Emitter
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, unbind
+from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.regions import Size, known
 
 Arguments: TypeAlias = tuple[Any, ...]  # of a view op, without the tensor that comes first
@@ -50,16 +50,23 @@ def _unchanged(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
     return new
 
 
+def _scatter(op: OpOverload) -> Inverse:
+    return lambda emit, parent, new, args: emit.call(op, parent(), new, *args)
+
+
+def _view_back(op: OpOverload) -> Inverse:
+    return lambda emit, parent, new, args: emit.view(op, new, *args)
+
+
+def _computed(op: OpOverload) -> Inverse:
+    return lambda emit, parent, new, args: emit.call(op, new)
+
+
+_of_transpose = _view_back(aten.transpose.int)
+
+
 def _of_view(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.view(aten.view.default, new, list(parent().meta["val"].shape))
-
-
-def _of_t(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
-    return emit.view(aten.t.default, new)
-
-
-def _of_transpose(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
-    return emit.view(aten.transpose.int, new, *args)
 
 
 def _of_permute(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
@@ -67,18 +74,6 @@ def _of_permute(emit: Emitter, parent: ParentValue, new: fx.Node, args: Argument
     rank = len(dims)
     positive = [dim % rank for dim in dims]
     return emit.view(aten.permute.default, new, [positive.index(dim) for dim in range(rank)])
-
-
-def _of_select(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
-    return emit.call(aten.select_scatter.default, parent(), new, *args)
-
-
-def _of_slice(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
-    return emit.call(aten.slice_scatter.default, parent(), new, *args)
-
-
-def _of_diagonal(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
-    return emit.call(aten.diagonal_scatter.default, parent(), new, *args)
 
 
 def _of_squeeze(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
@@ -90,10 +85,6 @@ def _of_squeeze(emit: Emitter, parent: ParentValue, new: fx.Node, args: Argument
         if dim < len(shape) and known(shape[dim] == 1):
             new = emit.view(aten.unsqueeze.default, new, dim)
     return new
-
-
-def _of_unsqueeze(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
-    return emit.view(aten.squeeze.dim, new, *args)
 
 
 def _of_expand(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
@@ -157,66 +148,30 @@ def _of_view_dtype(emit: Emitter, parent: ParentValue, new: fx.Node, args: Argum
     return emit.view(aten.view.dtype, new, parent().meta["val"].dtype)
 
 
-def _of_view_as_real(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
-    return emit.view(aten.view_as_complex.default, new)
-
-
-def _of_view_as_complex(
-    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
-) -> fx.Node:
-    return emit.view(aten.view_as_real.default, new)
-
-
-# A base has no lazy bits, so these two compute the values that its memory has.
-def _of_conj(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
-    return emit.call(aten._conj_physical.default, new)
-
-
-def _of_neg_view(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
-    return emit.call(aten.neg.default, new)
-
-
 INVERSES: dict[OpOverload, Inverse] = {
     aten.alias.default: _unchanged,
     aten.detach.default: _unchanged,
     aten.view.default: _of_view,
-    aten.t.default: _of_t,
+    aten.t.default: _view_back(aten.t.default),
     aten.transpose.int: _of_transpose,
     aten.permute.default: _of_permute,
-    aten.select.int: _of_select,
-    aten.slice.Tensor: _of_slice,
-    aten.diagonal.default: _of_diagonal,
+    aten.select.int: _scatter(aten.select_scatter.default),
+    aten.slice.Tensor: _scatter(aten.slice_scatter.default),
+    aten.diagonal.default: _scatter(aten.diagonal_scatter.default),
     aten.squeeze.default: _of_squeeze,
     aten.squeeze.dim: _of_squeeze,
     aten.squeeze.dims: _of_squeeze,
-    aten.unsqueeze.default: _of_unsqueeze,
+    aten.unsqueeze.default: _view_back(aten.squeeze.dim),
     aten.expand.default: _of_expand,
     aten.unfold.default: _of_unfold,
     aten.as_strided.default: _of_as_strided,
     aten.view.dtype: _of_view_dtype,
-    aten.view_as_real.default: _of_view_as_real,
-    aten.view_as_complex.default: _of_view_as_complex,
-    aten._conj.default: _of_conj,
-    aten._neg_view.default: _of_neg_view,
+    aten.view_as_real.default: _view_back(aten.view_as_complex.default),
+    aten.view_as_complex.default: _view_back(aten.view_as_real.default),
+    # A base has no lazy bits, so these two compute the values that its memory has.
+    aten._conj.default: _computed(aten._conj_physical.default),
+    aten._neg_view.default: _computed(aten.neg.default),
 }
-
-# The table read backwards: the view that each scatter stores through. Of its base, its first
-# operand, a scatter reads all bytes except those that this view covers.
-SCATTERS = {
-    aten.slice_scatter.default: aten.slice.Tensor,
-    aten.select_scatter.default: aten.select.int,
-    aten.diagonal_scatter.default: aten.diagonal.default,
-    aten.as_strided_scatter.default: aten.as_strided.default,
-}
-
-
-def stores_through(scatter: fx.Node) -> tuple[OpOverload, tuple[Any, ...]]:
-    """The view op that a scatter stores through, and its arguments; the first one is the base."""
-    assert isinstance(scatter.target, OpOverload)
-    given = bind(scatter.target, scatter.args, scatter.kwargs)
-    del given["src"]  # the other arguments have the same names in the view op
-    view = SCATTERS[scatter.target]
-    return view, unbind(view, given)[0]
 
 
 # --- view ops as steps ----------------------------------------------------------------------------

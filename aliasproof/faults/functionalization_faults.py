@@ -32,7 +32,14 @@ from aliasproof.reference_pass.calls import operand_reads
 from aliasproof.reference_pass.calls.copied_operands import Layout
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_opaque, on_copies
+from aliasproof.reference_pass.calls.operator_forms import (
+    SCATTERS,
+    aten,
+    bind,
+    facts,
+    is_opaque,
+    on_copies,
+)
 from aliasproof.reference_pass.calls.storages import Geometry, operand_storages, storage_of
 from aliasproof.reference_pass.eager.opaque_calls import layouts_in_eager
 from aliasproof.reference_pass.environment import Environment
@@ -42,7 +49,6 @@ from aliasproof.reference_pass.liveness import NOTES, Liveness, Memory, contents
 from aliasproof.reference_pass.regions import Region, Size, contiguous_strides, is_dense
 from aliasproof.reference_pass.rules import RULES
 from aliasproof.reference_pass.views import (
-    SCATTERS,
     SPLITS,
     VIEW_STEPS,
     Arguments,

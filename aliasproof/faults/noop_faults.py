@@ -15,7 +15,7 @@ from aliasproof.faults.fault import (
     instead_of_entries,
     weaker_noop_rule,
 )
-from aliasproof.reference_pass.calls.operator_forms import facts, writes
+from aliasproof.reference_pass.calls.operator_forms import SCATTERS, facts, writes
 from aliasproof.reference_pass.calls.storages import encoding, same_view, storage_of
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.liveness import is_view, stored_over
@@ -27,7 +27,6 @@ from aliasproof.reference_pass.noops import (
     same_metadata,
 )
 from aliasproof.reference_pass.regions import Region, overlap
-from aliasproof.reference_pass.views import SCATTERS
 
 
 def copy_of_a_mutated_input_is_dropped(duplicate: Duplicate) -> bool:

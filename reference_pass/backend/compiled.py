@@ -65,7 +65,7 @@ from aliasproof.reference_pass.backend.list_inputs import taking_a_list
 from aliasproof.reference_pass.backend.observed_run import Observed, compiling
 from aliasproof.reference_pass.backend.output_views import detach_new_outputs
 from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
-from aliasproof.reference_pass.calls.emission import copied
+from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalised
 from aliasproof.reference_pass.capture.footprint import has_higher_peak
 from aliasproof.reference_pass.capture.function_trace import capture

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from aliasproof.reference_pass.calls.emission import with_graph
+from aliasproof.reference_pass.calls.graphs import with_graph
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import Storages

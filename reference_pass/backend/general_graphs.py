@@ -19,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from aliasproof.reference_pass.backend.differentiation import Runnable
 from aliasproof.reference_pass.backend.input_layouts import InputLayout, OffsetInStorage
 from aliasproof.reference_pass.backend.observed_run import Observed
-from aliasproof.reference_pass.calls.emission import copied
+from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.capture.footprint import footprint
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
 

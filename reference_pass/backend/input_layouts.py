@@ -20,9 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.autograd import forward_ad
 
 from aliasproof.reference_pass.calls.copied_operands import view_in
-from aliasproof.reference_pass.calls.fake_tensors import (
-    refuse_without_regions,
-)
+from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
 
 
 class Detail(enum.IntEnum):

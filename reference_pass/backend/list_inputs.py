@@ -10,7 +10,7 @@ from torch import fx
 from torch.fx.graph import _BoxedCodeGen
 from torch.fx.node import map_aggregate
 
-from aliasproof.reference_pass.calls.emission import copied
+from aliasproof.reference_pass.calls.graphs import copied
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 

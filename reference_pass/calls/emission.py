@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_symbols
 from torch.fx.node import map_aggregate
 from torch.fx.proxy import GraphAppendingTracer
@@ -17,8 +17,9 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from aliasproof.reference_pass.calls.metadata import set_value
-from aliasproof.reference_pass.calls.nested import graphs_called, leaves_in
-from aliasproof.reference_pass.calls.operator_forms import aten, copy_form, facts
+from aliasproof.reference_pass.calls.nested import leaves_in
+from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.view_forms import copy_form
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.regions import Size, contiguous_strides
 from aliasproof.reference_pass.semantics import Semantics
@@ -36,8 +37,7 @@ def checkpoint_tags(node: fx.Node) -> dict[str, Any]:
 class Emitter:
     """Adds calls to a graph and runs each on fakes, so that every `node.meta["val"]` is true.
 
-    With `copies`, views are emitted as view-copy ops. `tags` go into the `meta` of each new node.
-    The caller has entered `on_fakes`.
+    With `copies`, views are emitted as view-copy ops. The caller has entered `on_fakes`.
     """
 
     graph: fx.Graph
@@ -65,6 +65,13 @@ class Emitter:
             self.graph.erase_node(node)  # the graph stays as it was before the call
             raise
         return node
+
+    @contextlib.contextmanager
+    def on_behalf_of(self, node: fx.Node) -> Iterator[None]:
+        """A context in which new calls belong to the checkpoint of a node, if it is in one."""
+        before, self.tags = self.tags, checkpoint_tags(node)
+        yield
+        self.tags = before
 
     def view(
         self, op: OpOverload, value: fx.Node, *args: Any, strides: Sequence[Size] | None = None
@@ -160,47 +167,3 @@ def has_partial_element(tensor: torch.Tensor) -> bool:
     """True if the storage size of a tensor is not a multiple of its element size."""
     # A guard, if the size is a symbol and this is not known.
     return bool(tensor.untyped_storage().nbytes() % tensor.element_size() != 0)
-
-
-# --- graph modules ------------------------------------------------------------------------------
-
-
-def with_graph(graph_module: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
-    """A graph module with the attributes of another one, and a new graph.
-
-    Its code is written when it is first called or read. So a module between two passes has none.
-    """
-    return _LazyGraphModule(graph_module, graph)
-
-
-def copied(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """A graph module with a copy of the graph, and the same attributes."""
-    graph = fx.Graph()
-    output = graph.output(graph.graph_copy(graph_module.graph, {}))
-    output.meta = dict(graph_module.graph.output_node().meta)
-    return with_graph(graph_module, graph)
-
-
-def has_effect(node: fx.Node) -> bool:
-    """True if a node must stay although nothing uses it."""
-    op = node.target
-    if isinstance(op, OpOverload) and (facts(op).random or not op._schema.returns):
-        return True
-    if node.is_impure():  # FX knows what has effects, such as `print`
-        return True
-    bodies = [body.graph for body in graphs_called(node).values()]
-    return any(has_effect(call) for body in bodies for call in body.nodes if call.op in _CALLS)
-
-
-_CALLS = frozenset({"call_function", "call_method", "call_module"})
-
-
-def erase_dead(graph: fx.Graph) -> None:
-    """Erase the nodes that nothing uses and that have no effect.
-
-    `Graph.eliminate_dead_code` goes into the bodies of control flow calls, too, which the caller of
-    the pass still has, and erases `x.add_(1)` there: it takes methods for pure.
-    """
-    for node in reversed(graph.nodes):
-        if not node.users and not has_effect(node):
-            graph.erase_node(node)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
+from aliasproof.reference_pass.calls.fake_inputs import attribute, fake_value
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.metadata import run
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
@@ -71,14 +72,19 @@ def untrue_metadata(graph_module: fx.GraphModule, semantics: Semantics = NAIVE) 
     # Storages are numbered in order of their first use. So the numbers are equal if and only if the
     # same nodes share storage.
     noted, real = Storages(), Storages()
-    with on_fakes(fake_mode(graph_module)):
+    mode = fake_mode(graph_module)
+    with on_fakes(mode):
         for node in graph_module.graph.nodes:
             if node.op == "output":
                 continue
             if node not in values:
                 if "val" not in node.meta:
                     return f"{node} has no metadata"
-                values[node] = run(node, lambda operand: values[operand], semantics)
+                values[node] = (
+                    fake_value(mode, attribute(node))
+                    if node.op == "get_attr"
+                    else run(node, values.__getitem__, semantics)
+                )
             for one, other in zip(
                 tensors_in(node.meta["val"]), tensors_in(values[node]), strict=False
             ):

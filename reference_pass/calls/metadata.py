@@ -4,14 +4,8 @@ True means two things. The fake tensor of each node has the sizes, strides, offs
 the node's value will have. And two nodes have fakes on one storage if and only if their values will
 share a storage. A rewrite that replaces one operand can change all of that for every later node.
 
-`refresh_metadata` recomputes only what is out of date. A value depends on the op, its constant
-arguments and the values of its operands. These are noted beside each value (`meta["val_of"]`), and
-a node runs again if they are not the same as noted. If its new value has the same metadata, the old
-one stays, and no user of the node runs again.
-
-Mirrors `FakeTensorUpdater` (`torch/_inductor/fx_utils.py`), on which the passes of Inductor rely.
-Differences: the notes are on the nodes, not in an object that must exist before the rewrite; an
-operand is compared by identity of the tensor, not by a hash.
+A value depends on the op, its constant arguments and the values of its operands, which are noted
+beside it (`meta["val_of"]`). So `refresh` knows what is out of date.
 """
 
 from __future__ import annotations
@@ -22,16 +16,9 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 
-from aliasproof.reference_pass.calls.fake_tensors import (
-    fake_inputs,
-    fake_mode,
-    fake_on,
-    on_fakes,
-    refuse_another_number,
-    run_node,
-)
+from aliasproof.reference_pass.calls.fake_tensors import fake_on
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values
 from aliasproof.reference_pass.calls.operand_reads import is_plain_view
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
@@ -43,9 +30,8 @@ from aliasproof.reference_pass.calls.storages import (
     storage_of,
     value_of,
 )
-from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import Size, equal, known, same_strides
-from aliasproof.reference_pass.semantics import NAIVE, Semantics, Values
+from aliasproof.reference_pass.semantics import Semantics, Values
 
 
 def set_value(node: fx.Node, semantics: Semantics) -> Any:
@@ -83,7 +69,7 @@ def _moved(node: fx.Node) -> Any:
 
 def _same_leaves(noted: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
     """True if all leaves are constants, and equal."""
-    return not any(map(_is_value, (*noted, *now))) and noted == now
+    return not any(map(is_value, (*noted, *now))) and noted == now
 
 
 def _is_fixed(value: Any) -> bool:
@@ -109,7 +95,7 @@ def run(node: fx.Node, values: Values, semantics: Semantics) -> Any:
     if node.target is aten.resize_.default:
         alias = aten.alias.default(values(node.args[0]))  # type: ignore[arg-type]
         return aten.resize_.default(alias, *node.args[1:])
-    return run_node(node, values, semantics)
+    return semantics.run(node, values)
 
 
 def run_with(node: fx.Node, instead: dict[fx.Node, Any], semantics: Semantics) -> Any:
@@ -141,45 +127,6 @@ def _is_inside(
     )
 
 
-def refresh_metadata(
-    graph_module: fx.GraphModule, sample_args: Sequence[object], semantics: Semantics = NAIVE
-) -> int:
-    """Make `meta["val"]` true for every node; returns the number of nodes that ran.
-
-    Inputs keep their values, or get those of the sample arguments. Linear in the number of nodes.
-    Raises `Refused` if an input has neither.
-    """
-    placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-    mode = fake_mode(graph_module, sample_args)
-    ran = 0
-    with on_fakes(mode):
-        # All inputs or none: they must be fakes of one mode, and share storages among each other.
-        if not all("val_of" in node.meta for node in placeholders):
-            _set_inputs(placeholders, sample_args, mode)
-        elif sample_args:
-            refuse_another_number(placeholders, sample_args)
-        for node in graph_module.graph.nodes:
-            if node.op in ("placeholder", "output"):
-                continue
-            if not _is_current(node):
-                _refresh(node, semantics)
-                ran += 1
-    return ran
-
-
-def _set_inputs(
-    placeholders: list[fx.Node], sample_args: Sequence[object], mode: FakeTensorMode
-) -> None:
-    if sample_args:
-        refuse_another_number(placeholders, sample_args)
-    if not sample_args and any("val" not in node.meta for node in placeholders):
-        raise Refused("the inputs of the graph have no metadata; pass sample arguments")
-    # New fakes even for existing metadata: they must be objects that no other graph changes.
-    values = fake_inputs(mode, sample_args or [node.meta["val"] for node in placeholders])
-    for node, value in zip(placeholders, values, strict=True):
-        node.meta["val"], node.meta["val_of"] = value, ()
-
-
 def dependencies(node: fx.Node) -> tuple[Any, ...]:
     """What the value of a node depends on: op, constant arguments, values of operands."""
     leaves = leaves_in((node.args, node.kwargs))
@@ -189,31 +136,9 @@ def dependencies(node: fx.Node) -> tuple[Any, ...]:
     )
 
 
-def _is_current(node: fx.Node) -> bool:
-    noted, now = node.meta.get("val_of"), dependencies(node)
-    # Values are compared by identity: a fake that only looks alike may be on another storage, and
-    # `==` on symbols would add a guard.
-    return (
-        noted is not None
-        and len(noted) == len(now)
-        and all(
-            one is other or (not _is_value(one) and one == other)
-            for one, other in zip(noted, now, strict=True)
-        )
-    )
-
-
-def _is_value(leaf: Any) -> bool:
+def is_value(leaf: Any) -> bool:
+    """True for what a run gives, and not for a constant."""
     return isinstance(leaf, (torch.Tensor, list, tuple, torch.SymInt))
-
-
-def _refresh(node: fx.Node, semantics: Semantics) -> None:
-    old = node.meta.get("val")
-    had_note = "val_of" in node.meta
-    new = set_value(node, semantics)
-    # Without a note, the old value was made by another pass, so its storage means nothing here.
-    if had_note and can_keep(old, new, node):
-        node.meta["val"] = old
 
 
 def can_keep(old: Any, new: Any, node: fx.Node) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
+from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx.node import has_side_effect, map_aggregate
 
@@ -125,8 +126,8 @@ def functional_form(op: OpOverload) -> OpOverload | None:
     if op.namespace != "aten" or not known.writes:
         return None
     # An `out=` argument is only a destination, so the functional form has none for it.
-    wanted = _signature(op, leave_out=known.outs)
-    for candidate in _overloads(*_functional_names(op)):
+    wanted = signature(op, leave_out=known.outs)
+    for candidate in overloads(*_functional_names(op)):
         # A form that aliases or writes an argument is not functional.
         if any(argument.alias_info is not None for argument in candidate._schema.arguments):
             continue
@@ -134,7 +135,7 @@ def functional_form(op: OpOverload) -> OpOverload | None:
         if any(returned.alias_info is not None for returned in returns):
             continue
         if len(returns) == len(known.fresh) + len(known.writes) and (
-            _signature(candidate) == wanted
+            signature(candidate) == wanted
         ):
             return candidate
     return None
@@ -191,51 +192,6 @@ def out_form(op: OpOverload) -> OpOverload | None:
     )
 
 
-@functools.cache
-def view_form(op: OpOverload) -> OpOverload | None:
-    """The view op of an op that changes metadata in place: `t` of `t_`; None if there is none."""
-    name = op.overloadpacket.__name__
-    if op.namespace != "aten" or not name.endswith("_"):
-        return None
-    # A view aliases its first argument without writing it: `add` does not, so `add_` has none.
-    for candidate in _overloads(name[:-1]):
-        info = candidate._schema.arguments[0].alias_info if candidate._schema.arguments else None
-        if info is not None and not info.is_write and _signature(candidate) == _signature(op):
-            return candidate
-    return None
-
-
-def mutates_only_metadata(op: OpOverload) -> bool:
-    """True if an op changes the metadata of its argument, and not its contents."""
-    others = (aten.set_, aten.resize_, aten.resize_as_)
-    return view_form(op) is not None or op.overloadpacket in others
-
-
-@functools.cache
-def copy_form(op: OpOverload) -> OpOverload | None:
-    """The functional form of a view op: `select_copy` of `select`; None if there is none."""
-    # The overloads of the two may have other names, so they are matched by their arguments.
-    wanted = _signature(op)
-    return next(
-        (
-            candidate
-            for candidate in _overloads(op.overloadpacket.__name__ + "_copy")
-            if _signature(candidate) == wanted
-        ),
-        None,
-    )
-
-
-@functools.cache
-def copied_view(op: OpOverload) -> OpOverload | None:
-    """The view op of a view-copy op: `select` of `select_copy`; None for other ops."""
-    name = op.overloadpacket.__name__
-    if op.namespace != "aten" or not name.endswith("_copy"):
-        return None
-    views = _overloads(name.removesuffix("_copy"))
-    return next((view for view in views if copy_form(view) is op), None)
-
-
 # The key in the metadata of a node that is the functional form of an in-place call.
 WRITTEN_IN_PLACE = "written in place"
 
@@ -267,13 +223,14 @@ def _mutating_forms(op: OpOverload) -> Iterator[OpOverload]:
     name = op.overloadpacket.__name__.removesuffix("_functional")
     # `&=` is `__iand__`, and `__lshift__` has no other form.
     in_place = f"__i{name[2:]}" if name.startswith("__") else name + "_"
-    for candidate in _overloads(in_place, name):
+    for candidate in overloads(in_place, name):
         # Asked in this direction, so that the two directions cannot disagree.
         if functional_form(candidate) is op:
             yield candidate
 
 
-def _overloads(*names: str) -> Iterator[OpOverload]:
+def overloads(*names: str) -> Iterator[OpOverload]:
+    """The overloads of the ATen operators with these names."""
     for name in dict.fromkeys(names):  # the names of one op may coincide
         packet = getattr(aten, name, None)
         if isinstance(packet, OpOverloadPacket):
@@ -281,11 +238,30 @@ def _overloads(*names: str) -> Iterator[OpOverload]:
                 yield getattr(packet, overload)
 
 
-def _signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
+def signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
     """The types of the arguments. Their names differ between forms, so they do not count."""
     return [
         str(argument.type) for argument in op._schema.arguments if argument.name not in leave_out
     ]
+
+
+# The view that each scatter stores through. Of its base, its first operand, a scatter reads all
+# bytes except those that this view covers.
+SCATTERS = {
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.select_scatter.default: aten.select.int,
+    aten.diagonal_scatter.default: aten.diagonal.default,
+    aten.as_strided_scatter.default: aten.as_strided.default,
+}
+
+
+def stores_through(scatter: fx.Node) -> tuple[OpOverload, tuple[Any, ...]]:
+    """The view op that a scatter stores through, and its arguments; the first one is the base."""
+    assert isinstance(scatter.target, OpOverload)
+    given = bind(scatter.target, scatter.args, scatter.kwargs)
+    del given["src"]  # the other arguments have the same names in the view op
+    view = SCATTERS[scatter.target]
+    return view, unbind(view, given)[0]
 
 
 # --- mutating operators without a functional form -------------------------------------------------

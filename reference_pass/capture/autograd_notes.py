@@ -23,13 +23,8 @@ from torch.fx.experimental.proxy_tensor import (
 
 from aliasproof.reference_pass.calls.fake_tensors import without_record_of_views
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.calls.operator_forms import (
-    aten,
-    bind,
-    facts,
-    mutates_only_metadata,
-    writes,
-)
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, writes
+from aliasproof.reference_pass.calls.view_forms import mutates_only_metadata
 from aliasproof.reference_pass.eager.history import HAS_GRADIENT
 
 NO_GRAD = "no grad"  # in the `meta` of a node: gradients were off at the call

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.calls.emission import copied
+from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.calls.nested import graphs_called
 from aliasproof.reference_pass.calls.operator_forms import writes
 from aliasproof.reference_pass.exceptions import Refused

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from aliasproof.reference_pass.alias_analysis import Analysis
-from aliasproof.reference_pass.calls.emission import erase_dead, with_graph
+from aliasproof.reference_pass.calls.graphs import erase_dead, with_graph
 from aliasproof.reference_pass.calls.invariants import is_functional
 from aliasproof.reference_pass.calls.metadata import note_value
 from aliasproof.reference_pass.calls.operand_strides import note_strides

@@ -16,6 +16,7 @@ from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import facts, on_copies, writes
 from aliasproof.reference_pass.eager.rounding import ROUND_SCALARS, rounds_its_scalar
+from aliasproof.reference_pass.eager.strided_operands import depends_on_strides
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.functional_calls import (
     WritingCall,
@@ -69,7 +70,7 @@ def _rounds_elsewhere(env: Environment, call: WritingCall, new: fx.Node) -> bool
     if new.target is on_copies or not known.outs or any(map(has_lazy_bits, call.views)):
         return False
     results = tensors_in(new.meta["val"])[len(known.fresh) :]
-    return env.depends_on_strides(call.node) and not all(
+    return depends_on_strides(env, call.node) and not all(
         view.geometry is None
         or same_strides(view.geometry.sizes, result.stride(), view.geometry.strides)
         for view, result in zip(call.views, results, strict=True)

@@ -18,13 +18,13 @@ from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
-    copied_view,
     facts,
     on_copies,
     on_copies_by,
     unbind,
     writes_outs_alone,
 )
+from aliasproof.reference_pass.calls.view_forms import copied_view
 from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
 from aliasproof.reference_pass.eager.out_layouts import out_layouts
 from aliasproof.reference_pass.eager.prims import called_in_eager

@@ -27,10 +27,16 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, functional_form
+from aliasproof.reference_pass.calls.operator_forms import (
+    SCATTERS,
+    aten,
+    bind,
+    facts,
+    functional_form,
+)
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.regions import Region, contains, known, overlaps_itself
-from aliasproof.reference_pass.views import INVERSES, SCATTERS
+from aliasproof.reference_pass.views import INVERSES
 
 # In the `meta` of a captured node: its value requires a gradient.
 HAS_GRADIENT = "has gradient"

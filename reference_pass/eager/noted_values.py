@@ -27,8 +27,9 @@ from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manag
 from aliasproof.reference_pass.calls.fake_tensors import fake_on
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import OTHER_ITEM_SIZE, depends_on_location
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, copied_view, facts, is_opaque
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_opaque
 from aliasproof.reference_pass.calls.storages import same_layout
+from aliasproof.reference_pass.calls.view_forms import copied_view
 from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.eager.fake_corrections import has_correction, may_be_corrected
 from aliasproof.reference_pass.semantics import Values

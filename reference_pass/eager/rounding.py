@@ -8,9 +8,8 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls import operator_forms
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.calls.operator_forms import WRITTEN_IN_PLACE, aten, bind
+from aliasproof.reference_pass.calls.operator_forms import SCATTERS, WRITTEN_IN_PLACE, aten, bind
 from aliasproof.reference_pass.candidates import Candidate, How
-from aliasproof.reference_pass.views import SCATTERS
 
 
 def same_bits(candidate: Candidate) -> str | None:

@@ -21,11 +21,12 @@ from aliasproof.reference_pass.eager.operand_access import rounds_by_strides
 from aliasproof.reference_pass.eager.overlapping_items import call_of_overlapping_items
 from aliasproof.reference_pass.eager.rounding import in_place_form, same_bits
 from aliasproof.reference_pass.eager.strided_calls import call_with_strides, copied_around
+from aliasproof.reference_pass.eager.strided_operands import operand_with_strides
 from aliasproof.reference_pass.eager.whole_storages import (
     copies_whole_storage,
     reads_whole,
 )
-from aliasproof.reference_pass.environment import Environment
+from aliasproof.reference_pass.environment import Environment, InEager
 from aliasproof.reference_pass.noops import all_noop_rules
 from aliasproof.reference_pass.semantics import Semantics
 
@@ -75,5 +76,6 @@ EAGER = Semantics(
     in_place_form=in_place_form,
     held=held_by_collective,
 )
+IN_EAGER = InEager(call_in_eager, operand_with_strides)
 CONDITIONS = all_conditions(same_bits, same_stride, same_location)
 NOOP_RULES = all_noop_rules(no_use_of_location)

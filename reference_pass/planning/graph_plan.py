@@ -23,11 +23,12 @@ from dataclasses import dataclass, replace
 
 from torch import fx
 
-from aliasproof.reference_pass.calls.emission import copied
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
-from aliasproof.reference_pass.calls.metadata import refresh_metadata
+from aliasproof.reference_pass.calls.graphs import copied
+from aliasproof.reference_pass.calls.refresh import refresh_metadata
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.conditions import Condition
+from aliasproof.reference_pass.planning.destinations import all_candidates
 from aliasproof.reference_pass.planning.join_buffers import join_in_buffers
 from aliasproof.reference_pass.planning.marks import refuse_unmet
 from aliasproof.reference_pass.planning.offers import Mark, Offers
@@ -52,7 +53,7 @@ def plan_storages(
     condition allows, and if the graph writes anything except its inputs at its end.
     """
     plain = copied(graph_module)
-    put_in_place(plain, semantics, conditions)
+    put_in_place(plain, semantics, conditions, all_candidates)
     with on_fakes(fake_mode(graph_module)):
         forget_unread(graph_module.graph, semantics)
     planner = _Planner(graph_module, semantics, conditions, marks)

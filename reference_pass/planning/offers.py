@@ -1,6 +1,6 @@
-"""Where a result could be: what `candidates` offers, and memory that is no operand of the call.
+"""Where a result could be: what `destinations` offers, and memory that is no operand of the call.
 
-`candidates` offers the operands of a call, and the inputs that the epilogue copies its result to.
+`destinations` offers the operands of a call, and the inputs that the epilogue copies its result to.
 Here are further places, most of them *views* that are made for the result:
 
 - the part of a base that a later scatter stores the result to. An `out=` kernel writes there, and
@@ -28,18 +28,20 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.calls.metadata import set_value
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import (
+    SCATTERS,
     aten,
     bind,
-    copied_view,
     facts,
     out_form,
+    stores_through,
     unbind,
 )
-from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
+from aliasproof.reference_pass.calls.view_forms import copied_view
+from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.planning.destinations import all_candidates
 from aliasproof.reference_pass.planning.timeline import hinted
 from aliasproof.reference_pass.regions import Size, same_strides
-from aliasproof.reference_pass.views import SCATTERS, stores_through
 
 # One number per result: the index of an operand that is a tensor, or NEW for a new storage.
 Mark: TypeAlias = tuple[int, ...]
@@ -123,8 +125,8 @@ class Offers:
 
 def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[tuple[int, Candidate]]:
     """The candidates of a node, each with the bytes that it keeps live; the fewest come first."""
-    pairs = [(_kept_live(candidate), candidate) for candidate in candidates(node, liveness)]
-    # `sorted` is stable: the order of `candidates` decides between equal ones.
+    pairs = [(_kept_live(candidate), candidate) for candidate in all_candidates(node, liveness)]
+    # `sorted` is stable: the order of `all_candidates` decides between equal ones.
     return sorted(pairs, key=operator.itemgetter(0))
 
 

@@ -13,12 +13,12 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.calls.emission import Emitter, erase_dead
-from aliasproof.reference_pass.calls.operator_forms import aten, facts, writes
+from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.graphs import erase_dead
+from aliasproof.reference_pass.calls.operator_forms import SCATTERS, aten, facts, writes
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.regions import Region
 from aliasproof.reference_pass.semantics import Semantics
-from aliasproof.reference_pass.views import SCATTERS
 
 # Arguments with positions: a call with one that is out of range raises, also if nobody reads on.
 _INDICES = frozenset(["index", "indices"])

@@ -15,16 +15,17 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from aliasproof.reference_pass.alias_analysis import analyse
 from aliasproof.reference_pass.calls.invariants import operand_of_other_strides
-from aliasproof.reference_pass.calls.metadata import refresh_metadata
+from aliasproof.reference_pass.calls.refresh import refresh_metadata
+from aliasproof.reference_pass.candidates import candidates
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.conditions import Condition, all_conditions, same_layout
 from aliasproof.reference_pass.eager.torch_semantics import (
     CONDITIONS,
     EAGER,
+    IN_EAGER,
     NOOP_RULES,
-    call_in_eager,
 )
-from aliasproof.reference_pass.environment import CallInEager
+from aliasproof.reference_pass.environment import InEager
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views, functional_module
 from aliasproof.reference_pass.noops import (
@@ -34,7 +35,7 @@ from aliasproof.reference_pass.noops import (
     erase_noops,
 )
 from aliasproof.reference_pass.reinplace import put_in_place
-from aliasproof.reference_pass.semantics import NAIVE, Semantics, never
+from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from tests.reference_pass import programs_that_write, programs_with_views
 from tests.reference_pass.scene import Example, Program, afresh, counted, seen_at_end
 
@@ -82,7 +83,7 @@ NEEDS: dict[str, dict[Views, set[str]]] = {
             "as_strided_copy_of_bools",
         },
     },
-    "call_in_eager": {
+    "in_eager": {
         "alias": {
             "as_strided_copy_of_a_written_view",
             "as_strided_copy_of_bools",
@@ -95,6 +96,7 @@ NEEDS: dict[str, dict[Views, set[str]]] = {
             "as_strided_copy_of_a_written_view",
             "as_strided_copy_of_bools",
             "dropout_in_place",
+            "random_numbers_in_the_order_of_memory",
             "random_numbers_through_a_strided_view",
         },
     },
@@ -114,14 +116,14 @@ VIEWS: tuple[Views, ...] = ("alias", "copy")
 @dataclass(frozen=True)
 class Answers:
     semantics: Semantics = EAGER
-    call_in_eager: CallInEager = call_in_eager
+    in_eager: InEager = IN_EAGER
     conditions: tuple[Condition, ...] = CONDITIONS
     noop_rules: tuple[NoOpRule, ...] = NOOP_RULES
 
 
 AS_TORCH = Answers()
 BY_SCHEMA = Answers(
-    NAIVE, never, all_conditions(same_layout), all_noop_rules(copy_has_the_location)
+    NAIVE, InEager(), all_conditions(same_layout), all_noop_rules(copy_has_the_location)
 )
 
 
@@ -143,10 +145,10 @@ def compiled(
         afresh(inputs),
         semantics,
         views=views,
-        call_in_eager=answers.call_in_eager,
+        in_eager=answers.in_eager,
     )
     erase_noops(made, semantics, answers.noop_rules)
-    put_in_place(made, semantics, answers.conditions)
+    put_in_place(made, semantics, answers.conditions, candidates)
     return made
 
 
@@ -202,7 +204,8 @@ def test_without_strides_a_sum_reads_a_dense_value() -> None:
     naive = without("rounds_by_strides").semantics
     assert operand_of_other_strides(compiled(program, x, AS_TORCH), EAGER) is None
     captured = capture(program, x)
-    made = functional_module(captured, analyse(captured, x, naive), x, naive)
+    analysis = analyse(captured, x, naive)
+    made = functional_module(captured, analysis, x, naive, in_eager=IN_EAGER)
     assert "in eager [4, 1]" in (operand_of_other_strides(made, EAGER) or "")
 
 
@@ -216,7 +219,7 @@ def test_a_copy_of_a_storage_that_is_seen_around_it_reads_all_of_the_storage() -
     def in_place(semantics: Semantics) -> fx.GraphModule:
         graph_module = capture(program, x)
         refresh_metadata(graph_module, x, EAGER)
-        put_in_place(graph_module, semantics, CONDITIONS)
+        put_in_place(graph_module, semantics, CONDITIONS, candidates)
         return graph_module
 
     x = (counted(8),)

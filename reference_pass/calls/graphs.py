@@ -1,0 +1,51 @@
+"""Graphs as a whole: new modules of them, and the nodes that nothing needs."""
+
+from __future__ import annotations
+
+from torch import fx
+from torch._ops import OpOverload
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from aliasproof.reference_pass.calls.nested import graphs_called
+from aliasproof.reference_pass.calls.operator_forms import facts
+
+
+def with_graph(graph_module: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
+    """A graph module with the attributes of another one, and a new graph.
+
+    Its code is written when it is first called or read. So a module between two passes has none.
+    """
+    return _LazyGraphModule(graph_module, graph)
+
+
+def copied(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """A graph module with a copy of the graph, and the same attributes."""
+    graph = fx.Graph()
+    output = graph.output(graph.graph_copy(graph_module.graph, {}))
+    output.meta = dict(graph_module.graph.output_node().meta)
+    return with_graph(graph_module, graph)
+
+
+def has_effect(node: fx.Node) -> bool:
+    """True if a node must stay although nothing uses it."""
+    op = node.target
+    if isinstance(op, OpOverload) and (facts(op).random or not op._schema.returns):
+        return True
+    if node.is_impure():  # FX knows what has effects, such as `print`
+        return True
+    bodies = [body.graph for body in graphs_called(node).values()]
+    return any(has_effect(call) for body in bodies for call in body.nodes if call.op in _CALLS)
+
+
+_CALLS = frozenset({"call_function", "call_method", "call_module"})
+
+
+def erase_dead(graph: fx.Graph) -> None:
+    """Erase the nodes that nothing uses and that have no effect.
+
+    `Graph.eliminate_dead_code` goes into the bodies of control flow calls, too, which the caller of
+    the pass still has, and erases `x.add_(1)` there: it takes methods for pure.
+    """
+    for node in reversed(graph.nodes):
+        if not node.users and not has_effect(node):
+            graph.erase_node(node)

@@ -1,0 +1,99 @@
+"""Further candidates of reinplacing: into any operand, or the input that a result is copied to.
+
+The epilogue copies a result into an input. The result is live until then, so it is best if it is in
+that input at once: by an in-place op, or by an `out=`, or by a `copy_` that comes earlier.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.reference_pass.calls.operator_forms import (
+    SCATTERS,
+    aten,
+    bind,
+    facts,
+    is_pointwise,
+    out_form,
+    unbind,
+    writes,
+)
+from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
+from aliasproof.reference_pass.liveness import Liveness
+
+
+def all_candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """What could be done with a node, the best first: into its operands, or into an input."""
+    op, own = node.target, list(candidates(node, liveness))
+    if op is operator.getitem:
+        yield from _into_input(node, liveness)
+    if not isinstance(op, OpOverload) or writes(op) or node in liveness.views or op in SCATTERS:
+        yield from own
+        return
+    into_input = list(_into_input(node, liveness))
+    inputs = {storage_of(candidate.slots[0].written) for candidate in into_input}
+    same: list[Candidate] = []
+    others: list[Candidate] = []
+    # Order is preference. Of the ways into operands, that into the first one is the plainest graph.
+    for candidate in (*own, *_out(node, op, liveness)):
+        is_same = any(storage_of(slot.written) in inputs for slot in candidate.slots)
+        (same if is_same or candidate.how is How.REDUNDANT else others).append(candidate)
+    yield from same
+    if liveness.position[node] + 1 < liveness.epilogue:
+        yield from into_input
+        yield from others
+    else:  # the epilogue comes next, so a result in another operand is not live for longer
+        yield from others
+        yield from into_input
+
+
+def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The result, straight into the input that the epilogue copies it to."""
+    op, value = node.target, node.meta["val"]
+    for copy in node.users:
+        if copy.target is not aten.copy_.default or copy.args[1] is not node:
+            continue
+        destination = copy.args[0]
+        assert isinstance(destination, fx.Node)
+        # A view of the input is made in the epilogue.
+        if liveness.position[destination] > liveness.position[node]:
+            continue
+        slots = (Slot(node, value, destination, destination.meta["val"]),)
+        form = _useful_out(op)
+        if isinstance(op, OpOverload) and form is not None:
+            given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}
+            yield Candidate(node, How.OUT, form, *unbind(form, given), slots, liveness)
+        copied = (destination, node)
+        yield Candidate(node, How.COPIED, aten.copy_.default, copied, {}, slots, liveness)
+
+
+def _out(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
+    """The `out=` form, into any operand: a pointwise op reads each element before it writes it."""
+    form = _useful_out(op)
+    if form is None or not isinstance(node.meta["val"], torch.Tensor):
+        return
+    given = bind(op, node.args, node.kwargs)
+    operands = [argument for argument in given.values() if isinstance(argument, fx.Node)]
+    # The in-place form has tried the first operand; a repeated operand is tried once.
+    is_first_tried = liveness.semantics.in_place_form(node) is not None
+    for operand in dict.fromkeys(operands[1:] if is_first_tried else operands):
+        if not isinstance(operand.meta["val"], torch.Tensor):
+            continue
+        args, kwargs = unbind(form, given | {facts(form).outs[0]: operand})
+        slots = (Slot(node, node.meta["val"], operand, operand.meta["val"]),)
+        yield Candidate(node, How.OUT, form, args, kwargs, slots, liveness)
+
+
+def _useful_out(op: object) -> OpOverload | None:
+    """The `out=` form of a pointwise op, if its kernel writes there.
+
+    A generated one computes a new tensor and copies it, so it would save nothing.
+    """
+    form = out_form(op) if isinstance(op, OpOverload) and is_pointwise(op) else None
+    return None if form is None or torch.Tag.generated in form.tags else form
