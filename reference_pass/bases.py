@@ -236,12 +236,13 @@ def base_of_inputs(
     alike = all(plain.same(without_lazy_bits(other)) for other in geometries)
     if alike and decides(uses, plain):
         return BaseKind.TENSOR, plainest
-    return BaseKind.FLATTENED, min(indices, key=lambda i: _flattening_cost(geometries[i]))
 
+    def cost(index: int) -> tuple[int, bool, int]:
+        seen = geometries[index]
+        return seen.dtype.itemsize, seen.dtype == torch.bool, seen.conj + seen.neg
 
-def _flattening_cost(geometry: Geometry) -> tuple[int, bool, int]:
-    """The input of the lowest cost is flattened: small elements divide a storage of large ones."""
-    return geometry.dtype.itemsize, geometry.dtype == torch.bool, geometry.conj + geometry.neg
+    # Small elements divide a storage of large ones.
+    return BaseKind.FLATTENED, min(indices, key=cost)
 
 
 # A tensor that the program makes can have another offset in the new graph than in eager. The offset

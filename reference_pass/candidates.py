@@ -89,8 +89,10 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     elif op in SCATTERS:
         yield from _scatter(node, op, liveness)
     else:
-        if op is aten.copy.default:
-            yield from _copy(node, op, liveness)
+        if op is aten.copy.default:  # (5) nothing, if the source is at its destination
+            own = bind(op, node.args, node.kwargs)["self"]
+            slots = (Slot(node, node.meta["val"], own, own.meta["val"]),)
+            yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, liveness)
         form = liveness.semantics.in_place_form(node)
         if form is not None:
             yield from _in_place(node, op, form, liveness)
@@ -105,13 +107,6 @@ def _scatter(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Cand
     if storage_of(source.meta["val"]) == storage_of(shown):
         yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, liveness)
     yield Candidate(node, How.SCATTER, op, node.args, node.kwargs, slots, liveness)
-
-
-def _copy(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
-    """(5) Nothing, if the source is at its destination."""
-    destination = bind(op, node.args, node.kwargs)["self"]
-    slots = (Slot(node, node.meta["val"], destination, destination.meta["val"]),)
-    yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, liveness)
 
 
 def _in_place(

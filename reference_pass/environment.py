@@ -182,16 +182,14 @@ class Environment:
         origin, geometry, _ = group[index]
         storage = FunctionalStorage(self.emit, self.rules, kind, origin)
         self.storages[geometry.storage] = storage
-        if kind is BaseKind.CONSTANT:
-            storage.base = FunctionalView(storage, geometry, value=origin)
-        elif kind is BaseKind.TENSOR:
-            plain = without_lazy_bits(geometry)
+        if kind is BaseKind.FLATTENED:
+            flatten(storage, origin)
+        else:
+            plain = without_lazy_bits(geometry) if kind is BaseKind.TENSOR else geometry
             storage.base = FunctionalView(storage, plain, value=origin)
             if plain is not geometry:
                 value = clear_lazy_bits(origin, self.emit.view)
                 storage.base.note(self.in_result_layout(value, plain))
-        else:
-            flatten(storage, origin)
         for node, geometry, identity in group:
             view = storage.find(geometry)
             if view is None:

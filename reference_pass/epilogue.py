@@ -170,7 +170,8 @@ class _Epilogue:
         return [
             identity
             for identity, node in env.inputs.items()
-            if env.views[identity] is not env.at_start[identity] or _is_resized(node)
+            if env.views[identity] is not env.at_start[identity]
+            or any(user.target is aten.resize_.default for user in node.users)
         ]
 
     def mutate_metadata(self, mutated: Sequence[int], final: dict[int, fx.Node]) -> None:
@@ -179,7 +180,3 @@ class _Epilogue:
             node = self.env.inputs[identity]
             self.env.emit.call(aten.set_.source_Tensor, node, final[identity])
             final[identity] = node
-
-
-def _is_resized(node: fx.Node) -> bool:
-    return any(user.target is aten.resize_.default and user.args[0] is node for user in node.users)

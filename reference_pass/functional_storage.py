@@ -39,7 +39,7 @@ from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.regions import Size, is_dense, known, same_strides
+from aliasproof.reference_pass.regions import is_dense, known, same_strides
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.views import ViewStep
 
@@ -153,8 +153,10 @@ class FunctionalStorage:
             return
         sizes = tuple(given.shape)
         # Symbolic sizes that may be equal are taken to be equal.
-        if len(sizes) != len(geometry.sizes) or any(map(_differ, sizes, geometry.sizes)):
-            wanted = list(geometry.sizes)
+        wanted = list(geometry.sizes)
+        if len(sizes) != len(wanted) or any(
+            known(one != other) for one, other in zip(sizes, wanted, strict=True)
+        ):
             raise Refused(f"a value of size {list(sizes)} is stored in a tensor of size {wanted}")
         if given.dtype != geometry.dtype:
             value = self.emit.call(aten._to_copy.default, value, dtype=geometry.dtype)
@@ -242,7 +244,3 @@ class FunctionalStorage:
         assert view.geometry is not None
         self.views[view.geometry.key] = view
         return view
-
-
-def _differ(one: Size, other: Size) -> bool:
-    return known(one != other)

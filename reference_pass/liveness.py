@@ -25,10 +25,7 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.metadata import can_keep, dependencies, set_value
 from aliasproof.reference_pass.calls.nested import nodes_in, on_values, tensors_in
-from aliasproof.reference_pass.calls.operand_reads import (
-    overwrites,
-    unread,
-)
+from aliasproof.reference_pass.calls.operand_reads import overwrites, unread
 from aliasproof.reference_pass.calls.operator_forms import (
     EPILOGUE,
     SCATTERS,

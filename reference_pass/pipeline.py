@@ -239,8 +239,9 @@ def checked() -> Iterator[None]:
 class _Pass(PassBase):
     """A pass over a graph module; it requires the invariants `needs` and ensures those of `gives`.
 
-    If it `keeps_aliases`, it also ensures that no input and output, and no two outputs, share a
-    storage unless they did before.
+    `rewrite` is the function that does it, and `options` are its keyword arguments. If the pass
+    `keeps_aliases`, it also ensures that no input and output, and no two outputs, share a storage
+    unless they did before.
     """
 
     needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
@@ -252,11 +253,13 @@ class _Pass(PassBase):
         operands_have_eager_strides,
     )
     keeps_aliases: ClassVar[bool] = True
+    # A static method, since it is none of the object.
+    rewrite: ClassVar[Callable[..., fx.GraphModule]]
 
-    def __init__(self, *sample_args: object) -> None:
+    def __init__(self, *sample_args: object, **options: Any) -> None:
         # PassBase calls `requires`, `call` and `ensures` in turn. These fields carry over what was
         # found and made in between.
-        self.sample_args = sample_args
+        self.sample_args, self.options = sample_args, options
         self._before: Aliases = frozenset()
         self._made: fx.GraphModule | None = None
 
@@ -279,6 +282,13 @@ class _Pass(PassBase):
                     f" but {sorted(new)} share storage"
                 )
 
+    def call(self, graph_module: fx.GraphModule) -> PassResult:
+        """What the function makes of the graph module."""
+        before = [node.target for node in graph_module.graph.nodes]
+        self._made = self.rewrite(graph_module, *self.sample_args, **self.options)
+        after = [node.target for node in self._made.graph.nodes]
+        return PassResult(self._made, self._made is not graph_module or after != before)
+
     def _check(
         self, graph_module: fx.GraphModule, invariants: Sequence[Invariant], verb: str
     ) -> None:
@@ -290,64 +300,23 @@ class _Pass(PassBase):
 class Functionalize(_Pass):
     """`functionalize` as a pass. It makes a new graph module, which is in the result."""
 
-    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph,)
-    keeps_aliases: ClassVar[bool] = False  # a graph with mutation has no metadata to compare with
-
-    def __init__(self, *sample_args: object, **options: Unpack[Options]) -> None:
-        super().__init__(*sample_args)
-        self.options = options
-
-    def call(self, graph_module: fx.GraphModule) -> PassResult:
-        """Functionalize the graph module."""
-        self._made = functionalize(graph_module, *self.sample_args, **self.options)
-        return PassResult(self._made, True)
+    needs = (is_aten_graph,)
+    keeps_aliases = False  # a graph with mutation has no metadata to compare with
+    rewrite = staticmethod(functionalize)
 
 
 class RemoveNoOps(_Pass):
     """`remove_noops` as a pass."""
 
-    def __init__(self, *sample_args: object, non_aliasing: Collection[object] = ()) -> None:
-        super().__init__(*sample_args)
-        self.non_aliasing = non_aliasing
-
-    def call(self, graph_module: fx.GraphModule) -> PassResult:
-        """Erase no-ops."""
-        before = len(graph_module.graph.nodes)  # it only erases nodes
-        remove_noops(graph_module, *self.sample_args, non_aliasing=self.non_aliasing)
-        return PassResult(graph_module, len(graph_module.graph.nodes) != before)
+    rewrite = staticmethod(remove_noops)
 
 
 class Reinplace(_Pass):
     """`reinplace` as a pass."""
 
     # It puts mutation back.
-    gives: ClassVar[tuple[Invariant, ...]] = tuple(
-        invariant for invariant in _Pass.gives if invariant is not is_functional
-    )
-
-    # The function that does it: a static method, since it is none of the object.
-    rewrite: ClassVar[Callable[..., fx.GraphModule]] = staticmethod(reinplace)
-
-    def __init__(
-        self,
-        *sample_args: object,
-        conditions: Sequence[Condition] = CONDITIONS,
-        non_aliasing: Collection[object] = (),
-    ) -> None:
-        super().__init__(*sample_args)
-        self.conditions, self.non_aliasing = conditions, non_aliasing
-
-    def call(self, graph_module: fx.GraphModule) -> PassResult:
-        """Put mutation back."""
-        before = [node.target for node in graph_module.graph.nodes]
-        self.rewrite(
-            graph_module,
-            *self.sample_args,
-            conditions=self.conditions,
-            non_aliasing=self.non_aliasing,
-        )
-        after = [node.target for node in graph_module.graph.nodes]
-        return PassResult(graph_module, after != before)
+    gives = tuple(invariant for invariant in _Pass.gives if invariant is not is_functional)
+    rewrite = staticmethod(reinplace)
 
 
 class PlanMemory(Reinplace):

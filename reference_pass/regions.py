@@ -139,7 +139,9 @@ def overlap(one: Region, other: Region) -> bool:
         return False
     if not (one.fixed and other.fixed):
         moved = _moved_to_zero(one, other)
-        return not _are_apart(one, other) if moved is None else overlap(*moved)
+        if moved is not None:
+            return overlap(*moved)
+        return not (known(one.end <= other.start) or known(other.end <= one.start))
     # Most pairs are apart as intervals already; that costs no mask.
     if one.end <= other.start or other.end <= one.start:
         return False
@@ -176,11 +178,6 @@ def _moved_to_zero(one: Region, other: Region) -> tuple[Region, Region] | None:
     low = min(0, distance)
     moved = replace(one, start=-low), replace(other, start=distance - low)
     return moved if all(region.fixed for region in moved) else None
-
-
-def _are_apart(one: Region, other: Region) -> bool:
-    """True if one region is known to end before the other one starts."""
-    return known(one.end <= other.start) or known(other.end <= one.start)
 
 
 def _is_inside(outer: Region, inner: Region) -> bool:

@@ -170,25 +170,21 @@ class _Reinplacing:
                 with self.graph.inserting_after(node):
                     self._new(candidate.op, candidate.args)
             return
-        had_tuple = isinstance(node.meta["val"], tuple) or node.target is on_copies
+        had_tuple = isinstance(node.meta["val"], tuple)
         node.target, node.args, node.kwargs = candidate.op, candidate.args, candidate.kwargs
         self.liveness.replace_all(  # (4)
             (slot.result, slot.destination, slot.value)
             for slot in candidate.slots
             if slot.result is not None
         )
-        self._set_value(candidate)
-        if had_tuple:
-            self._renumber(node, candidate.op)
-
-    def _set_value(self, candidate: Candidate) -> None:
-        node, returns = candidate.node, candidate.op._schema.returns
+        returns = candidate.op._schema.returns
         if len(returns) == len(candidate.slots) == 1 and not facts(candidate.op).fresh:
             # It hands back what it writes, so it need not run.
-            (slot,) = candidate.slots
-            note_value(node, slot.destination.meta["val"])
+            note_value(node, candidate.slots[0].destination.meta["val"])
         else:
             set_value(node, self.liveness.semantics)
+        if had_tuple:
+            self._renumber(node, candidate.op)
 
     def _store(self, node: fx.Node) -> None:
         """(3a) A scatter as a view and a copy_."""

@@ -56,8 +56,11 @@ def is_functional(graph_module: fx.GraphModule) -> str | None:
             if not inputs.issuperset(map(storage_of, written_tensors(node, value_of))):
                 return f"{node.format_node()} writes to what is not an input"
             epilogue = node
-        elif epilogue is not None and node.op == "call_function" and _computes(node):
-            return f"{node.format_node()} computes after the epilogue began, at {epilogue}"
+        elif epilogue is not None and node.op == "call_function":
+            # Views may be taken after the epilogue began.
+            storages = {storage_of(tensor) for tensor in tensors_in(node.meta["val"])}
+            if not storages <= operand_storages(node):
+                return f"{node.format_node()} computes after the epilogue began, at {epilogue}"
     return None
 
 
@@ -154,12 +157,6 @@ def aliases_at_end(graph_module: fx.GraphModule) -> Aliases:
         for other_name, other in storages[max(index + 1, inputs) :]
         if own & other
     )
-
-
-def _computes(node: fx.Node) -> bool:
-    """True if a node makes a new tensor: views may be taken after the epilogue began."""
-    storages = {storage_of(tensor) for tensor in tensors_in(node.meta["val"])}
-    return not storages <= operand_storages(node)
 
 
 def _shows(tensor: torch.Tensor) -> str:

@@ -54,9 +54,11 @@ def _moved(node: fx.Node) -> Any:
     if not isinstance(node.target, OpOverload) or not is_plain_view(node.target):
         return None
     old: Any = node.meta.get("val")
-    noted = node.meta.get("val_of")
-    now = dependencies(node)
-    if noted is None or not _same_leaves(noted[2:], now[2:]) or noted[0] is not now[0]:
+    noted, now = node.meta.get("val_of"), dependencies(node)
+    # All leaves except the operand are constants, and equal.
+    if noted is None or any(map(is_value, (*noted[2:], *now[2:]))):
+        return None
+    if noted[0] is not now[0] or noted[2:] != now[2:]:
         return None
     before, operand = noted[1], now[1]
     if not all(map(_is_fixed, (old, before, operand))) or not same_layout(before, operand):
@@ -65,11 +67,6 @@ def _moved(node: fx.Node) -> Any:
         return None
     offset = old.storage_offset() + operand.storage_offset() - before.storage_offset()
     return fake_on(operand.untyped_storage(), offset, old, old.fake_mode)
-
-
-def _same_leaves(noted: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
-    """True if all leaves are constants, and equal."""
-    return not any(map(is_value, (*noted, *now))) and noted == now
 
 
 def _is_fixed(value: Any) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.reference_pass.calls.fake_inputs import (
     attribute,
@@ -45,12 +44,17 @@ def refresh_metadata(
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     mode = fake_mode(graph_module, sample_args)
     ran = 0
+    if sample_args:
+        refuse_another_number(placeholders, sample_args)
     with on_fakes(mode):
         # All inputs or none: they must be fakes of one mode, and share storages among each other.
         if not all("val_of" in node.meta for node in placeholders):
-            _set_inputs(placeholders, sample_args, mode)
-        elif sample_args:
-            refuse_another_number(placeholders, sample_args)
+            if not sample_args and any("val" not in node.meta for node in placeholders):
+                raise Refused("the inputs of the graph have no metadata; pass sample arguments")
+            # New fakes even for existing metadata: no other graph may change these objects.
+            given = sample_args or [node.meta["val"] for node in placeholders]
+            for node, value in zip(placeholders, fake_inputs(mode, given), strict=True):
+                node.meta["val"], node.meta["val_of"] = value, ()
         for node in graph_module.graph.nodes:
             if node.op in ("placeholder", "output") or _is_current(node):
                 continue
@@ -64,19 +68,6 @@ def refresh_metadata(
                 node.meta["val"] = old
             ran += 1
     return ran
-
-
-def _set_inputs(
-    placeholders: list[fx.Node], sample_args: Sequence[object], mode: FakeTensorMode
-) -> None:
-    if sample_args:
-        refuse_another_number(placeholders, sample_args)
-    if not sample_args and any("val" not in node.meta for node in placeholders):
-        raise Refused("the inputs of the graph have no metadata; pass sample arguments")
-    # New fakes even for existing metadata: they must be objects that no other graph changes.
-    values = fake_inputs(mode, sample_args or [node.meta["val"] for node in placeholders])
-    for node, value in zip(placeholders, values, strict=True):
-        node.meta["val"], node.meta["val_of"] = value, ()
 
 
 def _is_current(node: fx.Node) -> bool:

@@ -74,7 +74,11 @@ def with_black_holes(semantics: Semantics, non_aliasing: Collection[object]) -> 
         # What a collective holds is known.
         is_unknown = is_opaque(called) and not called.namespace.startswith("_c10d_functional")
         if (is_unknown or is_python(called)) and called not in non_aliasing:
-            copies = _copied(node) if node.target is on_copies else []
+            # Of some operands, `on_copies` passes copies: these are kept, and are its results.
+            copies: list[fx.Node] = []
+            if node.target is on_copies:
+                given = bind(called, node.args[1:], node.kwargs)
+                copies = nodes_in([given.get(name) for name in facts(called).writes])
             yield from (operand for operand in node.all_input_nodes if operand not in copies)
             yield node
 
@@ -82,10 +86,3 @@ def with_black_holes(semantics: Semantics, non_aliasing: Collection[object]) -> 
         return node.meta["val"] if node.target is black_hole else semantics.run(node, values)
 
     return dataclasses.replace(semantics, held=held, run=run)
-
-
-def _copied(call: fx.Node) -> list[fx.Node]:
-    """The operands of which `on_copies` passes copies: these are kept, and they are its results."""
-    op: Any = call.args[0]
-    given = bind(op, call.args[1:], call.kwargs)
-    return nodes_in([given.get(name) for name in facts(op).writes])

@@ -6,6 +6,7 @@ that input at once: by an in-place op, or by an `out=`, or by a `copy_` that com
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator
 
@@ -65,8 +66,11 @@ def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
         if liveness.position[destination] > liveness.position[node]:
             continue
         slots = (Slot(node, value, destination, destination.meta["val"]),)
-        form = _useful_out(op)
-        if isinstance(op, OpOverload) and form is not None:
+        if (
+            isinstance(op, OpOverload)
+            and is_pointwise(op)
+            and (form := kernel_into(op)) is not None
+        ):
             given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}
             yield Candidate(node, How.OUT, form, *unbind(form, given), slots, liveness)
         copied = (destination, node)
@@ -75,7 +79,7 @@ def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
 
 def _out(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
     """The `out=` form, into any operand: a pointwise op reads each element before it writes it."""
-    form = _useful_out(op)
+    form = kernel_into(op) if is_pointwise(op) else None
     if form is None or not isinstance(node.meta["val"], torch.Tensor):
         return
     given = bind(op, node.args, node.kwargs)
@@ -90,10 +94,15 @@ def _out(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidat
         yield Candidate(node, How.OUT, form, args, kwargs, slots, liveness)
 
 
-def _useful_out(op: object) -> OpOverload | None:
-    """The `out=` form of a pointwise op, if its kernel writes there.
+@functools.cache
+def kernel_into(op: OpOverload) -> OpOverload | None:
+    """The operator that writes what `op` computes to an `out=`, and to nothing else.
 
-    A generated one computes a new tensor and copies it, so it would save nothing.
+    A generated `out=` form computes a new tensor and copies it, which saves nothing. Random numbers
+    are drawn in the order of memory. A loss first resizes its `out=` to the losses that it reduces
+    (aten/src/ATen/native/Loss.cpp), so it would write past a part of a storage.
     """
-    form = out_form(op) if isinstance(op, OpOverload) and is_pointwise(op) else None
+    if facts(op).random or "reduction" in facts(op).names:
+        return None
+    form = out_form(op)
     return None if form is None or torch.Tag.generated in form.tags else form

@@ -64,7 +64,11 @@ def plan_storages(
         graphs += replace(planner, keeps=False).planned(timeline)
     # Without its marks, a graph is not what was asked for.
     graphs += () if marks else (plain,)
-    costs = [_cost(made.graph) for made in graphs]
+    # The peaks of live bytes, and the number of allocations.
+    costs = [
+        (*peaks(made.graph), sum(life.nbytes > 0 for life in lifetimes(made.graph).values()))
+        for made in graphs
+    ]
     own, dropped, _ = costs[-1]
     allowed = [at for at, cost in enumerate(costs) if cost[0] <= own and cost[1] <= dropped]
     best = graphs[min(allowed, key=costs.__getitem__)]
@@ -126,8 +130,3 @@ class _Planner:
         put_in_place(made, self.semantics, self.conditions, offers)
         refuse_unmet(self.marks, decisions(made))
         return made
-
-
-def _cost(graph: fx.Graph) -> tuple[int, int, int]:
-    """The peaks of live bytes, and the number of allocations."""
-    return *peaks(graph), sum(life.nbytes > 0 for life in lifetimes(graph).values())

@@ -15,7 +15,6 @@ These are candidates as all others: the conditions of reinplacing say whether th
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,14 +31,13 @@ from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     facts,
-    out_form,
     stores_through,
     unbind,
 )
 from aliasproof.reference_pass.calls.view_forms import copied_view
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.planning.destinations import all_candidates
+from aliasproof.reference_pass.planning.destinations import all_candidates, kernel_into
 from aliasproof.reference_pass.planning.timeline import hinted
 from aliasproof.reference_pass.regions import Size, same_strides
 
@@ -54,20 +52,6 @@ def out_kernel(node: fx.Node) -> OpOverload | None:
     if not isinstance(op, OpOverload) or not isinstance(node.meta["val"], torch.Tensor):
         return None
     return kernel_into(op)
-
-
-@functools.cache
-def kernel_into(op: OpOverload) -> OpOverload | None:
-    """The operator that writes what `op` computes to an `out=`, and to nothing else.
-
-    A generated `out=` form computes a new tensor and copies it, which saves nothing. Random numbers
-    are drawn in the order of memory. A loss first resizes its `out=` to the losses that it reduces
-    (aten/src/ATen/native/Loss.cpp), so it would write past a part of a storage.
-    """
-    if facts(op).random or "reduction" in facts(op).names:
-        return None
-    form = out_form(op)
-    return None if form is None or torch.Tag.generated in form.tags else form
 
 
 def is_plain_copy(node: fx.Node) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.reference_pass.backend import aliasproof
-from aliasproof.reference_pass.backend import compiled as backend
+from aliasproof.reference_pass.backend import building as backend
 from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.backend.dynamo_backend import boxed
 from aliasproof.reference_pass.pipeline import Functionalize, PipelineOptions

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from aliasproof.reference_pass import views
-from aliasproof.reference_pass.backend import aliasproof, compiled
+from aliasproof.reference_pass.backend import aliasproof, building
 from aliasproof.reference_pass.backend.differentiation import TRAINING
 from aliasproof.reference_pass.calls import operand_reads
 from aliasproof.reference_pass.calls.operator_forms import functional_form
@@ -381,7 +381,7 @@ def test_a_module_keeps_its_statistics():
 )
 def test_without_a_rule_of_training_a_program_is_wrong(monkeypatch, caplog, rules, function):
     caplog.set_level(logging.INFO, logger="aliasproof")
-    monkeypatch.setattr(compiled, "TRAINING", rules)
+    monkeypatch.setattr(building, "TRAINING", rules)
     try:
         assert_as_eager(function, with_weights(3))
     except AssertionError:

@@ -21,7 +21,7 @@ def built():
     """Counts the pipelines that are built."""
     torch._dynamo.reset()
     with mock.patch(
-        "aliasproof.reference_pass.backend.compiled.Functionalize", wraps=Functionalize
+        "aliasproof.reference_pass.backend.building.Functionalize", wraps=Functionalize
     ) as pipelines:
         yield lambda: pipelines.call_count
     torch._dynamo.reset()

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aliasproof.reference_pass import functionalize, plan_memory
 from aliasproof.reference_pass.calls.operator_forms import is_pointwise, out_form
 from aliasproof.reference_pass.eager.other_names import _is_composite, replace_names
-from aliasproof.reference_pass.planning.offers import kernel_into
+from aliasproof.reference_pass.planning.destinations import kernel_into
 from aliasproof.reference_pass.planning.timeline import peaks
 from tests.reference_pass.test_planning import Cost, costs
 
