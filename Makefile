@@ -46,7 +46,7 @@ lint: install ## check style, format, words, sizes, types and who imports whom
 faults: install ## plant wrong passes and show which oracle kills each (takes a while)
 	$(BIN)/aliasproof faults $(ARGS)
 
-mutants: ARGS = 'aliasproof.ir.regions.*' 'aliasproof.reference_pass.regions.*' 'aliasproof.reference_pass.alias_analysis.*' 'aliasproof.reference_pass.calls.storages.*' 'aliasproof.reference_pass.eager.fake_execution.*' 'aliasproof.reference_pass.eager.fake_corrections.*' 'aliasproof.oracles.smt.*'
+mutants: ARGS = 'aliasproof.ir.regions.*' 'aliasproof.reference_pass.calls.regions.*' 'aliasproof.reference_pass.alias_analysis.*' 'aliasproof.reference_pass.calls.storages.*' 'aliasproof.reference_pass.eager.fake_execution.*' 'aliasproof.reference_pass.eager.fake_corrections.*' 'aliasproof.oracles.smt.*'
 mutants: install ## change the overlap models and the alias analysis bit by bit: what does no test see? (an hour)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(PINS) -e '.[dev,mutation]'
 	CI=true OMP_NUM_THREADS=1 $(BIN)/mutmut run $(ARGS)

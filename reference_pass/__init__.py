@@ -3,7 +3,7 @@
 It is written to be read. The first chapter is `docs/first_chapter.py`: the algorithm for simple
 tensors. Then read the files of this folder, in this order. Each says what the chapter gets wrong:
 
-1. `exceptions`, `regions`: what is refused; which bytes of its storage a tensor covers
+1. `exceptions`: what is refused
 2. `semantics`: what the algorithm asks about calls, each with a naive answer
 3. `alias_analysis`: which tensor of a graph sees which storage, and how
 4. `views`: view ops and their inverses
@@ -11,7 +11,7 @@ tensors. Then read the files of this folder, in this order. Each says what the c
 6. `functional_storage`, `flattening`: how a view is read and written without mutation; storages in
    one dimension
 7. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call
-8. `liveness`, `noops`: who reads which bytes until when; no-ops erased
+8. `liveness`: who reads which bytes until when
 9. `candidates`, `conditions`, `reinplace`: mutation put back where it is safe
 
 It uses the words of `calls`, which knows nothing of it. Read a file there when you meet its words:
@@ -19,15 +19,17 @@ It uses the words of `calls`, which knows nothing of it. Read a file there when 
 - `nested`, `operator_forms`, `view_forms`, `operand_reads`, `operand_strides`: what the schema of
   an operator says, its other forms (functional, in-place, out=), and what it reads of its operands
 - `copied_operands`: the copies on which an operator without a functional form is called
-- `fake_tensors`, `fake_inputs`, `storages`: tensors without data; which storage each of them is on
+- `fake_tensors`, `fake_inputs`, `storages`, `regions`: tensors without data; which storage each of
+  them is on, and which bytes of it
 - `metadata`, `refresh`, `emission`, `graphs`: graphs with true metadata while they are built and
   rewritten
 - `invariants`: what a pass requires of a graph, and ensures
 
 The folder `planning` goes on from there. It decides in which memory each result is:
 
-- `timeline`, `costs`: how long each storage is live, and how many bytes are; what costs bytes
-- `unread`: results whose contents nobody reads
+- `noops`: copies that nobody can tell from their originals
+- `timeline`, `costs`, `unread`: how long each storage is live, and how many bytes are; what costs
+  bytes; results whose contents nobody reads
 - `destinations`, `offers`, `marks`: where a result could be; marks that say it early, and are
   lowered late
 - `joins`, `join_buffers`: concatenations, whose parts are computed where they belong

@@ -33,9 +33,9 @@ from aliasproof.reference_pass.calls.fake_inputs import (
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.regions import Size, is_data_dependent, known
 from aliasproof.reference_pass.calls.storages import Geometry, Storages, storage_of, written_tensors
 from aliasproof.reference_pass.exceptions import DataDependent
-from aliasproof.reference_pass.regions import Size, is_data_dependent, known
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
 # --- the analysis ---------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ from aliasproof.reference_pass.calls.metadata import run_with
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import unread
 from aliasproof.reference_pass.calls.operator_forms import SCATTERS, aten, bind, facts, is_pointwise
+from aliasproof.reference_pass.calls.regions import Region, equal, overlap, overlaps_itself
 from aliasproof.reference_pass.calls.storages import encoding, same_location, same_view, storage_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.liveness import END, Liveness
-from aliasproof.reference_pass.regions import Region, equal, overlap, overlaps_itself
 
 Condition: TypeAlias = Callable[[Candidate], str | None]
 

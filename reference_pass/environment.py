@@ -32,10 +32,10 @@ from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operand_strides import note_strides
 from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.regions import Size, known
 from aliasproof.reference_pass.calls.storages import Geometry, storage_of
 from aliasproof.reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from aliasproof.reference_pass.regions import Size, known
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.semantics import never
 

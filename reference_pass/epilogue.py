@@ -22,11 +22,11 @@ from torch import fx
 from aliasproof.reference_pass.bases import BaseKind
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.regions import known
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.environment import Environment, map_tensors
 from aliasproof.reference_pass.flattening import clear_lazy_bits, flattened
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from aliasproof.reference_pass.regions import known
 
 
 def finish(env: Environment, output: fx.Node) -> None:

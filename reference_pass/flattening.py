@@ -22,9 +22,9 @@ from torch import fx
 from aliasproof.reference_pass.bases import BaseKind, without_lazy_bits
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.regions import known
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from aliasproof.reference_pass.regions import known
 
 # --- views by geometry ----------------------------------------------------------------------------
 #

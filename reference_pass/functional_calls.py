@@ -32,11 +32,11 @@ from aliasproof.reference_pass.calls.operator_forms import (
     unbind,
     writes,
 )
+from aliasproof.reference_pass.calls.regions import overlap
 from aliasproof.reference_pass.calls.storages import operand_storages, written_tensors
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from aliasproof.reference_pass.regions import overlap
 
 
 def functional_call_of(env: Environment, node: fx.Node, effect: Effect) -> None:

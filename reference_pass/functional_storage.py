@@ -37,9 +37,9 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.bases import BaseKind
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.regions import is_dense, known, same_strides
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.regions import is_dense, known, same_strides
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.views import ViewStep
 

@@ -38,6 +38,7 @@ from aliasproof.reference_pass.calls.fake_tensors import on_fakes
 from aliasproof.reference_pass.calls.graphs import erase_dead, with_graph
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts
+from aliasproof.reference_pass.calls.regions import Size, overlaps_itself
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.calls.view_forms import mutates_only_metadata, view_form
 from aliasproof.reference_pass.environment import Environment, InEager
@@ -45,7 +46,6 @@ from aliasproof.reference_pass.epilogue import finish
 from aliasproof.reference_pass.flattening import resize, view_of_geometry
 from aliasproof.reference_pass.functional_calls import functional_call_of
 from aliasproof.reference_pass.functional_storage import FunctionalView
-from aliasproof.reference_pass.regions import Size, overlaps_itself
 from aliasproof.reference_pass.rules import RULES, Rules
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 from aliasproof.reference_pass.views import ViewCall, view_steps

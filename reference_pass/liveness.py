@@ -35,13 +35,13 @@ from aliasproof.reference_pass.calls.operator_forms import (
     stores_through,
     writes,
 )
+from aliasproof.reference_pass.calls.regions import Region, contains, overlap
 from aliasproof.reference_pass.calls.storages import (
     operand_storages,
     storage_of,
     value_of,
     written_tensors,
 )
-from aliasproof.reference_pass.regions import Region, contains, overlap
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
 END = 1 << 62  # the position of the caller, after all nodes

@@ -59,10 +59,10 @@ from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused
 from aliasproof.reference_pass.functionalize import Views, functional_module
 from aliasproof.reference_pass.memory_plan import plan_memory
-from aliasproof.reference_pass.noops import NoOpRule, erase_noops
 from aliasproof.reference_pass.planning.black_holes import with_black_holes
 from aliasproof.reference_pass.planning.costs import larger_output_storage, larger_storage_longer
 from aliasproof.reference_pass.planning.destinations import all_candidates
+from aliasproof.reference_pass.planning.noops import NoOpRule, erase_noops
 from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.rules import RULES, Rules
 

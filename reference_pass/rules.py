@@ -23,8 +23,8 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.bases import StorageUses, is_base
 from aliasproof.reference_pass.calls.operand_reads import overwrites
 from aliasproof.reference_pass.calls.operator_forms import functional_form
+from aliasproof.reference_pass.calls.regions import Size
 from aliasproof.reference_pass.calls.storages import Geometry
-from aliasproof.reference_pass.regions import Size
 from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS, Inverse, ToSteps
 
 

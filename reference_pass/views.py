@@ -27,7 +27,7 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten
-from aliasproof.reference_pass.regions import Size, known
+from aliasproof.reference_pass.calls.regions import Size, known
 
 Arguments: TypeAlias = tuple[Any, ...]  # of a view op, without the tensor that comes first
 ViewStep: TypeAlias = tuple[OpOverload, Arguments]

@@ -25,6 +25,7 @@ from aliasproof.oracles.observation import observe_eager
 from aliasproof.reference_pass.alias_analysis import Analysis, analyse
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import on_copies
+from aliasproof.reference_pass.calls.regions import Size, known, same_strides
 from aliasproof.reference_pass.calls.storages import Geometry, storage_of, written_tensors
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.capture.function_trace import capture
@@ -35,7 +36,6 @@ from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace
 from aliasproof.reference_pass.planning.join_buffers import buffer_name
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes, live_bytes
-from aliasproof.reference_pass.regions import Size, known, same_strides
 from aliasproof.reference_pass.reinplace import Decision, decisions
 from aliasproof.reports.explanation import Explanation, ShownDecision, ShownRefusal
 from aliasproof.reports.node_lines import NodeLine, ShownLayout

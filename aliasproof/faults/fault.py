@@ -24,7 +24,6 @@ from torch._ops import OpOverload
 
 from aliasproof.ir.errors import InternalError
 from aliasproof.reference_pass.conditions import Condition
-from aliasproof.reference_pass.noops import NoOpRule
 from aliasproof.reference_pass.pipeline import (
     CONDITIONS,
     NOOP_RULES,
@@ -33,6 +32,7 @@ from aliasproof.reference_pass.pipeline import (
     remove_noops,
     update_metadata,
 )
+from aliasproof.reference_pass.planning.noops import NoOpRule
 from aliasproof.reference_pass.rules import RULES, Rules
 from aliasproof.targets.reference import CONTRACT, REFERENCE, staged
 from aliasproof.targets.target import Build, Function, Target

@@ -40,13 +40,13 @@ from aliasproof.reference_pass.calls.operator_forms import (
     is_opaque,
     on_copies,
 )
+from aliasproof.reference_pass.calls.regions import Region, Size, contiguous_strides, is_dense
 from aliasproof.reference_pass.calls.storages import Geometry, operand_storages, storage_of
 from aliasproof.reference_pass.eager.opaque_calls import layouts_in_eager
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.epilogue import _Epilogue
 from aliasproof.reference_pass.functionalize import _mutate_metadata
 from aliasproof.reference_pass.liveness import NOTES, Liveness, Memory, contents_read
-from aliasproof.reference_pass.regions import Region, Size, contiguous_strides, is_dense
 from aliasproof.reference_pass.rules import RULES
 from aliasproof.reference_pass.views import (
     SPLITS,

@@ -16,17 +16,17 @@ from aliasproof.faults.fault import (
     weaker_noop_rule,
 )
 from aliasproof.reference_pass.calls.operator_forms import SCATTERS, facts, writes
+from aliasproof.reference_pass.calls.regions import Region, overlap
 from aliasproof.reference_pass.calls.storages import encoding, same_view, storage_of
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.liveness import is_view, stored_over
-from aliasproof.reference_pass.noops import (
+from aliasproof.reference_pass.planning.noops import (
     SOURCES,
     Duplicate,
     copy_is_not_returned,
     original_is_not_overwritten,
     same_metadata,
 )
-from aliasproof.reference_pass.regions import Region, overlap
 
 
 def copy_of_a_mutated_input_is_dropped(duplicate: Duplicate) -> bool:

@@ -18,11 +18,11 @@ from aliasproof.reference_pass.calls.operator_forms import (
     out_form,
     writes,
 )
+from aliasproof.reference_pass.calls.regions import Region, is_dense, overlap
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import Candidate
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.pipeline import CONDITIONS
-from aliasproof.reference_pass.regions import Region, is_dense, overlap
 
 # The PyTorch issue in which the condition was missing, where one is known.
 _MISSING_IN = {

@@ -19,9 +19,9 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from aliasproof.reference_pass.calls.metadata import set_value
 from aliasproof.reference_pass.calls.nested import leaves_in
 from aliasproof.reference_pass.calls.operator_forms import aten
+from aliasproof.reference_pass.calls.regions import Size, contiguous_strides
 from aliasproof.reference_pass.calls.view_forms import copy_form
 from aliasproof.reference_pass.exceptions import DataDependent
-from aliasproof.reference_pass.regions import Size, contiguous_strides
 from aliasproof.reference_pass.semantics import Semantics
 
 # In the `meta` of nodes: that autograd computes them once more, where the program checkpoints.

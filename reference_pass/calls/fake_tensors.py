@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.regions import Size
+from aliasproof.reference_pass.calls.regions import Size
 
 
 def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) -> FakeTensorMode:

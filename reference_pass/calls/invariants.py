@@ -20,20 +20,20 @@ from aliasproof.reference_pass.calls.metadata import run
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operand_strides import noted_strides
 from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, writes
-from aliasproof.reference_pass.calls.storages import (
-    Storages,
-    operand_storages,
-    storage_of,
-    value_of,
-    written_tensors,
-)
-from aliasproof.reference_pass.regions import (
+from aliasproof.reference_pass.calls.regions import (
     Region,
     is_data_dependent,
     known,
     overlap,
     overlaps_itself,
     same_strides,
+)
+from aliasproof.reference_pass.calls.storages import (
+    Storages,
+    operand_storages,
+    storage_of,
+    value_of,
+    written_tensors,
 )
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 

@@ -22,6 +22,7 @@ from aliasproof.reference_pass.calls.fake_tensors import fake_on
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values
 from aliasproof.reference_pass.calls.operand_reads import is_plain_view
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
+from aliasproof.reference_pass.calls.regions import Size, equal, known, same_strides
 from aliasproof.reference_pass.calls.storages import (
     encoding,
     operand_storages,
@@ -30,7 +31,6 @@ from aliasproof.reference_pass.calls.storages import (
     storage_of,
     value_of,
 )
-from aliasproof.reference_pass.regions import Size, equal, known, same_strides
 from aliasproof.reference_pass.semantics import Semantics, Values
 
 

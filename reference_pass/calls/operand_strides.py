@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.nested import nodes_in
 from aliasproof.reference_pass.calls.operator_forms import bind, facts, on_copies
-from aliasproof.reference_pass.regions import Size
+from aliasproof.reference_pass.calls.regions import Size
 
 
 def note_strides(call: fx.Node, strides: Callable[[fx.Node], Sequence[Size] | None]) -> None:

@@ -12,7 +12,7 @@ from torch import fx
 
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import bind, facts, writes
-from aliasproof.reference_pass.regions import Region, Size, known
+from aliasproof.reference_pass.calls.regions import Region, Size, known
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,8 +16,8 @@ from aliasproof.reference_pass.calls.invariants import is_functional
 from aliasproof.reference_pass.calls.metadata import note_value
 from aliasproof.reference_pass.calls.operand_strides import note_strides
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
+from aliasproof.reference_pass.calls.regions import Size
 from aliasproof.reference_pass.calls.storages import storage_of, value_of
-from aliasproof.reference_pass.regions import Size
 
 
 def unchanged(captured: fx.GraphModule, analysis: Analysis) -> fx.GraphModule | None:

@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
 from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, writes_outs_alone
+from aliasproof.reference_pass.calls.regions import contiguous_strides, known, same_strides
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.capture.autograd_notes import GradientNotes
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
@@ -41,7 +42,6 @@ from aliasproof.reference_pass.eager.out_layouts import OutLayout, out_layouts
 from aliasproof.reference_pass.eager.prims import aten_of_prim
 from aliasproof.reference_pass.eager.real_runs import refused_by_fakes
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.regions import contiguous_strides, known, same_strides
 
 
 class Seeds:

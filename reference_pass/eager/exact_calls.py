@@ -15,6 +15,7 @@ from torch import fx
 from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import facts, on_copies, writes
+from aliasproof.reference_pass.calls.regions import contiguous_strides, same_strides
 from aliasproof.reference_pass.eager.rounding import ROUND_SCALARS, rounds_its_scalar
 from aliasproof.reference_pass.eager.strided_operands import depends_on_strides
 from aliasproof.reference_pass.environment import Environment
@@ -28,7 +29,6 @@ from aliasproof.reference_pass.functional_calls import (
     write_results,
 )
 from aliasproof.reference_pass.functional_storage import FunctionalView
-from aliasproof.reference_pass.regions import contiguous_strides, same_strides
 
 
 def call_of_exact_bits(env: Environment, node: fx.Node, effect: Effect) -> bool:

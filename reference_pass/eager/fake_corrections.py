@@ -22,12 +22,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, is_pointwise
+from aliasproof.reference_pass.calls.regions import contiguous_strides, equal, is_contiguous, known
 from aliasproof.reference_pass.eager.observations import as_noted, is_noted, noted_layouts
 from aliasproof.reference_pass.eager.prims import aten_of_prim
 from aliasproof.reference_pass.eager.real_runs import with_layout_of_run
 from aliasproof.reference_pass.eager.view_strides import are_numbers, view_strides
 from aliasproof.reference_pass.eager.whole_storages import COPIES_STORAGE
-from aliasproof.reference_pass.regions import contiguous_strides, equal, is_contiguous, known
 
 # (op, its arguments by name, the result of its fake kernel) -> the result as in eager
 Correction = Callable[[OpOverload, dict[str, Any], Any], Any]

@@ -34,8 +34,8 @@ from aliasproof.reference_pass.calls.operator_forms import (
     facts,
     functional_form,
 )
+from aliasproof.reference_pass.calls.regions import Region, contains, known, overlaps_itself
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.regions import Region, contains, known, overlaps_itself
 from aliasproof.reference_pass.views import INVERSES
 
 # In the `meta` of a captured node: its value requires a gradient.

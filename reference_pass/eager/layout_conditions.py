@@ -10,6 +10,7 @@ from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operand_reads import depends_on_location
 from aliasproof.reference_pass.calls.operand_strides import noted_strides
 from aliasproof.reference_pass.calls.operator_forms import WRITTEN_IN_PLACE, facts
+from aliasproof.reference_pass.calls.regions import Size, equal, known, same_strides
 from aliasproof.reference_pass.calls.storages import storage_of, value_of
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.eager.layout_uses import (
@@ -23,8 +24,7 @@ from aliasproof.reference_pass.eager.operand_access import (
     shows_layout,
 )
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.noops import Duplicate
-from aliasproof.reference_pass.regions import Size, equal, known, same_strides
+from aliasproof.reference_pass.planning.noops import Duplicate
 
 
 def same_stride(candidate: Candidate) -> str | None:

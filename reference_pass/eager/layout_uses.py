@@ -19,6 +19,7 @@ from aliasproof.reference_pass.calls.metadata import run_with
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import depends_on_location
 from aliasproof.reference_pass.calls.operator_forms import SCATTERS, aten, facts
+from aliasproof.reference_pass.calls.regions import Size, equal, is_contiguous, known, same_strides
 from aliasproof.reference_pass.calls.storages import value_of
 from aliasproof.reference_pass.eager.operand_access import (
     misaligned_by,
@@ -27,7 +28,6 @@ from aliasproof.reference_pass.eager.operand_access import (
     shows_layout,
 )
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.regions import Size, equal, is_contiguous, known, same_strides
 
 
 def users_of_views(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:

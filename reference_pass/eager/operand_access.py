@@ -19,7 +19,7 @@ from aliasproof.reference_pass.calls.operator_forms import (
     is_pointwise,
     on_copies,
 )
-from aliasproof.reference_pass.regions import Size, known
+from aliasproof.reference_pass.calls.regions import Size, known
 from aliasproof.reference_pass.semantics import Values
 
 # Whether a view as a larger dtype is possible depends on the offset of its operand.

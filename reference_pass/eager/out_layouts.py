@@ -12,9 +12,9 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import facts, functional_call, functional_form
+from aliasproof.reference_pass.calls.regions import Size
 from aliasproof.reference_pass.eager.fake_corrections import true_result
 from aliasproof.reference_pass.eager.real_runs import with_layout_of_run
-from aliasproof.reference_pass.regions import Size
 
 
 @dataclass(frozen=True, slots=True)

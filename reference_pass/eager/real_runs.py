@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import bind, facts
+from aliasproof.reference_pass.calls.regions import Size
 from aliasproof.reference_pass.calls.view_forms import mutates_only_metadata
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.regions import Size
 
 NO_DATA = "its data is not allocated yet"  # what kernels say that read data of fakes
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -12,11 +12,11 @@ from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.bases import BaseKind
 from aliasproof.reference_pass.calls.nested import on_values
 from aliasproof.reference_pass.calls.operator_forms import aten, bind
+from aliasproof.reference_pass.calls.regions import Size, known, same_strides
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.calls.view_forms import copy_form
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.flattening import view_of_geometry
-from aliasproof.reference_pass.regions import Size, known, same_strides
 from aliasproof.reference_pass.semantics import Values
 
 

@@ -11,10 +11,10 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.operator_forms import facts
+from aliasproof.reference_pass.calls.regions import is_data_dependent, known, same_strides
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.functional_storage import FunctionalView
-from aliasproof.reference_pass.regions import is_data_dependent, known, same_strides
 
 
 def operand_with_strides(env: Environment, view: FunctionalView, call: fx.Node) -> fx.Node:

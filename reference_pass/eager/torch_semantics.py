@@ -24,7 +24,7 @@ from aliasproof.reference_pass.eager.strided_calls import call_with_strides, cop
 from aliasproof.reference_pass.eager.strided_operands import operand_with_strides
 from aliasproof.reference_pass.eager.whole_storages import copies_whole_storage, reads_whole
 from aliasproof.reference_pass.environment import Environment, InEager
-from aliasproof.reference_pass.noops import all_noop_rules
+from aliasproof.reference_pass.planning.noops import all_noop_rules
 from aliasproof.reference_pass.semantics import Semantics
 
 

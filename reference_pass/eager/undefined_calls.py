@@ -27,9 +27,9 @@ from aliasproof.reference_pass.calls.operator_forms import (
     is_opaque,
     is_pointwise,
 )
+from aliasproof.reference_pass.calls.regions import overlap, overlaps_itself
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.regions import overlap, overlaps_itself
 
 
 def refuse_undefined(analysis: Analysis) -> None:

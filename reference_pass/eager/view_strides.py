@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.reference_pass.regions import Size, contiguous_strides, equal, known
+from aliasproof.reference_pass.calls.regions import Size, contiguous_strides, equal, known
 
 
 def are_numbers(*sizes: Size) -> bool:

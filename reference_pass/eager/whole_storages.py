@@ -14,8 +14,8 @@ from torch import fx
 from aliasproof.reference_pass.calls.nested import on_values
 from aliasproof.reference_pass.calls.operand_reads import depends_on_location
 from aliasproof.reference_pass.calls.operator_forms import SCATTERS, aten
+from aliasproof.reference_pass.calls.regions import Region, contains
 from aliasproof.reference_pass.calls.storages import storage_of, value_of
-from aliasproof.reference_pass.regions import Region, contains
 
 # These copy the whole storage of their first operand, not only the bytes that the operand covers.
 # So the result has the operand's offset, and `as_strided` of the result shows bytes from around the

@@ -6,9 +6,9 @@ These are conditions of reinplacing, as those in `conditions`. But no result is 
 from __future__ import annotations
 
 from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.regions import known
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import Candidate
-from aliasproof.reference_pass.regions import known
 
 
 def larger_output_storage(candidate: Candidate) -> str | None:

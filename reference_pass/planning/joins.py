@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import SCATTERS, aten, bind
-from aliasproof.reference_pass.regions import Region, is_contiguous, is_dense
+from aliasproof.reference_pass.calls.regions import Region, is_contiguous, is_dense
 
 # (emitter, the value of a buffer, a part) -> the value of the buffer with the part stored
 Store: TypeAlias = Callable[[Emitter, fx.Node, fx.Node], fx.Node]

@@ -34,12 +34,12 @@ from aliasproof.reference_pass.calls.operator_forms import (
     stores_through,
     unbind,
 )
+from aliasproof.reference_pass.calls.regions import Size, same_strides
 from aliasproof.reference_pass.calls.view_forms import copied_view
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.planning.destinations import all_candidates, kernel_into
 from aliasproof.reference_pass.planning.timeline import hinted
-from aliasproof.reference_pass.regions import Size, same_strides
 
 # One number per result: the index of an operand that is a tensor, or NEW for a new storage.
 Mark: TypeAlias = tuple[int, ...]

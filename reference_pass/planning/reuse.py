@@ -26,6 +26,7 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, is_pointwise
+from aliasproof.reference_pass.calls.regions import Region
 from aliasproof.reference_pass.calls.storages import (
     operand_storages,
     storage_of,
@@ -40,7 +41,6 @@ from aliasproof.reference_pass.planning.timeline import (
     input_storages,
     lifetimes,
 )
-from aliasproof.reference_pass.regions import Region
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -15,8 +15,8 @@ from typing import Any
 from torch import fx
 
 from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.regions import Region, Size
 from aliasproof.reference_pass.calls.storages import operand_storages, storage_of, value_of
-from aliasproof.reference_pass.regions import Region, Size
 
 
 @dataclass(frozen=True, slots=True)

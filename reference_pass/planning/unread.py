@@ -16,8 +16,8 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.graphs import erase_dead
 from aliasproof.reference_pass.calls.operator_forms import SCATTERS, aten, facts, writes
+from aliasproof.reference_pass.calls.regions import Region
 from aliasproof.reference_pass.liveness import Liveness
-from aliasproof.reference_pass.regions import Region
 from aliasproof.reference_pass.semantics import Semantics
 
 # Arguments with positions: a call with one that is out of range raises, also if nobody reads on.

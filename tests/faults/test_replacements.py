@@ -8,8 +8,9 @@ import pytest
 
 from aliasproof.faults.fault import Fault, Passes, instead_of, require_same_parameters
 from aliasproof.ir.errors import InternalError
-from aliasproof.reference_pass import liveness, regions
-from aliasproof.reference_pass.regions import Region
+from aliasproof.reference_pass import liveness
+from aliasproof.reference_pass.calls import regions
+from aliasproof.reference_pass.calls.regions import Region
 
 
 def never_overlap(one: Region, other: Region) -> bool:
@@ -29,7 +30,7 @@ def planted(fault: Fault) -> AbstractContextManager[object]:
 
 
 def test_a_function_is_replaced_in_each_home_while_the_passes_run():
-    fault = instead_of("overlap", never_overlap, "rule", "regions", "liveness")
+    fault = instead_of("overlap", never_overlap, "rule", "calls.regions", "liveness")
     homes, right = (vars(regions), vars(liveness)), regions.overlap
     with planted(fault):
         assert all(home["overlap"] is never_overlap for home in homes)
@@ -46,15 +47,16 @@ def test_a_property_is_replaced_by_a_property():
 
 def test_a_name_that_the_home_does_not_have_is_an_error():
     with pytest.raises(
-        InternalError, match=r"'overlaps' of aliasproof\.reference_pass\.regions, which has no"
+        InternalError,
+        match=r"'overlaps' of aliasproof\.reference_pass\.calls\.regions, which has no",
     ):
-        instead_of("overlaps", never_overlap, "rule", "regions")
+        instead_of("overlaps", never_overlap, "rule", "calls.regions")
 
 
 def test_two_homes_must_mean_the_same_function(monkeypatch):
     monkeypatch.setattr(liveness, "overlap", never_overlap)
     with pytest.raises(InternalError, match="these are different functions"):
-        instead_of("overlap", never_overlap, "rule", "regions", "liveness")
+        instead_of("overlap", never_overlap, "rule", "calls.regions", "liveness")
 
 
 def test_other_parameters_are_an_error_that_shows_both_signatures():
@@ -62,7 +64,7 @@ def test_other_parameters_are_an_error_that_shows_both_signatures():
         """A region overlaps nothing."""
 
     with pytest.raises(InternalError) as caught:
-        instead_of("overlap", takes_one_region, "rule", "regions")
+        instead_of("overlap", takes_one_region, "rule", "calls.regions")
     assert "'takes one region'" in str(caught.value)
     assert "takes_one_region(one) does not" in str(caught.value)
     assert "overlap(one, other)" in str(caught.value)

@@ -11,7 +11,7 @@ from tests.lemmas.lemma import Lemma, LemmaCase, Statement
 from tests.lemmas.lemma_formulas import Scope, differ, either, every, no
 from tests.lemmas.overlap_lemmas import OVERLAP_LEMMAS, SOURCE, own_lemma
 
-REFERENCE_SOURCE = "reference_pass/regions.py"
+REFERENCE_SOURCE = "reference_pass/calls/regions.py"
 
 # --- overlap of a region with itself --------------------------------------------------------------
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.reference_pass.calls.regions import contiguous_strides
 from aliasproof.reference_pass.pipeline import functionalize
-from aliasproof.reference_pass.regions import contiguous_strides
 from aliasproof.reference_pass.rules import RULES, Rules
 from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS
 from tests.reference_pass.scene import Program, afresh, counted, seen_at_end

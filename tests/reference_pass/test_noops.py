@@ -12,13 +12,13 @@ from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract
 from aliasproof.reference_pass import checked, functionalize, pipeline, remove_noops
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
-from aliasproof.reference_pass.noops import (
+from aliasproof.reference_pass.pipeline import NOOP_RULES, RemoveNoOps
+from aliasproof.reference_pass.planning.noops import (
     copy_is_not_returned,
     original_is_not_overwritten,
     same_metadata,
     view_is_not_returned,
 )
-from aliasproof.reference_pass.pipeline import NOOP_RULES, RemoveNoOps
 from aliasproof.targets.target import Build, Target
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from aliasproof.reference_pass.regions import (
+from aliasproof.reference_pass.calls.regions import (
     Region,
     contains,
     is_dense,

@@ -28,7 +28,7 @@ from aliasproof.reference_pass.eager.torch_semantics import (
 from aliasproof.reference_pass.environment import InEager
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.functionalize import Views, functional_module
-from aliasproof.reference_pass.noops import (
+from aliasproof.reference_pass.planning.noops import (
     NoOpRule,
     all_noop_rules,
     copy_has_the_location,

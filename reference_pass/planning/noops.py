@@ -30,9 +30,9 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.graphs import erase_dead
 from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, SCATTERS, aten, bind
+from aliasproof.reference_pass.calls.regions import Region, equal, overlap
 from aliasproof.reference_pass.calls.storages import encoding, same_location, same_view
 from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
-from aliasproof.reference_pass.regions import Region, equal, overlap
 from aliasproof.reference_pass.semantics import Semantics
 
 # --- which operand a node duplicates --------------------------------------------------------------
@@ -73,11 +73,6 @@ def source_of_clone(node: fx.Node, given: dict[str, Any]) -> Any:
     return given["self"]
 
 
-def source_of_copy(node: fx.Node, given: dict[str, Any]) -> Any:
-    """What is copied: `copy` takes only the layout of its first operand."""
-    return given["src"]
-
-
 def source_of_scatter(node: fx.Node, given: dict[str, Any]) -> Any:
     """The base, if its own view is stored back: `slice_scatter(x, slice(x, args), args)`."""
     return given["self"] if same_view(stored_over(node), given["src"].meta["val"]) else None
@@ -87,7 +82,8 @@ def source_of_scatter(node: fx.Node, given: dict[str, Any]) -> Any:
 SOURCES: dict[OpOverload, Source] = {
     aten.clone.default: source_of_clone,
     aten._to_copy.default: source_of_clone,
-    aten.copy.default: source_of_copy,
+    # `copy` takes only the layout of its first operand.
+    aten.copy.default: lambda node, given: given["src"],
     **dict.fromkeys(SCATTERS, source_of_scatter),
 }
 
