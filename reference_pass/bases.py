@@ -33,9 +33,9 @@ from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import bind, writes
 from aliasproof.reference_pass.calls.regions import Size, contains, is_dense, known, overlaps_itself
 from aliasproof.reference_pass.calls.storages import Geometry
-from aliasproof.reference_pass.calls.view_forms import view_form
+from aliasproof.reference_pass.calls.view_forms import ToSteps, ViewCall, view_form
 from aliasproof.reference_pass.semantics import Semantics
-from aliasproof.reference_pass.views import ToSteps, ViewCall, view_steps
+from aliasproof.reference_pass.views import view_steps
 
 
 class BaseKind(enum.Enum):

@@ -130,11 +130,12 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
                 # Only an in-place form of an operator that is not elementwise may read it.
                 own = operand is slot.destination and (elementwise or candidate.how in _IN_PLACE)
                 alike = elementwise and _same_elements(tensor, slot.written)
-                if not own and not alike and _overlap(tensor, slot.written):
+                if not own and not alike and overlap(Region.of(tensor), Region.of(slot.written)):
                     return f"{operand} shares memory with {slot.destination}"
     for slots in written.values():
         for index, slot in enumerate(slots):
-            if any(_overlap(slot.written, other.written) for other in slots[:index]):
+            region = Region.of(slot.written)
+            if any(overlap(region, Region.of(other.written)) for other in slots[:index]):
                 return "two results would share memory"
     return None
 
@@ -282,10 +283,6 @@ def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
         same and encoding(one)[1:] == encoding(other)[1:] and storage_of(one) == storage_of(other)
     )
     return alike and Region.of(one).same(Region.of(other))
-
-
-def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return overlap(Region.of(one), Region.of(other))
 
 
 def _copies_itself(copy: fx.Node, slot: Slot, liveness: Liveness) -> bool:

@@ -67,19 +67,17 @@ class _Epilogue:
         for identity in (*returned, *env.inputs):
             env.views[identity].storage.apply()
         inputs = {storage_of(node.meta["val"]) for node in env.inputs.values()}
+        storages = [one for one in env.storages.values() if one.origin is not None]
+        for storage in storages:
+            storage.apply()
         new = {
             storage: env.apart(storage.read(storage.base), inputs)
-            for storage in self._written_inputs()
+            for storage in storages
+            if storage.version > 0
         }
         for storage, value in new.items():
             destination = self.at_end[storage.base] = self._destination(storage, value)
             env.emit.call(aten.copy_.default, destination, value)
-
-    def _written_inputs(self) -> list[FunctionalStorage]:
-        storages = [one for one in self.env.storages.values() if one.origin is not None]
-        for storage in storages:
-            storage.apply()
-        return [storage for storage in storages if storage.version > 0]
 
     # What is written has the form of the base: it is the input, or its flattened storage. If the
     # program made the storage larger, the input is resized first.

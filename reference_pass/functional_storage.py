@@ -39,9 +39,9 @@ from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.regions import is_dense, known, same_strides
 from aliasproof.reference_pass.calls.storages import Geometry
+from aliasproof.reference_pass.calls.view_forms import ViewStep
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.rules import Rules
-from aliasproof.reference_pass.views import ViewStep
 
 # --- views ----------------------------------------------------------------------------------------
 #

@@ -40,7 +40,7 @@ from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts
 from aliasproof.reference_pass.calls.regions import Size, overlaps_itself
 from aliasproof.reference_pass.calls.storages import Geometry
-from aliasproof.reference_pass.calls.view_forms import mutates_only_metadata, view_form
+from aliasproof.reference_pass.calls.view_forms import ViewCall, mutates_only_metadata, view_form
 from aliasproof.reference_pass.environment import Environment, InEager
 from aliasproof.reference_pass.epilogue import finish
 from aliasproof.reference_pass.flattening import resize, view_of_geometry
@@ -48,7 +48,7 @@ from aliasproof.reference_pass.functional_calls import functional_call_of
 from aliasproof.reference_pass.functional_storage import FunctionalView
 from aliasproof.reference_pass.rules import RULES, Rules
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
-from aliasproof.reference_pass.views import ViewCall, view_steps
+from aliasproof.reference_pass.views import view_steps
 
 Views = Literal["alias", "copy"]
 
@@ -129,7 +129,10 @@ def _call(env: Environment, node: fx.Node, effect: Effect) -> None:
     op = node.target
     if op is operator.getitem and tensors_in(effect.value):
         return  # the tensor is known: the call that returned it has defined it
-    if not isinstance(op, OpOverload) or not (facts(op).writes or _returns_views(env, effect)):
+    results = tensors_in(effect.value)
+    is_known = all(effect.shows[id(tensor)].storage in env.storages for tensor in results)
+    returns_views = bool(results) and is_known
+    if not isinstance(op, OpOverload) or not (facts(op).writes or returns_views):
         functional_call_of(env, node, effect)
         return
     for identity, geometry in effect.mutated_metadata.items():
@@ -138,20 +141,12 @@ def _call(env: Environment, node: fx.Node, effect: Effect) -> None:
     if facts(op).writes and not mutates_only_metadata(op):
         functional_call_of(env, node, effect)
     before: list[tuple[Size, ...]] = []
-    for tensor in tensors_in(effect.value):
+    for tensor in results:
         geometry = effect.shows[id(tensor)]
         if id(tensor) not in env.views:
             operand = _operand(env, node, geometry)
             env.views[id(tensor)] = _view(env, node, op, operand, geometry, before)
         before.append(geometry.sizes)
-
-
-def _returns_views(env: Environment, effect: Effect) -> bool:
-    """True if a call returns only tensors, and the storage of each is known."""
-    results = tensors_in(effect.value)
-    return bool(results) and all(
-        effect.shows[id(tensor)].storage in env.storages for tensor in results
-    )
 
 
 # A view op is one or more steps from its operand (`views.VIEW_STEPS`). If there are no such steps,

@@ -25,7 +25,8 @@ from aliasproof.reference_pass.calls.operand_reads import overwrites
 from aliasproof.reference_pass.calls.operator_forms import functional_form
 from aliasproof.reference_pass.calls.regions import Size
 from aliasproof.reference_pass.calls.storages import Geometry
-from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS, Inverse, ToSteps
+from aliasproof.reference_pass.calls.view_forms import ToSteps
+from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS, Inverse
 
 
 def is_current(noted: int, version: int) -> bool:

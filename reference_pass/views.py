@@ -17,9 +17,7 @@ But a program that is defined in eager writes one value to all copies of an elem
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from torch import fx
@@ -27,10 +25,16 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.operator_forms import aten
-from aliasproof.reference_pass.calls.regions import Size, known
+from aliasproof.reference_pass.calls.regions import known
+from aliasproof.reference_pass.calls.view_forms import (
+    COMPOSITES,
+    Arguments,
+    ToSteps,
+    ViewCall,
+    ViewStep,
+    as_itself,
+)
 
-Arguments: TypeAlias = tuple[Any, ...]  # of a view op, without the tensor that comes first
-ViewStep: TypeAlias = tuple[OpOverload, Arguments]
 ParentValue: TypeAlias = Callable[[], fx.Node]  # a function: not every inverse reads the parent
 # (emitter, value of the parent, new value of the view, arguments of the view op) -> new parent
 Inverse: TypeAlias = Callable[[Emitter, ParentValue, fx.Node, Arguments], fx.Node]
@@ -176,120 +180,15 @@ INVERSES: dict[OpOverload, Inverse] = {
 
 # --- view ops as steps ----------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, slots=True)
-class ViewCall:
-    """One result of a call of a view op.
-
-    `given` are the arguments by name, without the tensor. `sizes` are those of the result, and
-    `before` those of the results that come before it. `conj` says that the tensor has the lazy
-    conjugate bit.
-    """
-
-    op: Any  # an overload, if `VIEW_STEPS` has a line for it
-    given: dict[str, Any]
-    # Not the tensors: a later call may change the metadata of these objects (`squeeze_`).
-    sizes: tuple[Size, ...]
-    before: Sequence[tuple[Size, ...]]
-    conj: bool
-
-    @property
-    def index(self) -> int:
-        """The index of the result among several."""
-        return len(self.before)
-
-
-ToSteps: TypeAlias = Callable[[ViewCall], list[ViewStep] | None]
+# By view op. An op that is in no line has no steps: `as_strided` for one, which does not depend on
+# the views before it, but on the storage alone.
+VIEW_STEPS: dict[OpOverload, ToSteps] = {
+    **{op: as_itself for op in INVERSES if op is not aten.as_strided.default},
+    **COMPOSITES,
+}
 
 
 def view_steps(call: ViewCall, table: Mapping[Any, ToSteps]) -> list[ViewStep] | None:
     """A view op as steps that have inverses, by `VIEW_STEPS`; None if there are none."""
     to_steps = table.get(call.op)
     return None if to_steps is None else to_steps(call)
-
-
-def _as_itself(call: ViewCall) -> list[ViewStep]:
-    wanted = [argument for argument in call.op._schema.arguments[1:] if not argument.kwarg_only]
-    args = tuple(call.given.get(argument.name, argument.default_value) for argument in wanted)
-    return [(call.op, args)]
-
-
-def _as_reshape(call: ViewCall) -> list[ViewStep]:
-    return [(aten.view.default, (list(call.sizes),))]
-
-
-def _as_piece(call: ViewCall) -> list[ViewStep]:
-    dim = call.given.get("dim", 0)
-    # The sizes of the pieces before this one: the last piece may be smaller than the others.
-    sizes = [piece[dim] for piece in (*call.before, call.sizes)]
-    return [(aten.slice.Tensor, (dim, sum(sizes[:-1]), sum(sizes), 1))]
-
-
-def _as_piece_between(call: ViewCall) -> list[ViewStep]:
-    # The indices may decrease. Then a piece is empty, and the next one starts before its end.
-    bounds = [0, *call.given["indices"], sys.maxsize]
-    start, end = bounds[call.index : call.index + 2]
-    return [(aten.slice.Tensor, (call.given.get("dim", 0), start, end, 1))]
-
-
-def _as_row(call: ViewCall) -> list[ViewStep]:
-    return [(aten.select.int, (call.given.get("dim", 0), call.index))]
-
-
-def _as_slice(call: ViewCall) -> list[ViewStep] | None:
-    start, length = call.given["start"], call.given["length"]
-    # A negative start would need the size of the dimension; a symbol might be negative.
-    if not (isinstance(start, int) and isinstance(length, int) and start >= 0):
-        return None
-    return [(aten.slice.Tensor, (call.given["dim"], start, start + length, 1))]
-
-
-def _as_part_of_complex(call: ViewCall) -> list[ViewStep]:
-    is_imag = call.op is aten.imag.default
-    part: list[ViewStep] = [
-        (aten.view_as_real.default, ()),
-        (aten.select.int, (-1, int(is_imag))),
-    ]
-    if not call.conj:
-        return part
-    # `view_as_real` refuses the conjugate bit. So it is taken off first, and the imaginary part of
-    # what is left is the negative of what is wanted.
-    negated: list[ViewStep] = [(aten._neg_view.default, ())] if is_imag else []
-    return [(aten._conj.default, ()), *part, *negated]
-
-
-RESHAPES = (
-    aten._unsafe_view.default,
-    aten._reshape_alias.default,
-    aten.reshape.default,
-    aten.flatten.using_ints,
-    aten.unflatten.int,
-    aten.view_as.default,
-    aten.reshape_as.default,
-    aten.contiguous.default,
-    aten.ravel.default,
-)
-SPLITS = (
-    aten.split.Tensor,
-    aten.split.sizes,
-    aten.split_with_sizes.default,
-    aten.chunk.default,
-    aten.unsafe_split.Tensor,
-    aten.unsafe_split_with_sizes.default,
-    aten.unsafe_chunk.default,
-    aten.tensor_split.sections,
-)
-
-# By view op. An op that is in no line has no steps: `as_strided` for one.
-VIEW_STEPS: dict[OpOverload, ToSteps] = {
-    # `as_strided` does not depend on the views before it, but on the storage alone.
-    **{op: _as_itself for op in INVERSES if op is not aten.as_strided.default},
-    # Where a reshape copies, its result has a storage of its own, so there is nothing to reduce.
-    **dict.fromkeys(RESHAPES, _as_reshape),
-    **dict.fromkeys(SPLITS, _as_piece),
-    aten.tensor_split.indices: _as_piece_between,
-    aten.unbind.int: _as_row,
-    aten.narrow.default: _as_slice,
-    aten.real.default: _as_part_of_complex,
-    aten.imag.default: _as_part_of_complex,
-}

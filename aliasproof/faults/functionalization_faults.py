@@ -42,20 +42,14 @@ from aliasproof.reference_pass.calls.operator_forms import (
 )
 from aliasproof.reference_pass.calls.regions import Region, Size, contiguous_strides, is_dense
 from aliasproof.reference_pass.calls.storages import Geometry, operand_storages, storage_of
+from aliasproof.reference_pass.calls.view_forms import SPLITS, Arguments, ViewCall, ViewStep
 from aliasproof.reference_pass.eager.opaque_calls import layouts_in_eager
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.epilogue import _Epilogue
 from aliasproof.reference_pass.functionalize import _mutate_metadata
 from aliasproof.reference_pass.liveness import NOTES, Liveness, Memory, contents_read
 from aliasproof.reference_pass.rules import RULES
-from aliasproof.reference_pass.views import (
-    SPLITS,
-    VIEW_STEPS,
-    Arguments,
-    ParentValue,
-    ViewCall,
-    ViewStep,
-)
+from aliasproof.reference_pass.views import VIEW_STEPS, ParentValue
 from aliasproof.targets.target import Build, Function
 
 # --- alias analysis and liveness: which bytes a tensor covers, and which nodes read them ----------

@@ -33,11 +33,8 @@ def has_effect(node: fx.Node) -> bool:
         return True
     if node.is_impure():  # FX knows what has effects, such as `print`
         return True
-    bodies = [body.graph for body in graphs_called(node).values()]
-    return any(has_effect(call) for body in bodies for call in body.nodes if call.op in _CALLS)
-
-
-_CALLS = frozenset({"call_function", "call_method", "call_module"})
+    calls = [call for body in graphs_called(node).values() for call in body.graph.nodes]
+    return any(has_effect(call) for call in calls if call.op.startswith("call_"))
 
 
 def erase_dead(graph: fx.Graph) -> None:
