@@ -680,13 +680,13 @@ FAULTS: tuple[Fault, ...] = (
     instead_of(
         "end",
         last_element_is_not_counted,
-        "end of reference_pass/regions.py",
+        "end of reference_pass/calls/regions.py",
         Region,
     ),
     instead_of(
         "contains",
         gaps_count_as_contents,
-        "contains of reference_pass/regions.py",
+        "contains of reference_pass/calls/regions.py",
         "liveness",
     ),
     instead_of("memory", each_view_has_its_own_liveness, "pytorch/pytorch#122457", Liveness),
