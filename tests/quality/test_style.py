@@ -53,6 +53,7 @@ def style(repository: Path) -> tuple[int, list[str]]:
 )
 def test_a_mistake_is_reported(repository: Path, file: str, text: str, mistake: str) -> None:
     assert style(repository) == (0, [])
+    (repository / file).parent.mkdir(exist_ok=True)
     (repository / file).write_text(text)
     status, lines = style(repository)
     assert status == 1

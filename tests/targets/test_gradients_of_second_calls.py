@@ -26,7 +26,7 @@ from aliasproof.ir.values import input_tensors
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case, run_trial
-from aliasproof.reference_pass.backend import compiled
+from aliasproof.reference_pass.backend import building
 from aliasproof.reference_pass.pipeline import pipeline
 from aliasproof.targets import gradients, identity
 from aliasproof.targets.gradients import half, requiring_gradients, with_their_gradients
@@ -301,7 +301,7 @@ def test_a_refusal_of_the_reference_pass_is_documented_behind_dynamo(
         resizes = lambda x: torch.ops.aten.linspace.out(0, 1, 5, out=x)  # noqa: E731
         return pipeline(resizes, torch.empty(0))
 
-    monkeypatch.setattr(compiled, "run_passes", refuses)
+    monkeypatch.setattr(building, "run_passes", refuses)
     examination = examined(SQUARE, name)
     assert examination.violations == []
     names = [difference.limitation.name for difference in examination.documented]

@@ -168,6 +168,15 @@ def folded_numbers(original: Callable[..., Any], folder: Any, node: fx.Node) -> 
     return folded
 
 
+@replaces(f"{PASSES}.joint_graph:UniformValueConstantFolder._deduce_value")
+def written_buffer_folded(original: Callable[..., Any], folder: Any, node: fx.Node) -> Any:
+    """An attribute that the graph writes is no constant, also if it has one element."""
+    writes = (user.target is torch.ops.aten.copy_.default for user in node.users)
+    if node.op == "get_attr" and any(writes):
+        return folder.unknown_value
+    return original(folder, node)
+
+
 @before_reinplacing
 def foreach_results(graph: fx.Graph) -> None:
     """A result that is written to another operand is copied first, so the pass does not see it.
