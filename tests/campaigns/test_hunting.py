@@ -129,7 +129,7 @@ def run(tmp_path: Path, monkeypatch) -> Callable[..., PythonHunt]:
         monkeypatch.setattr(hunting, "Pool", lambda *given, **options: pool)
         return hunt(plan, tmp_path / name, **more)
 
-    monkeypatch.setattr(hunting, "confirm", shown)
+    monkeypatch.setattr(hunting, "confirm_python", shown)
     monkeypatch.setattr(hunting, "start_server", lambda preloaded: None)
     return hunting_in
 
