@@ -1,4 +1,4 @@
-"""A target and its contract: preconditions, waived promises, documented refusals, disputes."""
+"""What commands list: contracts, ops, sites, forms of Python, what is drawn, the kill matrix."""
 
 from __future__ import annotations
 

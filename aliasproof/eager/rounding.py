@@ -1,4 +1,7 @@
-"""Which ops round, and how, by the name that all forms of an op share (`op_properties.py`)."""
+"""Where results round: which ops do, in narrow dtypes, fused or not, and where a jump enlarges it.
+
+Ops are found by the name that all forms of an op share (`op_properties.py`).
+"""
 
 from __future__ import annotations
 

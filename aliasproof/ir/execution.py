@@ -1,4 +1,4 @@
-"""Running a program: directly, as a Python callable, or as an `fx.Graph` built without tracing."""
+"""Running a program, as calls, a Python callable or an `fx.Graph`, and several glued into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of a storage, and arrays that have one entry per byte of a storage."""
+"""Storages: their bytes, sets of them by identity, and elements that are given as text."""
 
 from __future__ import annotations
 

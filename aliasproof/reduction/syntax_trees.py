@@ -1,4 +1,4 @@
-"""Places in a tree of Python's syntax, and how a node there is replaced or deleted."""
+"""Trees of Python's syntax: places in them and their edits, names, and what is never used."""
 
 from __future__ import annotations
 

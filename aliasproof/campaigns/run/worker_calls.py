@@ -1,4 +1,4 @@
-"""What a worker process of a campaign is called for: its start, shards and reductions."""
+"""What a worker process of a campaign or a hunt is called for: its start, shards and reductions."""
 
 from __future__ import annotations
 
