@@ -288,7 +288,7 @@ def run_campaign(
     `cluster` is the address of one, and the workers per node. The time of the campaign counts from
     `started` on, when the command began.
     """
-    from aliasproof.campaigns.run.cluster import connect
+    from aliasproof.campaigns.run.cluster_connection import connect
     from aliasproof.campaigns.run.executor import LocalWorkers
     from aliasproof.campaigns.run.fuzz import fuzz as search
     from aliasproof.judge.trial import quiet_torch

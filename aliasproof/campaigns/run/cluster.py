@@ -8,14 +8,8 @@ knows the store.
 
 from __future__ import annotations
 
-import functools
-import importlib
-import importlib.util
-import logging
 import os
-import re
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -29,88 +23,11 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from aliasproof.campaigns.run.executor import LocalWorkers, MakeExecutor, Result, WaitingTasks, Work
+from aliasproof.campaigns.run.executor import LocalWorkers, Result, WaitingTasks, Work
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.ir.errors import UserError
 from aliasproof.processes.isolation import CPU
-
-# --- cluster connection ---------------------------------------------------------------------------
-#
-# `connect`: joins a Ray cluster, with an authentication token.
-#
-# Ray sends tasks and results pickled, so whoever may connect to a cluster runs code on its nodes.
-# An authentication token decides who may (docs/cluster.md).
-
-
-MODE = "RAY_AUTH_MODE"
-PORTS = {"": 6379, "ray://": 10001}
-SECONDS = 5.0  # in which the head must answer
-AUTO = "auto"
-
-
-def connect(address: str, workers: int | None) -> MakeExecutor:
-    """Join the cluster at this address: `auto`, `HOST:PORT` or `ray://HOST:PORT`.
-
-    A campaign then runs `workers` tasks at the same time on each node; None for one per CPU that
-    Ray has there. Raises `UserError` if Ray is not installed, if nobody answers, or if there is no
-    authentication token.
-    """
-    if importlib.util.find_spec("ray") is None:
-        raise UserError("--cluster needs Ray: pip install 'aliasproof[cluster]'")
-    _require_answer(address)
-    # Before the import of Ray, which reads it.
-    os.environ.setdefault(MODE, "token")
-    if os.environ[MODE].lower() == "disabled":
-        raise UserError(
-            f"{MODE}=disabled: everyone who reaches the cluster could run code on it; start its"
-            f" nodes with {MODE}=token, and unset it here"
-        )
-    _join(address)
-    cluster = importlib.import_module("aliasproof.campaigns.run.cluster")
-    return functools.partial(cluster.ClusterWorkers.of, workers)
-
-
-def _join(address: str) -> None:
-    ray = importlib.import_module("ray")
-    if ray.is_initialized():
-        return
-    try:
-        ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL)
-    except ray.exceptions.AuthenticationError as error:
-        raise UserError(
-            "--cluster needs the authentication token of the cluster: put it into RAY_AUTH_TOKEN,"
-            " into a file that RAY_AUTH_TOKEN_PATH names, or into ~/.ray/auth_token; 'ray"
-            " get-auth-token --generate' makes one"
-        ) from error
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())
-        if address == AUTO:
-            raise UserError(f"--cluster auto: {said}; give the address of the head") from error
-        raise UserError(
-            f"--cluster {address}: {said}; is the authentication token that of the cluster, and"
-            " does a node of the cluster run on this machine (ray start --address=HOST:PORT"
-            " --num-cpus=0)?"
-        ) from error
-
-
-def _require_answer(address: str) -> None:
-    """Raises `UserError` unless something listens. Ray itself would try for minutes."""
-    given = os.environ.get("RAY_ADDRESS", AUTO) if address == AUTO else address
-    if given == AUTO:
-        return
-    match = re.fullmatch(r"(ray://)?\[?([\w.:-]+?)\]?(?::(\d+))?", given)
-    if match is None:
-        raise UserError(f"--cluster {given}: give auto, HOST:PORT or ray://HOST:PORT")
-    scheme, host, port = match[1] or "", match[2], match[3]
-    try:
-        socket.create_connection((host, int(port or PORTS[scheme])), SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(
-            f"--cluster {address}: nobody answers at {host} ({error}); give the address that 'ray"
-            " start --head' prints"
-        ) from error
-
 
 # --- cluster node ---------------------------------------------------------------------------------
 #
@@ -178,7 +95,6 @@ def looking() -> Callable[[], dict[str, str]]:
 
     def look() -> dict[str, str]:
         import hashlib  # noqa: PLC0415 - it brings all that it needs
-        import os  # noqa: PLC0415
         from importlib import metadata, util  # noqa: PLC0415
         from pathlib import Path  # noqa: PLC0415
 
