@@ -14,7 +14,7 @@ import torch
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.targets import export, inductor, inductor_fx
-from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.target import MODULE, Build, Function, Target
 from aliasproof.targets.variants import KEPT_BUFFERS, KEPT_OUTPUTS
 
 OF_CPP = (
@@ -58,16 +58,7 @@ import tempfile
 
 from torch._inductor import aoti_compile_and_package, aoti_load_package
 
-
-class Module(torch.nn.Module):
-    def __init__(self, program):
-        super().__init__()
-        self.program = program
-
-    def forward(self, *args):
-        return self.program(*args)
-
-
+{MODULE}
 def compiled(program, inputs):
     exported = torch.export.export(Module(program), tuple(inputs))
     with tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,7 @@ from aliasproof.oracles.contract import (
 )
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import aot, clauses
-from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.target import MODULE, Build, Function, Target
 from aliasproof.targets.variants import BUFFERS, KEPT_BUFFERS
 
 
@@ -89,16 +89,7 @@ CONTRACT = Contract(
     disputes=(clauses.DISPUTED_EXPAND,),
 )
 
-RECIPE = """
-class Module(torch.nn.Module):
-    def __init__(self, program):
-        super().__init__()
-        self.program = program
-
-    def forward(self, *args):
-        return self.program(*args)
-
-
+RECIPE = f"""{MODULE}
 def compiled(program, inputs):
     return torch.export.export(Module(program), tuple(inputs)).run_decompositions().module()
 """

@@ -56,6 +56,19 @@ class CallsUser(Protocol):
         """Run the user's function."""
 
 
+# A function as the module that `torch.export` takes, in recipes.
+MODULE = """
+class Module(torch.nn.Module):
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+
+    def forward(self, *args):
+        return self.program(*args)
+
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Build:
     """The compiled function, and the graphs that the target passed through.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from aliasproof.targets.target import Variant
+from aliasproof.targets.target import MODULE, Variant
 from aliasproof.targets.tracing import Tracing
 
 REINPLACED, SHARED, COPIED_VIEWS = "reinplaced", "shared-operands", "copied-views"
@@ -75,16 +75,9 @@ def in_two_pools(planning: Any) -> Any:
 
 # --- the recipe -----------------------------------------------------------------------------------
 
-_BODY = """
-class Module(torch.nn.Module):
-    def __init__(self, program):
-        super().__init__()
-        self.program = program
-
-    def forward(self, *args):
-        return self.program(*args)
-
-
+_BODY = (
+    MODULE
+    + """
 def compiled(program, inputs):
     exported = torch.export.export(Module(program), tuple(inputs))
     edge = to_edge(exported)
@@ -107,6 +100,7 @@ def compiled(program, inputs):
 
     return run
 """
+)
 _IMPORTS = (
     "from executorch.exir import ExecutorchBackendConfig, to_edge",
     "from executorch.exir.dialects._ops import ops",
