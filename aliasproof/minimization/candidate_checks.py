@@ -202,10 +202,10 @@ def file_source(program: Program) -> str:
 class RememberedCheck:
     """Asks about each program once, and writes the answer to a file as soon as it is there.
 
-    A reduction asks the same questions in the same order. So the command that goes on after an
-    interruption gets the answers of before at once, and arrives where it was. `remembered` counts
-    them. The first line of the file is the question that the others answer. Without a file, answers
-    are remembered as long as this process runs.
+    A reduction asks the same questions in the same order, so a command that resumes reuses the
+    cached answers and continues where it stopped. `remembered` counts them. The first line of the
+    file is the question that the others answer. Without a file, answers are kept as long as this
+    process runs.
     """
 
     check: CandidateCheck

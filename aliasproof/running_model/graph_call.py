@@ -24,7 +24,7 @@ from aliasproof.user_code.user_call import Copies
 
 # --- autograd history -----------------------------------------------------------------------------
 #
-# What autograd knows of the tensors that a run leaves: leaves, results, results of before it.
+# What autograd knows of the tensors that a run leaves: leaves, results, and earlier results.
 
 
 # The node of autograd that computed a tensor, and which of its results that is. None: a leaf.
