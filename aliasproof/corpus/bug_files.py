@@ -18,6 +18,7 @@ What the program of a bug is decides the other keys. Straight-line ATen calls, a
     # input: x0 float32[2, 2] strides [1, 2] offset 1 storage 0
     # storage: 0 uint8[8]             where it is longer than its inputs need, or has
     # storage: 1 float32[3] = 1 nan   values of its own, repeated up to its length
+    # shows: exact values at output 0 through aot: wrong value      what its reproducer looks for
     # plausible: calls cat stack      programs that may show it (`corpus.conditions`)
     # patch: cat_of_one               a patch in `corpus/patches`, in the module of the layer
     # when: writes and inputs_share   programs for which `kind` identifies the bug; default: all
@@ -51,7 +52,7 @@ from typing import TypeVar
 import torch
 
 from aliasproof.corpus.conditions import Condition, condition_of
-from aliasproof.corpus.known_bug import FOLDER, KnownBug, Mark, PythonBug
+from aliasproof.corpus.known_bug import FOLDER, KnownBug, Mark, PythonBug, ShownDifference
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.ir.parsing import parse_source
 from aliasproof.ir.program import Input, Program, Storage
@@ -77,7 +78,17 @@ LAYERS = (
 _EACH = {"title", "link", "target"}  # keys that each file has
 _OF_CALLS = {"versions", "rank", "input"}
 _OF_PYTHON = {"oracle", "kind", "needs"}
-_CALLS_MAY = {"storage", "plausible", "patch", "oracle", "kind", "when", "reduced", "vectors"}
+_CALLS_MAY = {
+    "storage",
+    "shows",
+    "plausible",
+    "patch",
+    "oracle",
+    "kind",
+    "when",
+    "reduced",
+    "vectors",
+}
 _PYTHON_MAY = {"lacks", "place", "part", "sufficient"}
 _SEVERAL = {"input", "storage"}  # keys of which a file can have more than one
 
@@ -89,6 +100,7 @@ _INPUT = re.compile(
     rf"(\w+) (\w+){_INTEGERS}(?: strides {_INTEGERS})?(?: offset (\d{{1,18}}))?"
     r"(?: storage (\d{1,4}))?"
 )
+_SHOWS = re.compile(r"(literal )?(exact )?(\w+) at (.+?) through (\S+): (.+)")
 _STORAGE = re.compile(r"(\d{1,4}) (\w+)\[(\d{1,18})\](?: = (\S+(?: \S+)*))?")
 
 T = TypeVar("T")
@@ -199,6 +211,7 @@ class _BugFile:
             self._mark(),
             self._condition("plausible"),
             tuple(map(int, self._words("vectors", r"\d{1,4}", "numbers of bits"))),
+            self._shown(),
             rank=int(self._one("rank", r"\d{1,9}", "a number")),
             layer=self.path.parent.name,
             note=self._optional("note"),
@@ -217,6 +230,16 @@ class _BugFile:
         return Mark(
             self._words("oracle"), self._pattern(), self._condition("when"), reduced == "yes"
         )
+
+    def _shown(self) -> ShownDifference | None:
+        if "shows" not in self.values:
+            return None
+        if (match := _SHOWS.fullmatch(self._text("shows"))) is None:
+            raise self._error(
+                "shows", "expected 'exact values at output 0 through aot: wrong value'"
+            )
+        literal, exact, oracle, place, target, kind = match.groups()
+        return ShownDifference(target, oracle, kind, place, bool(exact), bool(literal))
 
     def _python_bug(self) -> PythonBug:
         self._require_keys(_EACH | _OF_PYTHON, _PYTHON_MAY)

@@ -45,19 +45,47 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownDifference:
+    """The difference that a target shows on the program of a bug: what its reproducer looks for.
+
+    A torch in which the bug is gone can be asked for it, too. `exact` says whether outputs are
+    compared without tolerance. With `literal`, the reproducer calls the ops themselves.
+    """
+
+    target: str
+    oracle: str
+    kind: str
+    place: str
+    exact: bool
+    literal: bool = False
+
+    @property
+    def error(self) -> str:
+        """The type of the error, if one is raised."""
+        found = re.match(r"raises (\w+)", self.kind)
+        return found[1] if found else ""
+
+    def __str__(self) -> str:
+        """As the file of a bug has it."""
+        words = "literal " * self.literal + "exact " * self.exact
+        return f"{words}{self.oracle} at {self.place} through {self.target}: {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
 class KnownBug:
     """A bug of a compiler with its minimal program.
 
     `targets` are the targets that differ from eager on `program`; the first of them is at fault. A
     contract can document the difference; then it is no violation. `versions` are the versions of
     torch in which it was seen, such as '2.13'. `vector_bits` are the widths of the vectors of
-    generated code with which it shows (`devices.vector_bits`); empty if it shows with all. `link`
-    is the upstream issue or pull request, or empty if a search found none. `patch` corrects torch
-    in this process while it is entered: a violation that vanishes then *is* this bug. Where torch
-    cannot be patched from Python, or not for all forms of the bug, `mark` recognises it.
-    `plausible` is a cheap test of whether a program can show the bug at all; it only saves time. A
-    program can show several bugs: the one of the lowest `rank` counts. `layer` is the folder of its
-    file, and the module of its patch. `note` says more, for a reader.
+    generated code with which it shows (`devices.vector_bits`); empty if it shows with all. `shown`
+    is how its reproducer shows it. `link` is the upstream issue or pull request, or empty if a
+    search found none. `patch` corrects torch in this process while it is entered: a violation that
+    vanishes then *is* this bug. Where torch cannot be patched from Python, or not for all forms of
+    the bug, `mark` recognises it. `plausible` is a cheap test of whether a program can show the bug
+    at all; it only saves time. A program can show several bugs: the one of the lowest `rank`
+    counts. `layer` is the folder of its file, and the module of its patch. `note` says more, for a
+    reader.
     """
 
     identifier: str
@@ -70,6 +98,7 @@ class KnownBug:
     mark: Mark | None = None
     plausible: Callable[[Program], bool] = lambda program: True
     vector_bits: tuple[int, ...] = ()
+    shown: ShownDifference | None = None
     rank: int = field(kw_only=True)
     layer: str = field(kw_only=True)
     note: str = ""

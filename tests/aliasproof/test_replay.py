@@ -14,7 +14,6 @@ from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import FOLDER
-from aliasproof.corpus.shown_differences import shown_differences
 from aliasproof.targets.names import is_outside
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_merging import run
@@ -122,10 +121,10 @@ def test_known_bugs_that_are_gone_are_fixed(call, torch_of):
 
 def test_the_reproducer_of_a_known_bug_shows_it(tmp_path):
     # Those of other compilers need these, and cannot be replayed under several versions of torch.
-    assert shown_differences().keys() == OF_TORCH
-    name = "expand-inverse"
-    script = tmp_path / "reproducer.py"
-    script.write_text(known_reproducer(known_bugs()[name], shown_differences()[name]))
+    assert {name for name, bug in known_bugs().items() if bug.shown} == OF_TORCH
+    bug, script = known_bugs()["expand-inverse"], tmp_path / "reproducer.py"
+    assert bug.shown
+    script.write_text(known_reproducer(bug, bug.shown))
     assert confirm(script).shown
 
 

@@ -1,24 +1,21 @@
-"""Prints corpus/shown.json: `python tests/corpus/shown_bugs.py > shown.json`, then move it there.
+"""Prints the line `# shows: ` of known bugs: `python tests/corpus/shown_bugs.py [NAME ...]`.
 
-It tries the difference that each known bug shows in the installed torch, and runs the reproducer. A
-bug that this torch does not have keeps its entry.
+It tries the difference that each bug shows in the installed torch, and runs the reproducer.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.publish.confirmation_server import COMPILERS, ConfirmationServer
 from aliasproof.campaigns.publish.replaying import known_reproducer
 from aliasproof.corpus.bug_files import known_bugs
-from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.shown_differences import ShownDifference, shown_differences
+from aliasproof.corpus.known_bug import KnownBug, ShownDifference
 from aliasproof.judge.trial import Case, quiet_torch, run_eager, run_trial
 from aliasproof.oracles.judge import ON_RESULTS
 from aliasproof.targets.registry import target as target_named
@@ -39,18 +36,12 @@ def differences(bug: KnownBug) -> Iterator[ShownDifference]:
         ]
         for difference in (*trial.judgement.violations, *documented):
             if difference.oracle in ON_RESULTS:
-                error = (
-                    str(difference.evidence.get("type", ""))
-                    if difference.oracle == "errors"
-                    else ""
-                )
                 yield ShownDifference(
                     name,
                     difference.oracle,
                     difference.kind,
                     difference.place,
                     trial.exact(difference.place),
-                    error=error,
                 )
 
 
@@ -67,23 +58,19 @@ def first_shown(bug: KnownBug, server: ConfirmationServer) -> ShownDifference | 
     return None
 
 
-def document() -> str:
-    """The text of corpus/shown.json. Bugs without a reproducer are named on standard error."""
-    server, entries = ConfirmationServer(COMPILERS), {}
-    before = shown_differences()
+def main(names: list[str]) -> None:
+    """Print the line of each bug. Those that no reproducer shows are named on standard error."""
+    server = ConfirmationServer(COMPILERS)
     try:
-        for identifier, bug in sorted(known_bugs().items()):
-            shown = first_shown(bug, server) or before.get(identifier)
-            if shown is None:
-                print(f"no reproducer shows {identifier}", file=sys.stderr)
+        for name in names or list(known_bugs()):
+            if shown := first_shown(known_bugs()[name], server):
+                print(f"{name}\n# shows: {shown}", flush=True)
             else:
-                entries[identifier] = asdict(shown)
+                print(f"no reproducer shows {name}", file=sys.stderr)
     finally:
         server.stop()
-    lines = [f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries.items()]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 if __name__ == "__main__":
     quiet_torch()
-    print(document(), end="")
+    main(sys.argv[1:])

@@ -22,8 +22,7 @@ from aliasproof.campaigns.publish.reproducer import render, renderings
 from aliasproof.campaigns.store.finding import Finding, PythonFinding, is_of_python
 from aliasproof.campaigns.store.stored import read_stored
 from aliasproof.corpus.bug_files import known_bugs
-from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.shown_differences import ShownDifference, shown_differences
+from aliasproof.corpus.known_bug import KnownBug, ShownDifference
 from aliasproof.ir.errors import UserError
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import is_importable
@@ -146,13 +145,12 @@ def replayable_known_bugs() -> Iterator[list[Replayable]]:
     Those of other compilers are of versions of their own, and those that show only with vectors
     of another width than this processor's would count as fixed.
     """
-    shown = shown_differences()
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
         bugs = []
         for identifier, bug in known_bugs().items():
-            if identifier not in shown or not bug.shows_here:
+            if bug.shown is None or not bug.shows_here:
                 continue
-            text = known_reproducer(bug, shown[identifier])
+            text = known_reproducer(bug, bug.shown)
             fixed = functools.partial(is_said_to_be_fixed, bug)
             bugs.append(Replayable(identifier, _write(Path(temporary) / identifier, [text]), fixed))
         yield bugs
