@@ -26,7 +26,6 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
 from aliasproof.reference_pass.calls.fake_inputs import refuse_another_number
-from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.calls.invariants import (
     Aliases,
     Invariant,
@@ -60,10 +59,9 @@ from aliasproof.reference_pass.exceptions import Broken, Refused
 from aliasproof.reference_pass.functionalize import Views, functional_module
 from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.planning.black_holes import with_black_holes
-from aliasproof.reference_pass.planning.costs import larger_output_storage, larger_storage_longer
-from aliasproof.reference_pass.planning.destinations import all_candidates
+from aliasproof.reference_pass.planning.costs import larger_output_storage
+from aliasproof.reference_pass.planning.graph_plan import put_in_place_within_peak
 from aliasproof.reference_pass.planning.noops import NoOpRule, erase_noops
-from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.rules import RULES, Rules
 
 # All conditions of reinplacing, and all rules of removing no-ops.
@@ -185,12 +183,7 @@ def reinplace(
     replace_prims(graph_module.graph)  # a prim has no in-place form
     update_metadata(graph_module, *sample_args)
     asked, semantics = (*conditions, larger_output_storage), with_black_holes(EAGER, non_aliasing)
-    functional, peak = copied(graph_module), footprint(graph_module.graph).peak
-    put_in_place(graph_module, semantics, asked, all_candidates)
-    if footprint(graph_module.graph).peak > peak:
-        put_in_place(functional, semantics, (*asked, larger_storage_longer), all_candidates)
-        graph_module.graph = functional.graph
-        graph_module.meta["reinplace"] = decisions(functional)
+    put_in_place_within_peak(graph_module, semantics, asked)
     return guard_sizes(graph_module)
 
 

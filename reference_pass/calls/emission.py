@@ -132,7 +132,8 @@ class Emitter:
         if not asked:
             return self.graph.materialize_symints(values)
         env = values[0].node.shape_env
-        others = [env.create_symintnode(x, hint=None) for x in free_symbols(values) - asked.keys()]
+        rest = sorted(free_symbols(values) - asked.keys(), key=str)  # a set has no order
+        others = [env.create_symintnode(symbol, hint=None) for symbol in rest]
         sizes = zip(others, self.graph.materialize_symints(others), strict=True)
         nodes: dict[Any, Any] = asked | {size.node.expr: node for size, node in sizes}
         tracer = GraphAppendingTracer(self.graph)

@@ -13,7 +13,7 @@ then with buffers, then with the storages to take over. Safety is decided in one
 conditions of reinplacing. The plan only says what to try first, so a wrong estimate costs bytes and
 never a result. Of the graphs without a higher peak, that with the lowest one is taken.
 
-Time is linear in the number of calls: up to five walks, and one scan per join and per storage.
+Time is linear in the number of calls: up to seven walks, and one scan per join and per storage.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.calls.refresh import refresh_metadata
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.conditions import Condition
+from aliasproof.reference_pass.planning.costs import larger_storage_longer
 from aliasproof.reference_pass.planning.destinations import all_candidates
 from aliasproof.reference_pass.planning.join_buffers import join_in_buffers
 from aliasproof.reference_pass.planning.marks import refuse_unmet
@@ -39,6 +40,18 @@ from aliasproof.reference_pass.reinplace import decisions, put_in_place
 from aliasproof.reference_pass.semantics import Semantics
 
 MOST_TRIES = 2  # to join what can be joined after all; each is a walk over the graph
+
+
+def put_in_place_within_peak(
+    graph_module: fx.GraphModule, semantics: Semantics, conditions: Sequence[Condition]
+) -> None:
+    """Turn functional ops into in-place ones (`put_in_place`); the peak of live bytes stays."""
+    functional, (peak, _) = copied(graph_module), peaks(graph_module.graph)
+    put_in_place(graph_module, semantics, conditions, all_candidates)
+    if peaks(graph_module.graph)[0] > peak:
+        put_in_place(functional, semantics, (*conditions, larger_storage_longer), all_candidates)
+        graph_module.graph = functional.graph
+        graph_module.meta["reinplace"] = decisions(functional)
 
 
 def plan_storages(
@@ -62,8 +75,10 @@ def plan_storages(
     if peaks(graphs[0].graph) > peaks(graph_module.graph):
         # A small result in a large operand may keep more than it saves.
         graphs += replace(planner, keeps=False).planned(timeline)
-    # Without its marks, a graph is not what was asked for.
-    graphs += () if marks else (plain,)
+    if not marks:  # without them, a graph is not what was asked for
+        within = copied(graph_module)
+        put_in_place_within_peak(within, semantics, conditions)
+        graphs += (plain, within)
     # The peaks of live bytes, and the number of allocations.
     costs = [
         (*peaks(made.graph), sum(life.nbytes > 0 for life in lifetimes(made.graph).values()))

@@ -7,7 +7,7 @@ call of the part itself, or one before it, if the part is a view of the root or 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -55,6 +55,9 @@ def join_in_buffers(
     for join in filter(None, map(join_of, unmarked)):
         if (own := _storage_of_parts(join, roots, liveness)) is not None:
             joined = _stored_early(own.node, join, Emitter(graph, semantics), liveness)
+            if whole := roots.get(join.node):  # its other views are on the storage of parts, too
+                own.life = replace(own.life, dies=max(own.life.dies, whole.life.dies))
+                whole.node, whole.life = own.node, own.life
             roots[joined] = own
             continue
         movable = [
@@ -108,9 +111,10 @@ def _storage_of_parts(join: Join, roots: Roots, liveness: Liveness) -> Root | No
     Where each part is in its place there already, as in `cat([p.exp(), q.sin()])` of the halves p
     and q of one tensor, the stores are of a tensor into itself, and nothing is left of them.
     """
-    found = {id(roots.get(part)): roots.get(part) for part, _ in join.parts}
-    (root, *others) = found.values()
-    if root is None or others or join.base is not None or join.fill is not None:
+    root = roots.get(join.parts[0][0])
+    if root is None or join.base is not None or join.fill is not None:
+        return None
+    if any(part not in roots or roots[part].node is not root.node for part, _ in join.parts):
         return None
     value, result = root.node.meta["val"], join.node.meta["val"]
     is_alike = (value.dtype, value.device, value.shape, value.stride()) == (
