@@ -8,6 +8,7 @@ from typer import Argument
 
 from aliasproof.commands.options import Json
 from aliasproof.ir.errors import UserError
+from aliasproof.plugins import BROKEN, GROUP
 from aliasproof.reports.console import output_for_results, results, write_json
 from aliasproof.reports.listings import contract_json, print_contract, print_summaries
 from aliasproof.targets.user_names import grant, installed
@@ -67,4 +68,6 @@ def installed_targets() -> list[dict[str, object]]:
         except UserError as error:
             entry["broken"] = str(error)
         entries.append(entry)
-    return entries
+    return entries + [
+        {"name": name, "code": GROUP, "broken": reason} for name, reason in sorted(BROKEN.items())
+    ]

@@ -49,7 +49,6 @@ from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
 from aliasproof.oracles.verdict import Violation, same_promise
 from aliasproof.targets import second_calls
-from aliasproof.targets.names import is_outside
 from aliasproof.targets.target import Target
 
 # --- code generation ------------------------------------------------------------------------------
@@ -366,7 +365,7 @@ class _StepSearch:
     def pass_at_fault(self) -> PassAtFault | None:
         compiled = Choosable()
         # Such a compiler calls torch on its way: what AOTAutograd makes is not what runs.
-        outside = is_outside(self.target.name)
+        outside = self.target.needs is not None
         function, error = self._compile(compiled, watched=not outside)
         if outside and error is None:
             return self._first_wrong(compiled, function, stages_as_steps(compiled.build))

@@ -5,14 +5,14 @@ Help texts and usage errors name them without torch, which takes seconds to impo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from aliasproof.ir.errors import UserError, did_you_mean
+from aliasproof.plugins import BROKEN, plugins
 from aliasproof.targets.user_names import EXPECTED, code_name, installed, require_file
 
 # In the order of `registry.TARGETS`.
-REGISTERED = (
+OF_TORCH = (
     "identity",
     "eager-cuda",
     "functionalize",
@@ -29,24 +29,8 @@ REGISTERED = (
     "reference",
     "reference-copy",
     "reference-planned",
-    "executorch",
-    "onnx-translated",
-    "onnx-folded",
-    "onnx-bound",
-    "onnx",
-    "openvino-model",
-    "openvino-shared",
-    "openvino-aot",
-    "openvino",
-    "relax",
-    "relax-calls",
-    "relax-shared",
-    "relax-sorted",
-    "relax-vm",
-    "relax-vm-calls",
-    "relax-import",
-    "relax-import-plain",
 )
+REGISTERED = (*OF_TORCH, *(name for each in plugins().values() for name in each.targets))
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 
 # What a user of `torch.compile` runs. `inductor` generates code, so it needs a compiler.
@@ -56,20 +40,12 @@ CHECKED = ("aot-eager", "inductor-fx", "inductor")
 FUZZED = ("inductor-fx", "aot", "inductor", "fx-reinplace")
 PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 
-
-# Compilers that take programs of PyTorch, each an extra of the same name.
-OUTSIDE: tuple[str, ...] = ("executorch", "onnx", "openvino", "relax")
 ALL_COMPILERS = "all-compilers"
-
-
-def is_outside(name: str) -> bool:
-    """Whether a target is a compiler beyond torch, in whichever form or variant."""
-    return re.split("[:-]", name)[0] in OUTSIDE
 
 
 def expanded(names: Sequence[str]) -> list[str]:
     """The targets that names stand for: one, or a group of them."""
-    groups = {ALL_COMPILERS: ("inductor", *OUTSIDE)}
+    groups = {ALL_COMPILERS: ("inductor", *plugins())}
     return [target for name in names for target in groups.get(name, (name,))]
 
 
@@ -85,6 +61,8 @@ def refuse_unknown(name: str) -> None:
 
 def unknown(base: str) -> UserError:
     """What to say of the name of no target."""
+    if base in BROKEN:
+        return UserError(f"target '{base}' cannot be loaded: {BROKEN[base]}")
     known = [*REGISTERED, *installed()]
     listed = f"targets: {', '.join(known)}, or {EXPECTED}"
     return UserError(f"unknown target '{base}'{did_you_mean(base, known, otherwise=listed)}")

@@ -12,11 +12,8 @@ from typing import TypeAlias
 
 import torch
 
-from aliasproof.compilers.executorch import executorch
-from aliasproof.compilers.onnx import onnx_runtime
-from aliasproof.compilers.openvino import openvino_runtime
-from aliasproof.compilers.relax import relax, relax_import
 from aliasproof.ir.errors import UserError, did_you_mean
+from aliasproof.plugins import BROKEN, plugins
 from aliasproof.targets import (
     aot,
     aot_eager,
@@ -61,25 +58,25 @@ TARGETS: dict[str, Target] = {
         reference.REFERENCE,
         reference.REFERENCE_COPY,
         reference.REFERENCE_PLANNED,
-        executorch.TARGET,
-        onnx_runtime.TRANSLATED,
-        onnx_runtime.FOLDED,
-        onnx_runtime.BOUND,
-        onnx_runtime.TARGET,
-        openvino_runtime.MODEL,
-        openvino_runtime.SHARED,
-        openvino_runtime.AOT,
-        openvino_runtime.TARGET,
-        relax.TARGET,
-        relax.CALLS,
-        relax.SHARED,
-        relax.SORTED,
-        relax.VM,
-        relax.VM_CALLS,
-        relax_import.IMPORT,
-        relax_import.PLAIN,
     )
 }
+
+
+def _add_targets_of_plugins() -> None:
+    """Add the targets of compilers beyond torch. A plug-in with a mistake costs one line."""
+    for plugin in plugins().values():
+        for name, place in plugin.targets.items():
+            try:
+                found = plugin.find(place)
+                if not isinstance(found, Target) or found.name != name or name in TARGETS:
+                    raise UserError("expected a Target of this name, which no other target has")
+            except Exception as error:  # noqa: BLE001 - of another package
+                BROKEN[name] = f"{plugin.package}.{place}: {type(error).__name__}: {error}"
+            else:
+                TARGETS[name] = found
+
+
+_add_targets_of_plugins()
 
 # The user's targets that were looked up, by name.
 OWN: dict[str, Target] = {}

@@ -17,7 +17,7 @@ import torch
 
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
-from aliasproof.targets.outside import Outside
+from aliasproof.plugins import CompilerPlugin
 from aliasproof.targets.tracing import PLAIN, Tracing, guarded
 
 Function: TypeAlias = Callable[..., object]
@@ -254,7 +254,7 @@ class Target:
     varies: tuple[Target, ...] = ()
     conditions: Conditions | None = None
     excused: bool = True
-    needs: Outside | None = None
+    needs: CompilerPlugin | None = None
     lacking: Callable[[], str | None] = _nothing
     group: int = 1
     cost: float = 1.0

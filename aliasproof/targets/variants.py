@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from aliasproof.compilers.executorch import executorch_options
 from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.plugins import CompilerPlugin, plugins
 from aliasproof.targets import (
     as_written,
     buffers,
@@ -148,6 +148,14 @@ def _control_flow_variant(name: str) -> Variant:
     )
 
 
+def options_of(plugin: CompilerPlugin) -> tuple[Variant, ...]:
+    """The options of a compiler beyond torch as variants, which its targets can take."""
+    return tuple(
+        Variant(name, summary, tracing=Tracing(options=frozenset({name})))
+        for name, summary in plugin.options.items()
+    )
+
+
 SECOND_CALLS = tuple(map(_second_call_variant, second_calls.SECOND_CALLS))
 SECOND_CALL, SECOND_LAYOUT, SECOND_SIZE, SECOND_DTYPE, SECOND_GRAD, FEED_BACK, KEPT_OUTPUTS = (
     SECOND_CALLS
@@ -182,7 +190,7 @@ VARIANTS: Mapping[str, Variant] = {
         *SECOND_CALLS,
         *CONTROL_FLOW,
         FREEZING,
-        *executorch_options.OPTIONS,
+        *(option for plugin in plugins().values() for option in options_of(plugin)),
     )
 }
 

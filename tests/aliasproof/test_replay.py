@@ -14,11 +14,11 @@ from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import FOLDER
-from aliasproof.targets.names import is_outside
+from aliasproof.plugins import plugins
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_merging import run
 
-OF_TORCH = {name for name, bug in known_bugs().items() if not all(map(is_outside, bug.targets))}
+OF_TORCH = {name for name, bug in known_bugs().items() if bug.layer not in plugins()}
 SHOWN_HERE = {name for name in OF_TORCH if known_bugs()[name].shows_here}
 
 

@@ -25,13 +25,9 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from aliasproof.compilers.executorch import NO_INPUTS, PLUGIN
 from aliasproof.compilers.executorch.executorch_graphs import Mutated, as_lowered, as_written_back
-from aliasproof.compilers.executorch.executorch_options import (
-    NO_INPUTS,
-    OPTIONS,
-    configured,
-    recipe,
-)
+from aliasproof.compilers.executorch.executorch_options import configured, recipe
 from aliasproof.eager.trace import Trace
 from aliasproof.oracles.contract import (
     NATIVE,
@@ -44,10 +40,9 @@ from aliasproof.oracles.contract import (
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import export
 from aliasproof.targets.export import FunctionModule
-from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
-from aliasproof.targets.variants import BUFFERS, FEED_BACK, KEPT_OUTPUTS
+from aliasproof.targets.variants import BUFFERS, FEED_BACK, KEPT_OUTPUTS, options_of
 
 # --- executorch contract --------------------------------------------------------------------------
 #
@@ -171,9 +166,6 @@ CONTRACT = replace(
 
 
 # --- executorch -----------------------------------------------------------------------------------
-
-
-NEEDS = Outside("executorch", ("executorch.exir", "executorch.runtime"))
 
 
 def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
@@ -309,9 +301,9 @@ TARGET = Target(
     build=build,
     recipe=recipe(PLAIN),
     traced_recipe=recipe,
-    variants=(BUFFERS, FEED_BACK, KEPT_OUTPUTS, *OPTIONS),
+    variants=(BUFFERS, FEED_BACK, KEPT_OUTPUTS, *options_of(PLUGIN)),
     after=export.TARGET,
-    needs=NEEDS,
+    needs=PLUGIN,
     cost=10,
     left_out=REFUSED,
 )

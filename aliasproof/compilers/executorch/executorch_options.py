@@ -7,25 +7,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from aliasproof.targets.target import MODULE, Variant
-from aliasproof.targets.tracing import Tracing
-
-REINPLACED, SHARED, COPIED_VIEWS = "reinplaced", "shared-operands", "copied-views"
-NO_INPUTS, NO_OUTPUTS = "unplanned-inputs", "unplanned-outputs"
-NAIVE, POOLS = "naive-plan", "pools"
-SUMMARIES = {
-    REINPLACED: "run_reinplace_pass: index_put in place",
-    SHARED: "reinplace_extra_ops: results of minimum and maximum take the place of an operand",
-    COPIED_VIEWS: "remove_view_copy=False: views are copies at run time, too",
-    NO_INPUTS: "alloc_graph_input=False: inputs stay in the memory of the caller",
-    NO_OUTPUTS: "alloc_graph_output=False: outputs are in memory of their own",
-    NAIVE: "planned by the naive algorithm, which uses no memory twice",
-    POOLS: "planned in two arenas by turns",
-}
-OPTIONS = tuple(
-    Variant(name, summary, tracing=Tracing(options=frozenset({name})))
-    for name, summary in SUMMARIES.items()
+from aliasproof.compilers.executorch import (
+    COPIED_VIEWS,
+    NAIVE,
+    NO_INPUTS,
+    NO_OUTPUTS,
+    POOLS,
+    REINPLACED,
+    SHARED,
 )
+from aliasproof.targets.target import MODULE
+from aliasproof.targets.tracing import Tracing
 
 
 def configured(chosen: frozenset[str], initial: Sequence[str]) -> Any:

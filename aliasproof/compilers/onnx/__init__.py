@@ -1,1 +1,16 @@
 """ONNX Runtime: its targets and how its graphs are read."""
+
+from aliasproof.plugins import CompilerPlugin
+
+PLUGIN = CompilerPlugin(
+    name="onnx",
+    package=__name__,
+    extra="onnx",
+    modules=("onnx", "onnxscript", "onnxruntime"),
+    targets={
+        "onnx-translated": "onnx_runtime:TRANSLATED",
+        "onnx-folded": "onnx_runtime:FOLDED",
+        "onnx-bound": "onnx_runtime:BOUND",
+        "onnx": "onnx_runtime:TARGET",
+    },
+)

@@ -29,14 +29,13 @@ from aliasproof.compilers.functional_module import (
     kept_composites,
     of_values_alone,
 )
+from aliasproof.compilers.onnx import PLUGIN
 from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
 from aliasproof.targets import clauses, export
-from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
 
-NEEDS = Outside("onnx", ("onnx", "onnxscript", "onnxruntime"))
 OPAQUE = "a model of ONNX does not call operators of torch"
 
 IR = "https://onnx.ai/onnx/repo-docs/IR.html"
@@ -254,7 +253,7 @@ def _target(
         recipe=recipe(fold=fold, optimize=optimize, bind=bind),
         after=after,
         variants=(FEED_BACK, KEPT_OUTPUTS),
-        needs=NEEDS,
+        needs=PLUGIN,
         cost=6,
     )
 

@@ -31,15 +31,13 @@ from aliasproof.compilers.functional_module import (
     kept_composites,
     of_values_alone,
 )
+from aliasproof.compilers.openvino import PLUGIN, SILENT
 from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
 from aliasproof.targets import aot_eager, clauses, dynamo, export
-from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
 
-SILENT = 'import sys; sys.modules["openvino_telemetry"] = None'
-NEEDS = Outside("openvino", ("openvino.torch",), SILENT)
 OPAQUE = "a model of OpenVINO does not call operators of torch"
 # By default, the plugin computes in bfloat16 where the processor can
 # (https://docs.openvino.ai/2026/openvino-workflow/running-inference/inference-devices-and-modes/cpu-device.html).
@@ -255,7 +253,7 @@ def _by_torch(
         recipe=backend_recipe(given),
         after=after,
         variants=(FEED_BACK, KEPT_OUTPUTS),
-        needs=NEEDS,
+        needs=PLUGIN,
         cost=6,
     )
 
@@ -281,7 +279,7 @@ MODEL = Target(
     recipe=model_recipe(share=False),
     after=export.TARGET,
     variants=(FEED_BACK, KEPT_OUTPUTS),
-    needs=NEEDS,
+    needs=PLUGIN,
     cost=8,
 )
 SHARED = replace(

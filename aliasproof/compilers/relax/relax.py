@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import torch
 
+from aliasproof.compilers.relax import PLUGIN
 from aliasproof.ir.program import Program
 from aliasproof.ir.relax_spelling import spelling
 from aliasproof.oracles.contract import (
@@ -25,11 +26,8 @@ from aliasproof.oracles.contract import (
 )
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import clauses
-from aliasproof.targets.outside import Outside
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
-
-NEEDS = Outside("relax", ("tvm.relax",))
 
 VALUES = (
     "Relax computes with values, and a function that writes its arguments is not pure, so what"
@@ -140,7 +138,7 @@ TARGET = Target(
     build=build,
     recipe=recipe(),
     variants=(FEED_BACK, KEPT_OUTPUTS),
-    needs=NEEDS,
+    needs=PLUGIN,
     generates_code=True,
 )
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.compilers.onnx.onnx_runtime import NEEDS
+from aliasproof.compilers.onnx import PLUGIN
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
 from tests.targets.conftest import RIGHT
 
-pytestmark = pytest.mark.skipif(NEEDS.missing() is not None, reason=f"onnx {NEEDS.missing()}")
+pytestmark = pytest.mark.skipif(PLUGIN.missing() is not None, reason=f"onnx {PLUGIN.missing()}")
 
 
 def matrix() -> Tensor:

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.compilers.executorch import executorch
-from aliasproof.compilers.executorch.executorch_options import SUMMARIES
+from aliasproof.compilers.executorch import PLUGIN, executorch
 from aliasproof.generators.features import Features, without
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
@@ -23,7 +22,7 @@ from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
 
 needs_executorch = pytest.mark.skipif(
-    executorch.NEEDS.missing() is not None, reason=f"executorch {executorch.NEEDS.missing()}"
+    PLUGIN.missing() is not None, reason=f"executorch {PLUGIN.missing()}"
 )
 
 
@@ -50,7 +49,7 @@ def several(x: Tensor, y: Tensor, index: Tensor) -> list[Tensor]:
 
 
 @needs_executorch
-@pytest.mark.parametrize("option", ["", *SUMMARIES])
+@pytest.mark.parametrize("option", ["", *PLUGIN.options])
 def test_each_variant_computes_what_eager_does(option: str) -> None:
     inputs = [numbers(3, 4), numbers(3, 4).flip(0), torch.tensor([2])]
     found = examined(several, inputs, *filter(None, [option]))
@@ -119,7 +118,7 @@ def test_what_is_refused_is_told_from_what_fails(
 
 
 @needs_executorch
-@pytest.mark.parametrize("option", ["", *SUMMARIES])
+@pytest.mark.parametrize("option", ["", *PLUGIN.options])
 def test_the_recipe_compiles_as_the_target_does(option: str) -> None:
     named: Target = target(":".join(filter(None, ("executorch", option))))
     inputs = [numbers(3, 4), numbers(3, 4).flip(0), torch.tensor([2])]

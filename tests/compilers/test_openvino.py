@@ -12,15 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.compilers.openvino import openvino_runtime
-from aliasproof.compilers.openvino.openvino_runtime import NEEDS
+from aliasproof.compilers.openvino import PLUGIN, SILENT, openvino_runtime
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
 from tests.targets.conftest import RIGHT
 
-pytestmark = pytest.mark.skipif(NEEDS.missing() is not None, reason=f"openvino {NEEDS.missing()}")
+pytestmark = pytest.mark.skipif(PLUGIN.missing() is not None, reason=f"openvino {PLUGIN.missing()}")
 
 
 def matrix() -> Tensor:
@@ -59,7 +58,7 @@ def test_an_operator_that_is_missing_is_no_violation() -> None:
 def test_nothing_is_reported_to_anybody() -> None:
     examined(lambda x, y: (x + y) * y, "openvino")
     assert sys.modules.get("openvino_telemetry") is None
-    assert openvino_runtime.SILENT in target("openvino-model").recipe
+    assert SILENT in target("openvino-model").recipe
 
 
 @pytest.mark.parametrize("name", ["openvino-aot", "openvino-model", "openvino-shared"])

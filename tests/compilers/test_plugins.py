@@ -6,10 +6,16 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from aliasproof.targets import names, outside
-from aliasproof.targets.outside import Outside
+from aliasproof import plugins
+from aliasproof.plugins import CompilerPlugin
+from aliasproof.targets import names
 
 REQUIRES = ['numpy>=2; extra == "planted"', 'compiler<2,>=1.4; extra == "planted"', "torch>=2"]
+
+
+def planted_plugin(module: str, extra: str = "") -> CompilerPlugin:
+    """A plug-in whose compiler is a module."""
+    return CompilerPlugin("planted", "planted", {}, (module,), extra=extra)
 
 
 @pytest.fixture
@@ -22,11 +28,11 @@ def planted(monkeypatch: pytest.MonkeyPatch):
             raise PackageNotFoundError(name)
         return installed[name]
 
-    monkeypatch.setattr(outside, "requires", lambda name: REQUIRES)
-    monkeypatch.setattr(outside, "version", version)
-    outside._missing.cache_clear()
+    monkeypatch.setattr(plugins, "requires", lambda name: REQUIRES)
+    monkeypatch.setattr(plugins, "version", version)
+    plugins._missing.cache_clear()
     yield installed
-    outside._missing.cache_clear()
+    plugins._missing.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -42,11 +48,11 @@ def planted(monkeypatch: pytest.MonkeyPatch):
 def test_it_is_said_what_to_install(planted, found: str | None, reason: str | None) -> None:
     if found is not None:
         planted["compiler"] = found
-    assert Outside("planted", ("compiler",)).missing() == reason
+    assert planted_plugin("compiler", extra="planted").missing() == reason
 
 
 def test_an_extra_that_an_old_installation_does_not_know_is_named(planted) -> None:
-    reason = Outside("newer", ("compiler",)).missing()
+    reason = planted_plugin("compiler", extra="newer").missing()
     assert reason is not None
     assert "needs the extra 'newer', which this installation does not know" in reason
 
@@ -67,8 +73,8 @@ def test_a_compiler_that_cannot_be_imported_is_left_out_in_one_line(
     (tmp_path / "planted_compiler.py").write_text(source)
     (tmp_path / "torch.py").write_text("")  # the real one takes seconds
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(outside, "LOADS_WITHIN", 2.0)
-    broken = Outside("planted", ("planted_compiler",)).broken()
+    monkeypatch.setattr(plugins, "LOADS_WITHIN", 2.0)
+    broken = planted_plugin("planted_compiler").broken()
     if reason is None:
         assert broken is None
     else:
@@ -78,4 +84,4 @@ def test_a_compiler_that_cannot_be_imported_is_left_out_in_one_line(
 
 
 def test_a_group_stands_for_its_targets() -> None:
-    assert names.expanded(["aot", names.ALL_COMPILERS]) == ["aot", "inductor", *names.OUTSIDE]
+    assert names.expanded(["aot", names.ALL_COMPILERS]) == ["aot", "inductor", *plugins.plugins()]

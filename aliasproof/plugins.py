@@ -1,0 +1,128 @@
+"""Compilers beyond torch: each is a plug-in, an entry point of the group `aliasproof.compilers`.
+
+Nothing here imports torch or a compiler, so help texts and usage errors can name their targets. A
+compiler must be installed for its targets, and nothing of it is imported unless one is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, entry_points, requires, version
+from typing import Any
+
+GROUP = "aliasproof.compilers"  # of entry points
+LOADS_WITHIN = 120.0  # seconds for the import in a process of its own
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerPlugin:
+    """A compiler beyond torch, as the entry point of its name gives it.
+
+    `targets` says by name where each `Target` is, as `MODULE:NAME` in `package`. These modules are
+    imported with torch, and must not import the compiler. The target that has the name of the
+    plug-in stands for it in `all-compilers`.
+
+    The compiler is the `modules` to import; `before` is a line of Python that a process runs
+    before. The extra `extra` of `distribution` requires it; a distribution that always requires it
+    needs no extra. `options` are summaries by name of what its targets can switch on: each is
+    a variant, whose name is in the `Tracing.options` that a build gets.
+    """
+
+    name: str
+    package: str
+    targets: Mapping[str, str] = field(hash=False)
+    modules: Sequence[str] = ()
+    distribution: str = "aliasproof"
+    extra: str = ""
+    before: str = ""
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def find(self, place: str) -> Any:
+        """What `MODULE:NAME` is in the package. Raises what the import raises."""
+        return pkgutil.resolve_name(f"{self.package}.{place}")
+
+    def missing(self) -> str | None:
+        """What is not installed, or in another version, and how to install it; None if nothing."""
+        return _missing(self.distribution, self.extra)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether this process has imported the compiler."""
+        return all(module in sys.modules for module in self.modules)
+
+    def broken(self) -> str | None:
+        """Why the compiler cannot be imported, tried in a process of its own; None if it can."""
+        imports = "import " + ", ".join(("torch", *self.modules))
+        source = f"{self.before}; {imports}" if self.before else imports
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", source],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=LOADS_WITHIN,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"cannot be imported: `{source}` takes over {LOADS_WITHIN:.0f} s"
+        if done.returncode == 0:
+            return None
+        last = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
+        how = f"signal {-done.returncode}" if done.returncode < 0 else last
+        return f"cannot be imported: `{source}` ends with {how}"
+
+
+# Why a plug-in or one of its targets is not there, by its name.
+BROKEN: dict[str, str] = {}
+
+
+@functools.cache
+def plugins() -> dict[str, CompilerPlugin]:
+    """The plug-ins of this environment, by name. One that cannot be imported is `BROKEN`."""
+    found = {}
+    for point in sorted(entry_points(group=GROUP)):
+        try:
+            plugin = point.load()
+        except Exception as error:  # noqa: BLE001 - one line for a mistake of another package
+            BROKEN[point.name] = f"{point.value} raises {type(error).__name__}: {error}"
+            continue
+        if not isinstance(plugin, CompilerPlugin) or plugin.name != point.name:
+            BROKEN[point.name] = f"{point.value} is no CompilerPlugin of the name '{point.name}'"
+        elif plugin.name not in plugin.targets:
+            BROKEN[point.name] = f"{point.value} has no target of the name '{point.name}'"
+        else:
+            found[plugin.name] = plugin
+    return found
+
+
+@functools.cache
+def _missing(distribution: str, extra: str) -> str | None:
+    if not extra:  # the distribution requires the compiler, so it was installed with it
+        return None
+    from packaging.requirements import Requirement  # noqa: PLC0415 - help texts do without
+
+    install = f"pip install '{distribution}[{extra}]'"
+    wanted = [
+        requirement
+        for requirement in map(Requirement, requires(distribution) or ())
+        if requirement.marker is not None
+        and requirement.marker.evaluate({"extra": extra})
+        and not requirement.marker.evaluate({"extra": ""})
+    ]
+    if not wanted:
+        return f"needs the extra '{extra}', which this installation does not know: {install}"
+    for requirement in wanted:
+        try:
+            found = version(requirement.name)
+        except PackageNotFoundError:
+            return f"needs {requirement.name}: {install}"
+        if not requirement.specifier.contains(found, prereleases=True):
+            asked = f"{requirement.name}{requirement.specifier}"
+            return f"needs {asked}, and finds {found}: {install}"
+    return None
