@@ -13,6 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, entry_points, requires, version
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 GROUP = "aliasproof.compilers"  # of entry points
@@ -30,7 +32,8 @@ class CompilerPlugin:
     The compiler is the `modules` to import; `before` is a line of Python that a process runs
     before. The extra `extra` of `distribution` requires it; a distribution that always requires it
     needs no extra. `options` are summaries by name of what its targets can switch on: each is
-    a variant, whose name is in the `Tracing.options` that a build gets.
+    a variant, whose name is in the `Tracing.options` that a build gets. The package has its known
+    bugs in the folder `bugs`, and their patches in the module `patches`, if there are any.
     """
 
     name: str
@@ -41,6 +44,11 @@ class CompilerPlugin:
     extra: str = ""
     before: str = ""
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def bugs(self) -> Path:
+        """The folder of its known bugs."""
+        return Path(str(files(self.package))) / "bugs"
 
     def find(self, place: str) -> Any:
         """What `MODULE:NAME` is in the package. Raises what the import raises."""

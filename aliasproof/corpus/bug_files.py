@@ -1,4 +1,6 @@
-"""Reads the text files of `corpus/bugs`: one per known bug, in a folder per layer of the compiler.
+"""Reads the text files of known bugs: one per bug, in a folder per layer of torch in `corpus/bugs`.
+
+Those of a compiler beyond torch are in the folder `bugs` of its plug-in.
 
 A file is a header of lines `# key: value`, in any order, and the program. A value goes on in lines
 that begin with `#` and more than one space.
@@ -59,21 +61,18 @@ from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.ir.regions import dense_strides, reach
 from aliasproof.ir.serialization import DTYPE_BY_NAME
+from aliasproof.plugins import plugins
 
 LAYERS = (
     "aot_autograd",
     "decompositions",
     "dynamo",
-    "executorch",
     "export",
     "functionalization",
     "fx_reinplace",
     "inductor",
     "inductor_fx",
     "inductor_patterns",
-    "onnx",
-    "openvino",
-    "relax",
 )
 _EACH = {"title", "link", "target"}  # keys that each file has
 _OF_CALLS = {"versions", "rank", "input"}
@@ -113,9 +112,14 @@ def known_bugs() -> dict[str, KnownBug]:
     A program can show several: the first that explains it counts.
     """
     bugs = [bug for bug in _read_all() if isinstance(bug, KnownBug)]
-    bugs.sort(key=lambda bug: bug.rank)
+
+    def order(bug: KnownBug) -> tuple[int, str]:
+        # A plug-in cannot know the ranks that others give.
+        return bug.rank, bug.layer if bug.layer in plugins() else ""
+
+    bugs.sort(key=order)
     for first, second in itertools.pairwise(bugs):
-        if first.rank == second.rank:
+        if order(first) == order(second):
             raise UserError(
                 f"{second.file}: rank {second.rank} is that of {first.identifier}, too; which of"
                 " the two should be tried first? Give the other one a higher number"
@@ -136,21 +140,27 @@ def all_bugs() -> dict[str, KnownBug | PythonBug]:
 
 @functools.cache
 def _read_all() -> list[KnownBug | PythonBug]:
-    bugs = sorted(map(read_bug, FOLDER.glob("*/*.txt")), key=lambda bug: bug.identifier)
+    bugs = [read_bug(path) for path in FOLDER.glob("*/*.txt")]
+    for plugin in plugins().values():
+        bugs += [read_bug(path, plugin.name) for path in plugin.bugs.glob("*.txt")]
+    bugs.sort(key=lambda bug: bug.identifier)
     for first, second in itertools.pairwise(bugs):
         if first.identifier == second.identifier:
             raise UserError(f"{second.file}: {first.file} has this name, too; choose another")
     return bugs
 
 
-def read_bug(path: Path) -> KnownBug | PythonBug:
-    """The bug in a file. Raises `UserError` with the line if it has another form."""
-    return _BugFile(path).bug()
+def read_bug(path: Path, layer: str = "") -> KnownBug | PythonBug:
+    """The bug in a file, whose folder is the layer if that is not given.
+
+    Raises `UserError` with the line if the file has another form.
+    """
+    return _BugFile(path, layer or path.parent.name).bug()
 
 
 class _BugFile:
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, layer: str) -> None:
+        self.path, self.layer = path, layer
         try:
             self.lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -186,9 +196,11 @@ class _BugFile:
 
     def bug(self) -> KnownBug | PythonBug:
         """The bug, checked."""
-        if self.path.parent.name not in LAYERS:
-            name, known = self.path.parent.name, ", ".join(LAYERS)
-            raise self._error(1, f"there is no layer '{name}'; move the file to one of {known}")
+        if self.layer not in (*LAYERS, *plugins()):
+            known = ", ".join(LAYERS)
+            raise self._error(
+                1, f"there is no layer '{self.layer}'; move the file to one of {known}"
+            )
         return self._python_bug() if _IS_PYTHON.search(self.program) else self._known_bug()
 
     def _known_bug(self) -> KnownBug:
@@ -213,7 +225,7 @@ class _BugFile:
             tuple(map(int, self._words("vectors", r"\d{1,4}", "numbers of bits"))),
             self._shown(),
             rank=int(self._one("rank", r"\d{1,9}", "a number")),
-            layer=self.path.parent.name,
+            layer=self.layer,
             note=self._optional("note"),
         )
 
@@ -256,7 +268,7 @@ class _BugFile:
             self._one("place", "gradient|value", "gradient or value"),
             self._optional("part"),
             self._optional("sufficient"),
-            layer=self.path.parent.name,
+            layer=self.layer,
             note=self._optional("note"),
         )
 

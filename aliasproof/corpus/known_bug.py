@@ -1,6 +1,7 @@
 """`KnownBug` and `PythonBug`: bugs of compilers that are known, one cause each.
 
-A bug is a text file in `corpus/bugs`; `aliasproof.corpus.bug_files` reads it.
+A bug is a text file in `corpus/bugs`, or beside its compiler beyond torch, which
+`aliasproof.corpus.bug_files` reads.
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ from aliasproof.corpus.patching import Patch, find_patch
 from aliasproof.ir.devices import vector_bits
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram, mechanisms, traits
+from aliasproof.plugins import plugins
 
 FOLDER = Path(__file__).parent / "bugs"
+
+
+def folder_of(layer: str) -> Path:
+    """The folder with the bugs of a layer of torch, or of a compiler beyond it."""
+    return plugins()[layer].bugs if layer in plugins() else FOLDER / layer
+
+
 # How the kind of a violation begins that ends a process (aliasproof/processes/outcome.py).
 DEATHS = "dies of"
 # An assertion names its cause, whatever led to it.
@@ -84,7 +93,8 @@ class KnownBug:
     vanishes then *is* this bug. Where torch cannot be patched from Python, or not for all forms of
     the bug, `mark` recognises it. `plausible` is a cheap test of whether a program can show the bug
     at all; it only saves time. A program can show several bugs: the one of the lowest `rank`
-    counts. `layer` is the folder of its file, and the module of its patch. `note` says more, for a
+    counts. `layer` is the folder of its file, and the module of its patch: a layer of torch, or a
+    compiler beyond it. `note` says more, for a
     reader.
     """
 
@@ -106,7 +116,7 @@ class KnownBug:
     @property
     def file(self) -> Path:
         """The text file that it was read from."""
-        return FOLDER / self.layer / f"{self.identifier}.txt"
+        return folder_of(self.layer) / f"{self.identifier}.txt"
 
     @property
     def patch(self) -> Patch | None:
@@ -187,7 +197,7 @@ class PythonBug:
     @property
     def file(self) -> Path:
         """The text file that it was read from."""
-        return FOLDER / self.layer / f"{self.identifier}.txt"
+        return folder_of(self.layer) / f"{self.identifier}.txt"
 
     def explains(
         self, cause: tuple[str, str, str], place: str, reduced: PythonProgram, part: str

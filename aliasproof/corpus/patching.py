@@ -2,7 +2,8 @@
 
 Each decorator makes a `Patch` of the function that does what torch should do. What it replaces is
 looked up when the patch is entered: Inductor takes two seconds to import, and other bugs do
-without. The patches themselves are in `corpus/patches`, one module per layer.
+without. The patches themselves are in `corpus/patches`, one module per layer, and in those of the
+compilers beyond torch.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from unittest import mock
 import torch
 
 from aliasproof.ir.errors import UserError, did_you_mean
+from aliasproof.plugins import plugins
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -53,13 +55,20 @@ def find_patch(layer: str, name: str) -> Patch:
     found = _patches_of(layer)
     if name not in found:
         hint = did_you_mean(name, found)
-        raise UserError(f"aliasproof/corpus/patches/{layer}.py has no patch '{name}'{hint}")
+        path = _module_of(layer).replace(".", "/")
+        raise UserError(f"{path}.py has no patch '{name}'{hint}")
     return found[name]
+
+
+def _module_of(layer: str) -> str:
+    if layer in plugins():
+        return f"{plugins()[layer].package}.patches"
+    return f"aliasproof.corpus.patches.{layer}"
 
 
 @functools.cache
 def _patches_of(layer: str) -> dict[str, Patch]:
-    module = f"aliasproof.corpus.patches.{layer}"
+    module = _module_of(layer)
     names = vars(importlib.import_module(module)) if find_spec(module) else {}
     return {name: value for name, value in names.items() if isinstance(value, Patch)}
 

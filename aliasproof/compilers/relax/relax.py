@@ -15,8 +15,8 @@ from dataclasses import replace
 import torch
 
 from aliasproof.compilers.relax import PLUGIN
+from aliasproof.compilers.relax.relax_spelling import spelling
 from aliasproof.ir.program import Program
-from aliasproof.ir.relax_spelling import spelling
 from aliasproof.oracles.contract import (
     Contract,
     Precondition,

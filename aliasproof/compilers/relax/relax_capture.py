@@ -20,9 +20,9 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.compilers.relax.relax_forms import FORMS, VIEWS, CapturedCall, opaque_line
 from aliasproof.compilers.relax.relax_lines import DTYPES, Lines, RelaxParameter, Value
+from aliasproof.compilers.relax.relax_spelling import Spelling
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.regions import Region, overlaps_itself
-from aliasproof.ir.relax_spelling import Spelling
 from aliasproof.ir.schemas import facts
 
 aten = torch.ops.aten

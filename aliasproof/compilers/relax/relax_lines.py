@@ -17,8 +17,8 @@ from torch._ops import OpOverload
 from tvm import relax
 from tvm.relax import op as R
 
+from aliasproof.compilers.relax.relax_spelling import Spelling
 from aliasproof.ir.errors import Rejected
-from aliasproof.ir.relax_spelling import Spelling
 
 # --- relax moves ----------------------------------------------------------------------------------
 #

@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from aliasproof.compilers.relax.relax_capture import Captured, captured
 from aliasproof.compilers.relax.relax_lines import IN_PLACE, OpaqueCall, OperandPlace
+from aliasproof.compilers.relax.relax_spelling import Spelling
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
-from aliasproof.ir.relax_spelling import Spelling
 from aliasproof.ir.values import input_tensors
 
 IMPORTED = "from aliasproof.targets import relax  # of aliasproof\n"

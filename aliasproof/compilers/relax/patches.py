@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from aliasproof.compilers.relax.relax_spelling import spelled
 from aliasproof.corpus.patching import Patch
-from aliasproof.ir.relax_spelling import spelled
 
 relax_constant_written = Patch(functools.partial(spelled, "constants_given"))
 
