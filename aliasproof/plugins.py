@@ -100,12 +100,10 @@ def plugins() -> dict[str, CompilerPlugin]:
         except Exception as error:  # noqa: BLE001 - one line for a mistake of another package
             BROKEN[point.name] = f"{point.value} raises {type(error).__name__}: {error}"
             continue
-        if not isinstance(plugin, CompilerPlugin) or plugin.name != point.name:
-            BROKEN[point.name] = f"{point.value} is no CompilerPlugin of the name '{point.name}'"
-        elif plugin.name not in plugin.targets:
-            BROKEN[point.name] = f"{point.value} has no target of the name '{point.name}'"
-        else:
+        if isinstance(plugin, CompilerPlugin) and point.name == plugin.name in plugin.targets:
             found[plugin.name] = plugin
+        else:
+            BROKEN[point.name] = f"{point.value} is no CompilerPlugin with a target of this name"
     return found
 
 

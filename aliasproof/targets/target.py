@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 
+from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
 from aliasproof.plugins import CompilerPlugin
@@ -219,10 +220,10 @@ class Target:
 
     `build(function, inputs)` compiles the function for these inputs. It may mutate them, since they
     are not used again. `recipe` is Python source that needs torch alone; it defines
-    `compiled(program, inputs)`, which does the same as `build`. `after` is the target that this one
-    builds on: a promise that `after` breaks already is not this target's fault. `layer` is a target
-    that this one contains, though it calls it in another way: it is at fault if it breaks the same
-    promise on the same program.
+    `compiled(program, inputs)`, which does the same as `build`; `recipe_for` makes of it what one
+    program needs. `after` is the target that this one builds on: a promise that `after` breaks
+    already is not this target's fault. `layer` is a target that this one contains, though it calls
+    it in another way: it is at fault if it breaks the same promise on the same program.
 
     `variants` are those that the target takes, in the order in which a name lists them. If some of
     them change how it traces, `build` takes a `Tracing` as well, and `traced_recipe` gives its
@@ -260,6 +261,7 @@ class Target:
     cost: float = 1.0
     variants: Sequence[Variant] = ()
     traced_recipe: Callable[[Tracing], str] | None = None
+    recipe_for: Callable[[str, Program], str] | None = None
     has_settings: bool = False
     yours: str = ""
     backend: Any = None

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from aliasproof.compilers.relax import relax
 from aliasproof.ir.custom_operators import NAMESPACE, definition
 from aliasproof.ir.devices import CPU, cpu_capability, full_name, on_device
 from aliasproof.ir.execution import run
@@ -241,6 +240,7 @@ class Compiler:
     `name` is how people call it. `recipe` are lines that define what `call` uses. `call` is an
     expression for the compiled program. `near` allows syntax that only nearly means the program;
     see `ordinary_source`. `control` has recipe and call with eager in the place of the compiler.
+    `recipe_for` is that of the target.
     """
 
     name: str
@@ -248,6 +248,7 @@ class Compiler:
     call: str
     control: tuple[str, str]
     near: bool = False
+    recipe_for: Callable[[str, Program], str] | None = None
 
     @classmethod
     def of_target(cls, target: Target) -> Compiler:
@@ -255,7 +256,8 @@ class Compiler:
         chosen, tracing = _variants(target.name)
         by_dynamo = "torch.compile(" in target.recipe and target.name != dynamo.TARGET.name
         plain = dynamo.recipe(tracing) if by_dynamo else identity.RECIPE
-        return cls(target.name, target.recipe, COMPILED, (around(plain, chosen), COMPILED))
+        control = (around(plain, chosen), COMPILED)
+        return cls(target.name, target.recipe, COMPILED, control, recipe_for=target.recipe_for)
 
     @classmethod
     def of_backend(cls, backend: str, target: str, *, near: bool) -> Compiler:
@@ -278,7 +280,7 @@ class Compiler:
     def in_eager(self) -> Compiler:
         """The control: the same with eager in the place of the compiler, which shows nothing."""
         recipe, call = self.control
-        return replace(self, recipe=recipe, call=call)
+        return replace(self, recipe=recipe, call=call, recipe_for=None)
 
 
 def _variants(target: str) -> tuple[list[Variant], Tracing]:
@@ -340,7 +342,10 @@ def _script(reproducer: Reproducer, program: Program) -> str:
     compiler = replace(compiler, call=_for_program(compiler.call, program))
     written = ordinary_source(program, near=compiler.near, literal=reproducer.literal)
     # One block of imports at the top, as in any script, though a recipe brings its own.
-    imports, recipe = _split(_for_program(compiler.recipe, program))
+    recipe = compiler.recipe
+    if compiler.recipe_for is not None:
+        recipe = compiler.recipe_for(recipe, program)
+    imports, recipe = _split(_for_program(recipe, program))
     title = headline(compiler.name, violation, program)
     exhausts = violation.kind == OUT_OF_MEMORY
     dies = violation.kind.startswith(DEATHS) and not exhausts
@@ -373,7 +378,6 @@ def _for_program(recipe: str, program: Program) -> str:
     if not _draws(program):
         recipe = inductor_fx.without_random(recipe)
     recipe, here = gradients.for_program(recipe, program, here)
-    recipe = relax.for_program(recipe, program)
     return control_flow.with_program(second_calls.shortened(recipe, here), program)
 
 

@@ -107,7 +107,7 @@ def build(
 def recipe(arguments: str = "") -> str:
     """The source of `build`."""
     return f"""
-from aliasproof.targets import relax  # of aliasproof
+from aliasproof.compilers.relax import relax
 
 
 def compiled(program, inputs):
@@ -137,6 +137,7 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=recipe(),
+    recipe_for=for_program,
     variants=(FEED_BACK, KEPT_OUTPUTS),
     needs=PLUGIN,
     generates_code=True,

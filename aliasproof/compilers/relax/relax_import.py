@@ -20,7 +20,7 @@ from aliasproof.ir.errors import Rejected
 from aliasproof.oracles.contract import NATIVE, Contract, Refusal
 from aliasproof.targets import export
 from aliasproof.targets.export import FunctionModule
-from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.target import MODULE, Build, Function, Target
 
 FRONTEND = "from_exported_program in tvm/relax/frontend/torch/exported_program_translator.py"
 CONTRACT = Contract(
@@ -88,16 +88,7 @@ from torch.export import export
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
-
-class Module(torch.nn.Module):
-    def __init__(self, program):
-        super().__init__()
-        self.program = program
-
-    def forward(self, *args):
-        return self.program(*args)
-
-
+{MODULE}
 def compiled(program, inputs):
     exported = export(Module(program), tuple(inputs))
     module = from_exported_program(exported, run_ep_decomposition={decomposed})
@@ -122,6 +113,7 @@ def _target(name: str, summary: str, *, decomposed: bool) -> Target:
         contract=CONTRACT,
         build=functools.partial(build, decomposed=decomposed),
         recipe=recipe(decomposed=decomposed),
+        recipe_for=None,
         variants=(),
         generates_code=False,
         layer=export.TARGET,

@@ -17,7 +17,7 @@ from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
 
-IMPORTED = "from aliasproof.targets import relax  # of aliasproof\n"
+IMPORTED = "from aliasproof.compilers.relax import relax\n"
 IMPORTS = """import tvm
 from tvm import relax
 from tvm.script import ir as I
