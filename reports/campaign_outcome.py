@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-
 from rich.console import Console
 from rich.text import Text
 
@@ -15,15 +11,14 @@ from aliasproof.campaigns.run.campaign import (
     known_in_order,
     suspicions_in_order,
 )
-from aliasproof.campaigns.run.python_hunt import PythonHunt
-from aliasproof.campaigns.store.finding import Finding, PythonFinding
+from aliasproof.campaigns.store.finding import AnyFinding, PythonFinding
 from aliasproof.campaigns.store.stored import show_command
 from aliasproof.ir.printing import source
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.reports.console import (
-    LINE_EVERY,
-    clock,
     counted,
     new_table,
+    print_code,
     print_exactly,
     print_heading,
     print_lines,
@@ -67,7 +62,7 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
         print_lines(console, f"{sites_fired(*campaign.sites)}.")
 
 
-def print_waiting(console: Console, campaign: Campaign | PythonHunt) -> None:
+def print_waiting(console: Console, campaign: Campaign) -> None:
     """Print how to go on, if the run ended before all that it found was reduced and confirmed."""
     waiting = [
         f"{count} {what}"
@@ -130,7 +125,7 @@ def _print_latent(console: Console, campaign: Campaign) -> None:
         "bold",
     )
     for _, finding in sorted(campaign.latent.items()):
-        print_lines(console, f"    {len(finding.program)} instructions  {finding.identifier}")
+        print_lines(console, f"    {finding.size} instructions  {finding.identifier}")
 
 
 def _print_suspicions(console: Console, campaign: Campaign) -> None:
@@ -154,7 +149,7 @@ def _print_suspicions(console: Console, campaign: Campaign) -> None:
         )
 
 
-def _print_findings(console: Console, campaign: Campaign, findings: list[Finding]) -> None:
+def _print_findings(console: Console, campaign: Campaign, findings: list[AnyFinding]) -> None:
     silent = f"{silent_findings(campaign)} of them silent (no exception)"
     folder = relative(campaign.folder / "findings")
     console.print()
@@ -169,31 +164,34 @@ def _print_findings(console: Console, campaign: Campaign, findings: list[Finding
     table.add_column("count", justify="right", no_wrap=True)
     for finding in findings:
         # The ops hint at the cause of a wrong value. An error's message says more than they do.
-        after = f" after {_ops(finding)}" if finding.silent else ""
+        after = f" after {ops}" if finding.silent and (ops := _ops(finding)) else ""
         what = Text.assemble(
             (shortened(finding.kind), "bold red" if finding.silent else ""),
             after,
             "\n",
             (finding.identifier, "dim"),
         )
-        size, count = str(len(finding.program)), str(finding.count)
+        size, count = str(finding.size), str(finding.count)
         known = finding.known or "-"
         table.add_row(finding.target, what, finding.place, known, size, count)
     print_table(console, table)
+    unit = "line" if campaign.plan.command == "hunt" else "instruction"
     print_lines(
         console,
-        "size: instructions of the reduced program; count: violations with this cause; known: the"
+        f"size: {unit}s of the reduced program; count: violations with this cause; known: the"
         " bug in corpus/bugs/",
         "dim",
     )
 
 
-def _ops(finding: Finding) -> str:
-    """The ops of the reduced program, such as 'expand, zero_'."""
+def _ops(finding: AnyFinding) -> str:
+    """The ops of the reduced program, such as 'expand, zero_'; none of a Python program."""
+    if isinstance(finding, PythonFinding):
+        return ""
     return ", ".join(call.op.split(".")[1] for call in finding.program.instructions)
 
 
-def _print_shortest(console: Console, campaign: Campaign, findings: list[Finding]) -> None:
+def _print_shortest(console: Console, campaign: Campaign, findings: list[AnyFinding]) -> None:
     """Print the shortest finding, a silent one if there is any, and how to see the others.
 
     One of Inductor comes before others, since it is what `torch.compile` runs.
@@ -204,14 +202,17 @@ def _print_shortest(console: Console, campaign: Campaign, findings: list[Finding
         key=lambda finding: (
             not finding.silent,
             not finding.of_inductor,
-            len(finding.program),
-            len(source(finding.program)),
+            finding.size,
+            len(_source(finding)),
         ),
     )
     folder = relative(campaign.path(shortest))
     which = "Shortest silent finding" if shortest.silent else "Shortest finding"
     print_heading(console, f"{which}: {shortest.identifier}")
-    print_program(console, shortest.program)
+    if isinstance(shortest, PythonFinding):
+        print_code(console, shortest.program.source.strip())
+    else:
+        print_program(console, shortest.program)
     console.print()
     what = f"{shortest.target}: {shortened(shortest.kind)} ({shortest.place})"
     print_lines(console, f"{what}. Show it, or run its reproducer:")
@@ -219,13 +220,19 @@ def _print_shortest(console: Console, campaign: Campaign, findings: list[Finding
     print_exactly(console, f"    {python_command(folder / 'reproducer.py')}", "bold")
 
 
+def _source(finding: AnyFinding) -> str:
+    program = finding.program
+    return program.source if isinstance(program, PythonProgram) else source(program)
+
+
 def _summary(campaign: Campaign) -> str:
     total = campaign.total
+    dropped = f"{100 * total.instructions.dropped:.1f} %"  # Python programs have no instructions
     parts = [
         f"{counted(total.programs, 'program')} in {campaign.elapsed:.0f} s",
         f"{100 * total.undefined_rate:.1f} % discarded (undefined in eager)",
         *([f"{total.rejected.total()} not for their target"] if total.rejected else []),
-        f"{100 * total.instructions.dropped:.1f} % of drawn instructions dropped",
+        *([f"{dropped} of drawn instructions dropped"] if total.instructions.drawn else []),
         f"{total.violating} with a violation",
         f"{total.documented} that differ as documented",
         *_optional_counts(campaign),
@@ -241,99 +248,10 @@ def _optional_counts(campaign: Campaign) -> list[str]:
     """The counts that are shown only if they are not zero."""
     counts = {
         "of these not reduced (others of their kind were)": campaign.repeats,
+        "that end their process, maybe in eager": campaign.total.dies,
         "internal errors of aliasproof (see run.json, and please report them)": len(
             campaign.mistakes
         ),
         "with matching values but suspicious": campaign.total.suspicious,
     }
     return [f"{count} {what}" for what, count in counts.items() if count]
-
-
-# --- hunt report ----------------------------------------------------------------------------------
-#
-# What `hunt` prints: its progress on standard error, and its outcome.
-
-
-LONGEST_KIND = 100  # characters
-LONGEST_NOTE = 300
-
-
-@dataclass(slots=True)
-class HuntProgress:
-    """Prints a status line every `LINE_EVERY` seconds, and a line for each new finding."""
-
-    console: Console
-    last: float | None = None
-    told: int = 0
-
-    def __call__(self, hunt: PythonHunt) -> None:
-        """Say what is new, and how far the hunt is, if it is time to."""
-        now = time.monotonic()
-        if self.last is None:
-            self.last = now
-            workers = counted(hunt.plan.workers, "worker")
-            print_lines(
-                self.console,
-                f"Hunting {hunt.target} with {workers}, seed {hunt.plan.seed}, into"
-                f" {relative(hunt.folder)}. Ctrl-C ends the run; it can go on later.",
-            )
-            for note in hunt.opening:
-                print_lines(self.console, note)
-        for finding in hunt.news[self.told :]:
-            word = "found" if finding.confirmed else "not confirmed"
-            print_lines(self.console, f"[{clock(hunt.elapsed)}] {word} {_line(finding)}")
-        self.told = len(hunt.news)
-        if now - self.last >= LINE_EVERY:
-            self.last = now
-            print_lines(self.console, f"[{clock(hunt.elapsed)}] {_status(hunt)}")
-
-
-def _status(hunt: PythonHunt) -> str:
-    programs = hunt.outcomes.total()
-    rate = programs / hunt.elapsed if hunt.elapsed else 0.0
-    violate = hunt.outcomes["violated"]
-    return (
-        f"{counted(programs, 'program')} ({rate:.1f}/s), {violate} violate,"
-        f" {hunt.reducing} being reduced, {hunt.confirming} being confirmed,"
-        f" {counted(len(hunt.findings), 'finding')}"
-    )
-
-
-def _line(finding: PythonFinding) -> str:
-    lines = f"{finding.drawn_lines} -> {finding.program.lines} lines"
-    known = f" (known: {finding.known})" if finding.known else ""
-    return f"{finding.identifier}{known}: {finding.kind[:LONGEST_KIND]} at {finding.place}, {lines}"
-
-
-def print_hunt(console: Console, hunt: PythonHunt) -> None:
-    """Print the findings, those that are not known and silent ones first, and all counts."""
-    listed = hunt.in_order()
-    new = [finding for finding in listed if not finding.known]
-    known = [finding for finding in listed if finding.known]
-    _print_group(console, "findings", new)
-    _print_group(console, "known bugs", known)
-    _print_group(console, "not confirmed in a fresh process", hunt.unconfirmed.values())
-    counts = ", ".join(f"{count} {name}" for name, count in hunt.outcomes.most_common())
-    silent = sum(finding.silent for finding in new)
-    interrupted = "Interrupted. What was found so far is kept. " if hunt.interrupted else ""
-    programs = counted(hunt.outcomes.total(), "program")
-    print_lines(console, f"{interrupted}{programs}{f': {counts}' if counts else ''}.")
-    print_lines(
-        console,
-        f"{counted(len(new), 'finding')} ({silent} silent), {counted(len(known), 'known bug')},"
-        f" {len(hunt.unconfirmed)} not confirmed.",
-    )
-    for note in hunt.notes:
-        print_lines(console, note[:LONGEST_NOTE])
-    if listed:
-        command = show_command(relative(hunt.path(listed[0])), listed[0].target)
-        print_lines(console, f"Each is a folder. To look at one: {command}")
-    print_waiting(console, hunt)
-
-
-def _print_group(console: Console, title: str, findings: Iterable[PythonFinding]) -> None:
-    lines = [_line(finding) for finding in findings]
-    if lines:
-        print_heading(console, title)
-        for line in lines:
-            print_lines(console, line)

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aliasproof.campaigns.run.campaign import Campaign, Listener
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.finding import AnyFinding, PythonFinding
 from aliasproof.reports.console import (
     LINE_EVERY,
     REDRAWN_EVERY,
@@ -87,17 +87,18 @@ class _Lines:
             print_lines(self.console, f"[{clock(campaign.elapsed)}] {_status(campaign)}")
 
 
-def _new(campaign: Campaign, known: set[str]) -> list[Finding]:
+def _new(campaign: Campaign, known: set[str]) -> list[AnyFinding]:
     """The findings that are not known yet; from now on they are."""
     new = [finding for name, finding in campaign.findings.items() if name not in known]
     known.update(campaign.findings)
     return new
 
 
-def in_a_line(finding: Finding) -> str:
+def in_a_line(finding: AnyFinding) -> str:
     """A finding in one line."""
-    size = counted(len(finding.program), "instruction")
-    return f"{finding.identifier}: {shortened(finding.kind)} ({finding.place}), {size}"
+    size = counted(finding.size, "line" if isinstance(finding, PythonFinding) else "instruction")
+    known = f" (known: {finding.known})" if finding.known else ""
+    return f"{finding.identifier}{known}: {shortened(finding.kind)} ({finding.place}), {size}"
 
 
 def silent_findings(campaign: Campaign) -> int:

@@ -24,7 +24,6 @@ from aliasproof.targets.names import FUZZED
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.run.campaign import Campaign
-    from aliasproof.campaigns.run.python_hunt import PythonHunt
     from aliasproof.campaigns.store.plan import Plan
 
 DEFAULT_SECONDS = 90.0
@@ -160,13 +159,13 @@ def fuzz(
     given |= {"seconds": _duration(seconds, programs, until, profile), "rules": rules}
     given |= {"finish": (seconds, programs, until) == (None, None, None)}
     with quitting_at_ctrl_c():
-        _say_that_it_starts()
+        say_that_it_starts()
         plan = _runnable(plan_of(run, target or (), given))
         campaign = run_campaign(plan, run, (cluster, workers), started, as_json=json)
     return exit_status(campaign, campaign.total.judged, fail_on_findings or profile == "ci")
 
 
-def exit_status(campaign: Campaign | PythonHunt, judged: int, fail_on_findings: bool) -> int:
+def exit_status(campaign: Campaign, judged: int, fail_on_findings: bool) -> int:
     """That of a campaign that judged so many programs. Violations that wait count as findings."""
     from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED
 
@@ -177,7 +176,8 @@ def exit_status(campaign: Campaign | PythonHunt, judged: int, fail_on_findings: 
     return 0 if judged or campaign.findings else NOTHING_JUDGED
 
 
-def _say_that_it_starts() -> None:
+def say_that_it_starts() -> None:
+    """Say so, if torch is not imported yet."""
     if "torch" not in sys.modules:
         print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
 
@@ -304,7 +304,7 @@ def run_campaign(
         interrupts = Interrupts(at_third=quit_now)
         campaign = search(plan, folder, listener, interrupts, started, executor)
     if as_json:
-        write_json(campaign.to_json())
+        write_json(campaign.to_json() | {"folder": str(folder)})
     else:
         print_outcome(results(), campaign)
     return campaign
@@ -315,8 +315,9 @@ def _title(plan: Plan, cluster: str | None, folder: Path) -> str:
     if cluster is not None:
         workers = f"the workers of the cluster at {cluster}"
     on = "" if plan.device == "cpu" else f", on {plan.device}"
+    doing = {"hunt": "Hunting"}.get(plan.command, "Fuzzing")
     return (
-        f"Fuzzing {', '.join(plan.targets)} with {workers},"
+        f"{doing} {', '.join(plan.targets)} with {workers},"
         f" seed {plan.seed}{on}, into {relative(folder)}"
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,16 +18,16 @@ from aliasproof.commands.fuzz import (
     Seed,
     Share,
     exit_status,
-    new_folder,
+    run_campaign,
+    say_that_it_starts,
     share_of,
     worker_count,
 )
 from aliasproof.commands.options import Json, above_zero, whole_number
-from aliasproof.commands.startup import quit_now, quitting_at_ctrl_c
+from aliasproof.commands.startup import quitting_at_ctrl_c
 from aliasproof.ir.errors import UserError
 
 if TYPE_CHECKING:  # it imports torch
-    from aliasproof.campaigns.run.python_hunt import PythonHunt
     from aliasproof.campaigns.store.plan import Plan
 
 EXPECTED = "PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION"
@@ -86,11 +85,10 @@ def hunt(
     given |= {"workers": worker_count(workers, None), "past_known": past_known or None}
     given |= {"finish": (seconds, programs) == (None, None)}
     with quitting_at_ctrl_c():
-        if "torch" not in sys.modules:
-            print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
-        campaign = _run(_plan(run, target, given), run, started, as_json=json)
-    judged = campaign.outcomes.total() - campaign.outcomes["undefined"]
-    return exit_status(campaign, judged, fail_on_findings)
+        say_that_it_starts()
+        plan = _plan(run, target, given)
+        campaign = run_campaign(plan, run, (None, None), started, as_json=json)
+    return exit_status(campaign, campaign.total.judged, fail_on_findings)
 
 
 def _plan(run: Path | None, target: str | None, given: Mapping[str, Any]) -> Plan:
@@ -114,20 +112,3 @@ def _plan(run: Path | None, target: str | None, given: Mapping[str, Any]) -> Pla
     plan = replace(plan, finish=plan.finish and stored is not None)
     limited = plan.seconds is not None or plan.programs is not None
     return plan if limited else replace(plan, seconds=DEFAULT_SECONDS)
-
-
-def _run(plan: Plan, run: Path | None, started: float, *, as_json: bool) -> PythonHunt:
-    """Run the hunt, and print the outcome."""
-    from aliasproof.campaigns.run import hunting
-    from aliasproof.processes.interrupts import Interrupts
-    from aliasproof.reports.campaign_outcome import HuntProgress, print_hunt
-    from aliasproof.reports.console import notes, results, write_json
-
-    folder = run if run is not None else new_folder(Path("runs"))
-    interrupts = Interrupts(at_third=quit_now)
-    campaign = hunting.hunt(plan, folder, HuntProgress(notes()), interrupts, started)
-    if as_json:
-        write_json(campaign.to_json() | {"folder": str(folder)})
-    else:
-        print_hunt(results(), campaign)
-    return campaign

@@ -48,9 +48,8 @@ def merge(
     What is in several runs counts once, so a run can be joined again.
     """
     from aliasproof.campaigns.run import merging
-    from aliasproof.campaigns.run.python_hunt import PythonHunt
     from aliasproof.judge.trial import quiet_torch
-    from aliasproof.reports.campaign_outcome import print_hunt, print_outcome
+    from aliasproof.reports.campaign_outcome import print_outcome
 
     quiet_torch()
     before = {path.name for path in folder.glob("findings/*/")}
@@ -60,12 +59,9 @@ def merge(
         for name, finding in campaign.findings.items()
         if name not in before and not finding.known
     }
-    mistakes = campaign.notes if isinstance(campaign, PythonHunt) else campaign.mistakes
-    _write_files(folder, page, summary, new, mistakes)
+    _write_files(folder, page, summary, new, campaign.mistakes)
     if json:
         write_json(campaign.to_json() | {"new": sorted(new)})
-    elif isinstance(campaign, PythonHunt):
-        print_hunt(results(), campaign)
     else:
         print_outcome(results(), campaign)
     return int(bool(new) and fail_on_new)

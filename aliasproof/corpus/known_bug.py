@@ -195,6 +195,10 @@ class PythonBug:
         return (self.target,)
 
     @property
+    def patch(self) -> None:
+        """Nothing patches it in a running process."""
+
+    @property
     def file(self) -> Path:
         """The text file that it was read from."""
         return folder_of(self.layer) / f"{self.identifier}.txt"

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from aliasproof.campaigns.store.finding import Finding, PythonFinding, is_of_python
+from aliasproof.campaigns.store.finding import AnyFinding, Finding, PythonFinding, is_of_python
 from aliasproof.campaigns.store.run_contents import KeptCase, Triaged, read_contents
-from aliasproof.campaigns.store.run_folder import AnyFinding
 from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.campaigns.store.stored import MARKS, StoredSuspicion, locate, read_stored
 from aliasproof.formats.stored_graph import GRAPH
@@ -98,8 +97,7 @@ def _single(folder: Path) -> KeptCase:
             f" {shlex.join(['aliasproof', 'check', str(folder)])}"
         )
     state = {"unconfirmed": "flaky", "suspicions": "latent"}.get(folder.parent.name, "reproduced")
-    times = 1 if isinstance(stored, PythonFinding) else stored.count
-    said = Triaged(folder.name, "known" if stored.known else state, "", "", times)
+    said = Triaged(folder.name, "known" if stored.known else state, "", "", stored.count)
     script, issue = (_text(folder / name) for name in ("reproducer.py", "issue.md"))
     return KeptCase(stored, said, script, issue, folder)
 

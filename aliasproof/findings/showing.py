@@ -75,7 +75,9 @@ def show_python(folder: Path, *, as_json: bool) -> None:
         write_json(
             {
                 "folder": str(folder),
-                "stored as": "finding" if finding.confirmed else "unconfirmed",
+                "stored as": "finding"
+                if folder.resolve().parent.name == "findings"
+                else "unconfirmed",
                 "stored": finding.to_json(),
                 "program": finding.program.source,
                 "reproducer": str(folder / SCRIPT),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.run.python_hunt import PythonHunt
+from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.store import run_folder
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import hunt
@@ -21,11 +21,11 @@ def plan_of(monkeypatch, call) -> Callable[..., Plan]:
     def plan_of(*options: str, stored: Plan | None = None) -> Plan:
         plans: list[Plan] = []
 
-        def keep(plan: Plan, folder: Path, started: float, *, as_json: bool) -> PythonHunt:
+        def keep(plan: Plan, folder: Path, *more: object, as_json: bool) -> Campaign:
             plans.append(plan)
-            return PythonHunt(plan, folder, Counter(holds=1))
+            return Campaign(plan, folder, {"aot-eager": Statistics(programs=1)})
 
-        monkeypatch.setattr(hunt, "_run", keep)
+        monkeypatch.setattr(hunt, "run_campaign", keep)
         monkeypatch.setattr(run_folder, "stored_plan", lambda run: stored)
         outcome = call("hunt", "--run", "run", *options)
         assert outcome.code == 0, outcome.err

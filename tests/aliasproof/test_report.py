@@ -11,7 +11,6 @@ import pytest
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.python_store import FailingPython, PythonStore
 from aliasproof.campaigns.store.run_contents import read_contents, set_state
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
 from aliasproof.campaigns.store.run_lock import RunLock
@@ -20,7 +19,6 @@ from aliasproof.findings.reporting import report
 from aliasproof.findings.second_run import word_on
 from aliasproof.ir.program import Instruction, Ref
 from aliasproof.ir.python_program import PythonProgram
-from aliasproof.judge.python_trial import Cause
 
 SHOWN = asdict(Confirmation(True, "BUG: it", "exits 1"))
 PYTHON = """
@@ -212,10 +210,9 @@ def test_a_hunt_is_reported_as_a_campaign_is(tmp_path):
     made = PythonFinding(
         PythonProgram(PYTHON), "identity", "values", "wrong value", "out1", torch="2.13.0"
     )
-    cause = Cause("identity", "values", "wrong value")
-    kept = PythonStore(store)
-    kept.keep_finding(made, "print(1)\n", FailingPython("a task", 0, cause))
-    kept.keep_confirmation(replace(made, confirmed=True), SHOWN, "# an issue\n")
+    store.keep_finding(made, "print(1)\n", "reduced")
+    store.keep_confirmation(made.identifier, "reproduced", SHOWN)
+    store.keep_torch_compile(made, {}, "print(1)\n", "# an issue\n")
     store.close()
     written = report(str(folder), 0.0)
     (one,) = written.findings

@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
+from aliasproof.campaigns.failure.failure import AnyFailure, PythonFailure
 from aliasproof.campaigns.publish.confirmation import Confirmation
-from aliasproof.campaigns.run import hunting
+from aliasproof.campaigns.run import confirmations, executor
+from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
 from aliasproof.campaigns.run.fuzz import fuzz
-from aliasproof.campaigns.run.hunting import hunt
 from aliasproof.campaigns.run.merging import merge
-from aliasproof.campaigns.run.python_hunt import PythonHunt
+from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.full_disk import DiskFull
-from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.python_store import JudgedPrograms, ReducedProgram
-from aliasproof.campaigns.store.run_contents import triaged
+from aliasproof.campaigns.store.plan import Plan, Shard
+from aliasproof.campaigns.store.run_contents import read_contents, triaged
 from aliasproof.campaigns.store.run_view import RunReader
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.errors import InternalError, UserError
@@ -35,7 +36,6 @@ from aliasproof.processes.pool import RemoteCall
 from tests.wrong_python import WRONG
 
 PLAN = Plan(("aot-eager",), seed=3, programs=60, workers=2, command="hunt")
-CRASH = Death("dies of signal 11", "target", status=-11)
 KILLED = Death("dies of signal 9", "target", status=-9)
 
 
@@ -59,14 +59,9 @@ class FakePool:
     asked: Counter[str] = field(default_factory=Counter)
     waiting: list[RemoteCall] = field(default_factory=list)
 
-    def at_work(self) -> FakePool:
-        return self
+    def wait(self, seconds: float) -> None: ...
 
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def wait(self) -> None: ...
+    def stop(self) -> None: ...
 
     def submit(self, call: RemoteCall) -> None:
         self.waiting.append(call)
@@ -80,76 +75,88 @@ class FakePool:
             yield call.key, self.outcome(call)
 
     def outcome(self, call: RemoteCall) -> Outcome:
-        name = call.function.rpartition(":")[2]
-        seed, which = call.arguments[:2]
-        self.asked[f"{name} {seed} {which}"] += 1
+        given: Any = call.arguments[0]
+        isolated = isinstance(given, IsolatedReduction)
+        work: Shard | PythonFailure = given.failure if isolated else given
+        asked = work.numbers if isinstance(work, Shard) else work.number
+        self.asked[f"{type(work).__name__} {asked}"] += 1
         if self.outside:
             self.outside -= 1
             return KILLED
-        if name == "judge_programs":
-            assert isinstance(which, range)
-            return CRASH if self.deadly & {*which} else Returned(judged(which))
-        assert isinstance(which, int)
-        if which in self.unreducible:
-            return CRASH
-        if which == 17:
+        if isinstance(work, Shard):
+            ends = self.deadly & {*work.numbers} - work.skip
+            return crash(*ends) if ends else Returned(judged(work))
+        if work.number in self.unreducible:
+            return crash(work.number)
+        if work.number == 17:
             return Raised(InternalError("ours"))
-        return Returned(reduced(which))
+        return Returned(reduced(work.number))
 
 
 _turns = itertools.count()
 
 
-def judged(numbers: range) -> JudgedPrograms:
+def crash(program: int) -> Death:
+    return Death("dies", "target", status=-11, programs=range(program, program + 1))
+
+
+def judged(shard: Shard) -> ShardResult:
     """Each seventh program fails, of two causes."""
-    failing = [number for number in numbers if number % 7 == 3]
-    counts = Counter(holds=len(numbers) - len(failing), violated=len(failing))
-    kinds = [(number, Cause("aot-eager", "values", f"wrong {number % 2}")) for number in failing]
-    return JudgedPrograms(counts, kinds)
+    counts = Statistics(programs=shard.count, dies=len(shard.skip))
+    drawn = [number for number in shard.numbers if number % 7 == 3]
+    counts.violating = len(drawn)
+    failures: list[AnyFailure] = [
+        PythonFailure(
+            3, number, "aot-eager", False, Cause("aot-eager", "values", f"wrong {number % 2}")
+        )
+        for number in drawn
+    ]
+    return ShardResult(shard, counts, failures)
 
 
-def reduced(number: int) -> ReducedProgram:
+def reduced(number: int) -> Reduction:
     if number == 24:
-        return ReducedProgram(documented="as the docs say")
+        return Reduction(None, 0.0, documented="as the docs say")
     kind = f"wrong {number % 2 if number < 40 else number}"
     program = PythonProgram(WRONG)
-    return ReducedProgram(
-        PythonFinding(program, "aot-eager", "values", kind, "base", seed=3, number=number)
+    return Reduction(
+        PythonFinding(program, "aot-eager", "values", kind, "base", seed=3, number=number), 0.0
     )
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch) -> Callable[..., PythonHunt]:
+def run(tmp_path: Path, monkeypatch) -> Callable[..., Campaign]:
     """Runs the hunt in a folder with a pool; scripts show all but one kind."""
 
     def shown(finding: PythonFinding) -> Confirmation:
         return Confirmation(finding.kind != "wrong 1", f"BUG: {finding.kind}", "exits 1")
 
-    def hunting_in(name: str, pool: FakePool, plan: Plan = PLAN, **more: Any) -> PythonHunt:
-        monkeypatch.setattr(hunting, "Pool", lambda *given, **options: pool)
-        return hunt(plan, tmp_path / name, **more)
+    def hunting_in(name: str, pool: FakePool, plan: Plan = PLAN, **more: Any) -> Campaign:
+        monkeypatch.setattr(executor, "start_pool", lambda *given, **options: pool)
+        return fuzz(plan, tmp_path / name, **more)
 
-    monkeypatch.setattr(hunting, "confirm_python", shown)
-    monkeypatch.setattr(hunting, "start_server", lambda preloaded: None)
+    monkeypatch.setattr(confirmations, "confirm_python", shown)
     return hunting_in
 
 
 def outcome(run: Path) -> dict[str, Any]:
     """All that a run says, without times and its folder."""
     said = json.loads((run / "run.json").read_text())
-    said.pop("seconds")
+    for name in ("seconds", "seconds of processor time", "worker deaths"):
+        said.pop(name)
     files = {str(path.relative_to(run)): path.read_text() for path in sorted(run.glob("*/*/*"))}
     return dict(json.loads(json.dumps(said | {"files": files}).replace(str(run), "")))
 
 
 def test_all_programs_are_counted_and_each_finding_is_confirmed(run, tmp_path: Path):
     found = run("run", FakePool())
-    assert found.outcomes.total() == 60
-    assert found.outcomes["documented"] == 1
+    assert found.total.programs == 60
+    assert found.total.documented == 1
     assert [it.kind for it in found.findings.values()] == ["wrong 0"]
-    assert [it.kind for it in found.unconfirmed.values()] == ["wrong 1"]
+    [reason] = found.unconfirmed.values()
+    assert reason.startswith("wrong 1")
     assert found.repeats == 9 - 6
-    assert found.notes == ["program 17, as it is reduced: ours"]
+    assert found.mistakes == ["reduction of wrong 1 from program 17: ours"]
     folder = tmp_path / "run" / "findings" / next(iter(found.findings))
     assert {it.name for it in folder.iterdir()} == {"finding.json", "issue.md", "reproducer.py"}
 
@@ -176,10 +183,11 @@ def test_a_hunt_that_is_killed_again_and_again_finds_the_same(run, tmp_path: Pat
 
 def test_a_deadly_program_is_told_and_the_others_of_its_call_are_judged(run):
     found = run("run", deadly())
-    assert found.outcomes.total() == 60
-    assert found.outcomes["dies"] == 2
-    for said in ("program 21: target dies", "program 10, as it is reduced: target dies"):
-        assert any(note.startswith(f"{said} of signal 11") for note in found.notes)
+    assert found.total.programs == 60
+    assert found.total.dies == 1
+    assert "program 21 of aot-eager dies of signal 11" in found.notes
+    told = "each worker that reduced it dies of signal 11"
+    assert f"reduction of wrong 0 from program 10: {told}" in found.mistakes
 
 
 def test_workers_that_are_ended_from_outside_change_nothing(run, tmp_path: Path):
@@ -197,13 +205,13 @@ def test_ctrl_c_keeps_what_was_found_and_the_hunt_goes_on(run, tmp_path: Path):
     assert first.interrupted
     assert json.loads((tmp_path / "run" / "run.json").read_text())["interrupted"]
     again = run("run", FakePool())
-    assert again.opening == [f"going on with the run of {tmp_path / 'run'}"]
+    assert again.notes == [f"going on with the run of {tmp_path / 'run'}"]
     assert outcome(tmp_path / "run") == outcome(tmp_path / "undisturbed")
 
 
-def _pressing(interrupts: Interrupts) -> Callable[[PythonHunt], None]:
-    def press(state: PythonHunt) -> None:
-        interrupts.count += state.outcomes.total() >= 20
+def _pressing(interrupts: Interrupts) -> Callable[[Campaign], None]:
+    def press(state: Campaign) -> None:
+        interrupts.count += state.total.programs >= 20
 
     return press
 
@@ -225,13 +233,11 @@ def test_shares_join_to_the_whole(run, tmp_path: Path):
     for index in (1, 2):
         run(str(index), FakePool(), replace(PLAN, share=(index, 2)))
     joined = merge(tmp_path / "joined", [tmp_path / "1", tmp_path / "2"])
-    assert isinstance(joined, PythonHunt)
     assert joined.findings.keys() >= whole.findings.keys()
-    assert joined.outcomes.total() == 60
+    assert joined.total.programs == 60
     assert outcome(tmp_path / "joined")["findings"]
     again = merge(tmp_path / "joined", [tmp_path / "2"])
-    assert isinstance(again, PythonHunt)
-    assert again.outcomes == joined.outcomes
+    assert again.statistics == joined.statistics
 
 
 def test_a_hunt_is_watched_and_triaged(run, tmp_path: Path):
@@ -261,13 +267,25 @@ def test_a_run_of_another_command_or_plan_is_refused(run, tmp_path: Path):
         merge(tmp_path / "joined", [tmp_path / "run", lines])
 
 
+def test_a_hunt_of_an_older_form_is_read_and_does_not_go_on(run, tmp_path: Path):
+    run("run", FakePool())
+    with sqlite3.connect(tmp_path / "run" / "store.sqlite") as store:
+        store.execute("UPDATE shards SET task = '{\"python\": [0, 10]}' WHERE rowid = 1")
+    store.close()
+    assert len(read_contents(tmp_path / "run").cases) == 2
+    for goes_on in (
+        lambda: run("run", FakePool()),
+        lambda: merge(tmp_path / "joined", [tmp_path / "run"]),
+    ):
+        with pytest.raises(UserError, match="is a hunt of an older form"):
+            goes_on()
+
+
 DAMAGES = {
     "a result": "UPDATE shards SET result = '{'",
-    "counts": "UPDATE shards SET result = json_set(result, '$.outcomes', 3)",
+    "counts": "UPDATE shards SET result = json_set(result, '$.statistics', 3)",
     "a reduction": "UPDATE failures SET reduction = '{}'",
-    "a reduced program": "UPDATE failures SET reduction = json_set(reduction, '$.finding', 3)",
     "deaths": "UPDATE failures SET deaths = 'null'",
-    "a kind": "UPDATE failures SET kind = CAST(x'ff' AS TEXT)",
     "a finding": "UPDATE findings SET finding = '[]'",
     "a program": "UPDATE findings SET finding = json_set(finding, '$.finding.program', 'os')",
     "a confirmation": "UPDATE findings SET confirmation = '{}'",

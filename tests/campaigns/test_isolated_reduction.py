@@ -11,6 +11,7 @@ import pytest
 
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
 from aliasproof.campaigns.run.executor import REDUCE, IsolatedReduction, Reduction, start_pool
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.ir.errors import OutOfMemory
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
@@ -59,6 +60,7 @@ def reduced(pool: Pool, program: Program, symptom: Symptom) -> ReducedFailure | 
     assert isinstance(outcome, Returned), outcome
     result: Reduction = outcome.value
     assert result.seconds > 0
+    assert not isinstance(result.reduced, PythonFinding)
     return result.reduced
 
 

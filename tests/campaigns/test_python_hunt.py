@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.failure import straight_line as straight_line_module
+from aliasproof.campaigns.failure.failure import PythonFailure
 from aliasproof.campaigns.failure.straight_line import straight_line
 from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script, title
 from aliasproof.campaigns.publish.replaying import FIXED, STILL, findings_of, replay
 from aliasproof.campaigns.run import worker_calls
 from aliasproof.campaigns.run.worker_calls import judge_programs, named, reduce_program
 from aliasproof.campaigns.store.finding import FILE, PythonFinding, is_of_python
+from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
 from aliasproof.corpus.known_bug import PythonBug
 from aliasproof.findings.showing import show_python
@@ -153,7 +155,10 @@ def test_an_issue_has_the_sections_of_the_tracker_and_the_first_wrong_layer():
 def test_what_no_script_confirms_is_apart_and_has_no_issue(tmp_path: Path):
     files = RunFolder.create(tmp_path / "run")
     for confirmed, kind in ((True, "findings"), (False, "unconfirmed")):
-        files.write_python(replace(FINDING, confirmed=confirmed), "", "an issue")
+        if confirmed:
+            files.write_confirmed(FINDING, "", "an issue")
+        else:
+            files.write_unconfirmed(FINDING, "")
         folder = tmp_path / "run" / kind / FINDING.identifier
         assert (folder / "issue.md").exists() == confirmed
         assert is_of_python(folder)
@@ -162,7 +167,7 @@ def test_what_no_script_confirms_is_apart_and_has_no_issue(tmp_path: Path):
 @pytest.mark.thorough
 def test_a_finding_is_shown_and_replayed(tmp_path: Path, capsys):
     files = RunFolder.create(tmp_path)
-    files.write_python(replace(FINDING, confirmed=True), script(FINDING), None)
+    files.write_confirmed(FINDING, script(FINDING), None)
     own = tmp_path / "findings" / FINDING.identifier
     show_python(own, as_json=True)
     shown = json.loads(capsys.readouterr().out)
@@ -186,9 +191,9 @@ def test_a_script_defines_the_operators_that_it_calls():
 
 
 def test_programs_are_judged_by_number():
-    judged = judge_programs(3, range(4), "identity", past_known=False)
-    assert judged.outcomes.total() == 4
-    assert judged.failing == []
+    judged = judge_programs(Shard(3, "identity", 4, frozenset({2}), python=0))
+    assert (judged.statistics.programs, judged.statistics.dies) == (4, 1)
+    assert judged.failures == []
 
 
 def test_a_mistake_of_ours_is_told(monkeypatch):
@@ -196,17 +201,17 @@ def test_a_mistake_of_ours_is_told(monkeypatch):
         raise InternalError("the watch failed")
 
     monkeypatch.setattr(worker_calls, "examine_python", fails)
-    judged = judge_programs(3, range(2), "identity", past_known=False)
-    assert judged.outcomes == {"mistakes": 2}
-    assert judged.notes == ["program 0: the watch failed", "program 1: the watch failed"]
+    judged = judge_programs(Shard(3, "identity", 2, python=0))
+    assert judged.statistics.mistaken == 2
+    assert judged.mistakes == ["program 0: the watch failed", "program 1: the watch failed"]
 
 
 def test_what_two_eager_runs_differ_in_is_a_mistake_of_ours(monkeypatch):
     wrong = PythonExamination("identity", (Violation("values", "wrong value", "x"),))
     monkeypatch.setattr(worker_calls, "examine_python", lambda program, target: wrong)
-    judged = judge_programs(3, range(1), "identity", past_known=False)
-    assert (judged.outcomes, judged.failing) == ({"mistakes": 1}, [])
-    assert "a mistake of aliasproof" in judged.notes[0]
+    judged = judge_programs(Shard(3, "identity", 1, python=0))
+    assert (judged.statistics.mistaken, judged.failures) == (1, [])
+    assert "a mistake of aliasproof" in judged.mistakes[0]
     with pytest.raises(UserError, match="no backend"):
         script(replace(FINDING, target="identity"))
 
@@ -236,9 +241,10 @@ def test_a_finding_without_a_name_is_kept(monkeypatch):
 
     monkeypatch.setattr(worker_calls, "named", mistaken)
     monkeypatch.setattr(worker_calls, "reduced", lambda *given: FINDING)
-    found = reduce_program(3, 5, Cause("aot-eager", "values", "wrong value"), past_known=False)
-    assert found.finding == replace(FINDING, seed=3, number=5)
-    assert found.mistake == "ours"
+    cause = Cause("aot-eager", "values", "wrong value")
+    found = reduce_program(PythonFailure(3, 5, "aot-eager", False, cause))
+    assert found.reduced == replace(FINDING, seed=3, number=5)
+    assert found.mistakes == ("ours",)
 
 
 def program_of(body: str, calls: str) -> PythonProgram:

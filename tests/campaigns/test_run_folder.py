@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.run.shard import run_shard
 from aliasproof.campaigns.store.finding import Finding
@@ -23,7 +24,9 @@ from aliasproof.ir.errors import UserError
 
 @pytest.fixture(scope="module")
 def finding() -> Finding:
-    reduced = reduce_failure(run_shard(Shard(3, "functionalize")).failures[0])
+    failure = run_shard(Shard(3, "functionalize")).failures[0]
+    assert isinstance(failure, Failure)
+    reduced = reduce_failure(failure)
     assert reduced is not None
     return Finding.of(reduced)
 

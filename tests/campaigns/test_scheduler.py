@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.failure.failure import AnyFailure, Failure, ReducedFailure
 from aliasproof.campaigns.failure.recognition import BLOCK, OFTEN
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.executor import LocalWorkers, Reduction
-from aliasproof.campaigns.run.scheduler import TRIES, TRIES_IF_FROM_OUTSIDE, FoundFailure, Scheduler
+from aliasproof.campaigns.run.scheduler import TRIES_IF_FROM_OUTSIDE, FoundFailure, Scheduler
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
-from aliasproof.campaigns.run.tasks import Tasks
+from aliasproof.campaigns.run.tasks import TRIES, Tasks
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
@@ -89,7 +89,7 @@ def test_known_bugs_are_counted_and_reduced_once_or_past_them_never(tmp_path: Pa
     for past_known, reductions in ((False, 1), (True, 0)):
         subject, pool = scheduler(tmp_path / str(past_known), 4, past_known=past_known)
         subject.fill()
-        known = [Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse")] * 3
+        known: list[AnyFailure] = [Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse")] * 3
         pool.futures[0].set_result(ShardResult(pool.scheduled[0], failures=known))
         subject.take()
         assert subject.campaign.known == {"expand-inverse": 3}
@@ -106,7 +106,7 @@ def test_frequent_known_bugs_are_patched_in_later_shards(tmp_path: Path, workers
     while subject.fill():
         for number, shard in enumerate(pool.scheduled):
             if isinstance(shard, Shard) and not pool.futures[number].done():
-                failures = [often] * 2 if shard.seed < OFTEN // 2 else []
+                failures: list[AnyFailure] = [often] * 2 if shard.seed < OFTEN // 2 else []
                 failures += [seldom] if shard.seed < OFTEN - 1 else []
                 result = ShardResult(shard, Statistics(programs=25), failures)
                 pool.futures[number].set_result(result)
@@ -312,7 +312,9 @@ def test_half_of_the_time_is_for_the_first_reduced_failure_of_each_kind(tmp_path
     subject, pool = scheduler(tmp_path, 200)
     subject.campaign.plan = replace(subject.campaign.plan, seconds=100.0)
     subject.fill()
-    failures = [Failure(symptom, PROGRAM, 0) for symptom in (SYMPTOM, SYMPTOM, ERROR)]
+    failures: list[AnyFailure] = [
+        Failure(symptom, PROGRAM, 0) for symptom in (SYMPTOM, SYMPTOM, ERROR)
+    ]
     for number, found in enumerate((failures, [])):  # the second one was given already
         result = ShardResult(pool.scheduled[number], Statistics(programs=25), found)
         pool.futures[number].set_result(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from aliasproof.campaigns.failure.recognition import by_mark, has_cause, plausible_bugs, recognised
 from aliasproof.campaigns.failure.signature import Signature
@@ -13,6 +14,7 @@ from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom, grade, grades_of, latent_violation
 from aliasproof.judge.examination import examine
 from aliasproof.judge.localization import GENERATES_CODE, first_wrong_pass
+from aliasproof.judge.python_trial import Cause
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
@@ -92,6 +94,34 @@ class Failure:
     def ends_process(self) -> bool:
         """Whether the program ends its process."""
         return self.symptom.oracle == "errors" and self.symptom.kind.startswith(DEATHS)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFailure:
+    """A Python program that fails: its seed and number, which draw it again, and what it shows.
+
+    `through` is the target that it ran through; that of `cause` may be a layer of it. Only when it
+    is reduced is it compared with known bugs.
+    """
+
+    seed: int
+    number: int
+    through: str
+    past_known: bool
+    cause: Cause
+
+    known = suspected = violation = None
+    of_group = ends_process = False
+
+    @property
+    def symptom(self) -> Symptom:
+        """As that of a program of ATen calls."""
+        return Symptom(*self.cause)
+
+    bucket = symptom
+
+
+AnyFailure: TypeAlias = Failure | PythonFailure
 
 
 @dataclass(frozen=True, slots=True)

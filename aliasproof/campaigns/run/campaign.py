@@ -13,12 +13,12 @@ import torch
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import FiredSoFar
-from aliasproof.corpus.bug_files import known_bugs
-from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.bug_files import all_bugs
+from aliasproof.corpus.known_bug import KnownBug, PythonBug
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.targets.variants import folder_name
@@ -66,10 +66,10 @@ class Campaign:
     plan: Plan
     folder: Path
     statistics: dict[str, Statistics] = field(default_factory=dict)
-    findings: dict[str, Finding] = field(default_factory=dict)
+    findings: dict[str, AnyFinding] = field(default_factory=dict)
     unconfirmed: dict[str, str] = field(default_factory=dict)
     suspicions: Suspicions = field(default_factory=Suspicions)
-    latent: dict[str, Finding] = field(default_factory=dict)
+    latent: dict[str, AnyFinding] = field(default_factory=dict)
     reducing: int = 0
     confirming: int = 0
     repeats: int = 0
@@ -110,6 +110,7 @@ class Campaign:
                 self.first_fired.setdefault(site, before)
             self.statistics.setdefault(shard.target, Statistics()).add(outcome.statistics)
             self.suspicions.add_all(outcome.suspicions)
+            self.mistakes += outcome.mistakes
             self.spent.searching += outcome.searching
             self.spent.recognizing += outcome.recognizing
 
@@ -119,7 +120,12 @@ class Campaign:
         statistics.programs += count
         statistics.violating += count
 
-    def add_confirmed(self, finding: Finding, confirmation: Confirmation) -> None:
+    def add_documented(self, target: str) -> None:
+        """Count a violation of a target as documented, as its reduced program shows."""
+        self.statistics[target].violating -= 1
+        self.statistics[target].documented += 1
+
+    def add_confirmed(self, finding: AnyFinding, confirmation: Confirmation) -> None:
         """Add a reduced violation whose reproducer ran."""
         if confirmation.shown:
             self.findings[finding.identifier] = finding
@@ -130,7 +136,7 @@ class Campaign:
 
     # --- for listeners and `run.json` ---
 
-    def path(self, finding: Finding) -> Path:
+    def path(self, finding: AnyFinding) -> Path:
         """The folder of a finding."""
         return RunFolder(self.folder).finding_folder(finding.identifier)
 
@@ -152,7 +158,8 @@ class Campaign:
             "sites": self.sites._asdict(),
             "programs": {name: counts.to_json() for name, counts in self.statistics.items()},
             "findings": [
-                finding.to_json() | {"folder": str(self.path(finding))}
+                finding.to_json()
+                | {"identifier": finding.identifier, "folder": str(self.path(finding))}
                 for finding in findings_in_order(self)
             ],
             "known bugs": [
@@ -170,7 +177,7 @@ class Campaign:
             "suspicions": [suspicion.to_json() for suspicion in suspicions_in_order(self)],
             "not reduced": self.repeats,
             "not reproduced": self.not_reproduced,
-            "mistakes of aliasproof": self.mistakes,
+            "mistakes of aliasproof": sorted(self.mistakes),  # reductions end in any order
         }
 
 
@@ -196,21 +203,20 @@ class Suspicion(NamedTuple):
         }
 
 
-def findings_in_order(campaign: Campaign) -> list[Finding]:
+def findings_in_order(campaign: Campaign) -> list[AnyFinding]:
     """The findings: silent ones first, those of Inductor before others, then by target and size."""
 
-    def order(finding: Finding) -> tuple[object, ...]:
-        size = len(finding.program)
+    def order(finding: AnyFinding) -> tuple[object, ...]:
         key = (not finding.silent, not finding.of_inductor, finding.target, finding.oracle)
-        return *key, size, finding.identifier
+        return *key, finding.size, finding.identifier
 
     return sorted(campaign.findings.values(), key=order)
 
 
-def known_in_order(campaign: Campaign) -> list[tuple[KnownBug, int]]:
+def known_in_order(campaign: Campaign) -> list[tuple[KnownBug | PythonBug, int]]:
     """The known bugs that were hit, and how often, the most frequent first."""
     hit = sorted(campaign.known.items(), key=lambda item: (-item[1], item[0]))
-    return [(known_bugs()[identifier], count) for identifier, count in hit]
+    return [(all_bugs()[identifier], count) for identifier, count in hit]
 
 
 def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:

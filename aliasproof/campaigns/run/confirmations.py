@@ -20,10 +20,10 @@ from aliasproof.campaigns.publish.confirmation import (
 )
 from aliasproof.campaigns.publish.confirmation_server import COMPILERS, TIMEOUT, ConfirmationServer
 from aliasproof.campaigns.publish.issue_text import issue_text
-from aliasproof.campaigns.publish.reproducer import Reproducer
+from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.scheduler import FoundFailure
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.finding import AnyFinding, Finding, PythonFinding
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.bug_files import known_bugs
@@ -54,7 +54,7 @@ class Confirmations:
     server: ConfirmationServer = field(default_factory=ConfirmationServer)
     _counts: Counter[str] = field(default_factory=Counter)
     _numbers: dict[str, int] = field(default_factory=dict)  # of the failure that is the evidence
-    _pending: list[tuple[Finding, Future[Confirmation]]] = field(default_factory=list)
+    _pending: list[tuple[AnyFinding, Future[Confirmation]]] = field(default_factory=list)
     # One at a time: it takes longer than a reproducer, and the search goes on meanwhile.
     _background: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _compilers: ConfirmationServer = field(default_factory=lambda: ConfirmationServer(COMPILERS))
@@ -69,7 +69,8 @@ class Confirmations:
     def is_due(self) -> bool:
         """Whether a first finding of a bucket is under way."""
         shown = {finding.bucket for finding in self.campaign.findings.values()}
-        return any(finding.bucket not in shown for finding, _ in self._pending)
+        pending = (it for it, _ in self._pending if isinstance(it, Finding))
+        return any(finding.bucket not in shown for finding in pending)
 
     def add(self, reduced: FoundFailure) -> None:
         """Count a reduced failure. The first with its signature goes to be confirmed."""
@@ -89,7 +90,7 @@ class Confirmations:
             if name in findings:  # otherwise the count is set on confirmation
                 findings[name] = replace(findings[name], count=self._counts[name])
 
-    def _withdraw(self, finding: Finding) -> None:
+    def _withdraw(self, finding: AnyFinding) -> None:
         """Remove what another failure with the signature of this one has as evidence."""
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         if kept is None or kept.finding.same_evidence(finding):
@@ -101,9 +102,8 @@ class Confirmations:
         self.folder.remove_finding(name)
         self.store.remove_finding(name)
 
-    def _submit(self, finding: Finding) -> None:
-        reproducer = of_target(finding)
-        script = reproducer.script
+    def _submit(self, finding: AnyFinding) -> None:
+        script = script_of(finding)
         state = "new" if "not reduced" in finding.evidence else "reduced"
         self.store.keep_finding(finding, script, state)
         kept = self.store.finding(finding.identifier)
@@ -111,29 +111,35 @@ class Confirmations:
         # An interrupted campaign leaves it as unconfirmed.
         if kept.confirmation is None:
             # A store may come from elsewhere: what it has as script is run only if it is ours.
-            literal = replace(reproducer, literal=True)
-            reproducer = literal if kept.script == literal.script else reproducer
-            self.folder.write_unconfirmed(kept.finding, reproducer.script)
-            future = self.executor.submit(self.confirm, reproducer)
+            literal = kept.script == (exact := script_of(finding, literal=True))
+            self.folder.write_unconfirmed(kept.finding, exact if literal else script)
+            future = self.executor.submit(self.confirm, kept.finding, literal)
         else:
             future = Future()
-            future.set_result(Confirmation(**kept.confirmation))
+            shown = self.store.checked(functools.partial(Confirmation, **kept.confirmation))
+            future.set_result(shown)
         self._pending.append((kept.finding, future))
 
-    def _submit_literal(self, finding: Finding) -> bool:
+    def _submit_literal(self, finding: AnyFinding) -> bool:
         """Try the literal script of a finding, unless that is the one that was tried."""
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         assert kept is not None
-        reproducer = of_target(finding, literal=True)
-        if kept.confirmation is not None or kept.script == reproducer.script:
+        script = script_of(finding, literal=True)
+        if kept.confirmation is not None or kept.script == script:
             return False
-        self.store.keep_script(name, reproducer.script)
-        self.folder.write_unconfirmed(finding, reproducer.script)
-        self._pending.append((finding, self.executor.submit(self.confirm, reproducer)))
+        self.store.keep_script(name, script)
+        self.folder.write_unconfirmed(finding, script)
+        self._pending.append((finding, self.executor.submit(self.confirm, finding, literal=True)))
         return True
 
-    def confirm(self, reproducer: Reproducer) -> Confirmation:
-        """Run a reproducer and its control in fresh processes that have torch alone."""
+    def confirm(self, finding: AnyFinding, literal: bool = False) -> Confirmation:
+        """Run the script of a finding in fresh processes that have torch alone.
+
+        That of a Python program runs eager itself; that of ATen calls has a control.
+        """
+        if isinstance(finding, PythonFinding):
+            return confirm_python(finding)
+        reproducer = of_target(finding, literal=literal)
         return confirmed(reproducer, functools.partial(_run, self.server))
 
     def take_finished(self) -> None:
@@ -154,12 +160,12 @@ class Confirmations:
         self._take_compiled()
         self.campaign.confirming = len(self._pending) + len(self._compiled)
 
-    def _keep(self, finding: Finding, confirmation: Confirmation) -> None:
+    def _keep(self, finding: AnyFinding, confirmation: Confirmation) -> None:
         """Keep what a reproducer showed, and make the folder that says so."""
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         assert kept is not None
         if kept.confirmation is None:
-            shown = "known" if finding.known is not None else "reproduced"
+            shown = "known" if finding.known else "reproduced"
             state = shown if confirmation.shown else "flaky"
             self.store.keep_confirmation(name, state, asdict(confirmation))
         if not confirmation.shown:
@@ -167,15 +173,19 @@ class Confirmations:
         elif not self.folder.confirm(name):
             self.folder.write_confirmed(finding, kept.script, kept.issue)
 
-    def _run_compiled(self, finding: Finding, confirmation: Confirmation) -> None:
+    def _run_compiled(self, finding: AnyFinding, confirmation: Confirmation) -> None:
         """Run a confirmed finding under `torch.compile`."""
         kept = self.store.finding(finding.identifier)
         assert kept is not None
         if kept.torch_compile is not None:
             return
         shown = Reproduced(kept.script, confirmation.output)
+        issue = _issue(finding, shown)
+        self.folder.write_confirmed(finding, kept.script, issue)
+        if isinstance(finding, PythonFinding):  # its script calls `torch.compile` itself
+            self.store.keep_torch_compile(finding, {}, kept.script, issue)
+            return
         # Until the answer is there, the issue is about the target alone.
-        self.folder.write_confirmed(finding, kept.script, _issue(finding, shown))
         run = functools.partial(_run, self._compilers)
         task = self._background.submit(at_user_level, finding, shown, run, _backends(finding))
         self._compiled.append((finding, task))
@@ -185,7 +195,8 @@ class Confirmations:
         while self._compiled and self._compiled[0][1].done():
             finding, task = self._compiled.popleft()
             level, name = task.result(), finding.identifier
-            answered = replace(self.campaign.findings[name], user_level=level.answers)
+            counted = self.campaign.findings[name].count
+            answered = replace(finding, user_level=level.answers, count=counted)
             self.campaign.findings[name] = answered
             script, issue = level.reproduced.script, _issue(answered, level.reproduced)
             self.store.keep_torch_compile(answered, dict(level.answers), script, issue)
@@ -199,8 +210,17 @@ class Confirmations:
             server.stop()
 
 
-def _issue(finding: Finding, shown: Reproduced) -> str | None:
+def script_of(finding: AnyFinding, *, literal: bool = False) -> str:
+    """The script that shows a finding with torch alone; `literal` writes no call as people do."""
+    if isinstance(finding, PythonFinding):
+        return script(finding)
+    return of_target(finding, literal=literal).script
+
+
+def _issue(finding: AnyFinding, shown: Reproduced) -> str | None:
     """The issue for PyTorch's tracker; None for a bug of the user's own code."""
+    if isinstance(finding, PythonFinding):
+        return python_issue(finding, shown.output)
     return None if is_own(finding.target) else issue_text(finding, shown)
 
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.failure.failure import AnyFailure, ReducedFailure
 from aliasproof.campaigns.run.shard import ShardResult
+from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.processes.isolation import CPU, Limits, memory_available, start_server
@@ -33,10 +34,10 @@ ENDED_FROM_OUTSIDE = {f"dies of signal {number:d}" for number in OUTSIDE}
 class IsolatedReduction(NamedTuple):
     """The reduction of a failure at whose candidates processes may end."""
 
-    failure: Failure
+    failure: AnyFailure
 
 
-Work: TypeAlias = Shard | Failure | IsolatedReduction
+Work: TypeAlias = Shard | AnyFailure | IsolatedReduction
 
 
 class WorkerEnd(NamedTuple):
@@ -61,12 +62,14 @@ class Mistake(NamedTuple):
 class Reduction(NamedTuple):
     """A reduced failure, None if the program did not fail again, and seconds of the processor.
 
-    `mistakes` are the messages of errors of aliasproof itself on candidates.
+    `mistakes` are the messages of errors of aliasproof itself on candidates. `documented` says why
+    there is none: the documentation allows what the reduced program shows.
     """
 
-    reduced: ReducedFailure | None
+    reduced: ReducedFailure | PythonFinding | None
     seconds: float
     mistakes: tuple[str, ...] = ()
+    documented: str = ""
 
 
 Result: TypeAlias = ShardResult | Reduction | WorkerEnd | Mistake

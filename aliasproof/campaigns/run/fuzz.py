@@ -1,4 +1,4 @@
-"""`fuzz`: the loop of a campaign.
+"""`fuzz`: the loop of a campaign, of programs of ATen calls or of Python programs.
 
 Shards draw programs and run them through targets, failures are reduced, reproducers confirm them in
 fresh processes, and the store keeps each result at once. The parent process only schedules and
@@ -19,6 +19,7 @@ from aliasproof.campaigns.run.executor import LocalWorkers, MakeExecutor, memory
 from aliasproof.campaigns.run.scheduler import ENOUGH, POLL, Scheduler
 from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
+from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import OpenedRun, RunFolder, opened_run
 from aliasproof.campaigns.store.store import Store
@@ -144,7 +145,7 @@ class _Loop:
         # What the search counted until its end: final counts, the shortest suspicious programs.
         findings = self.campaign.findings
         for name, finding in findings.items():
-            if finding.known is not None:  # one program was reduced, and all were counted
+            if isinstance(finding, Finding) and finding.known:  # one program was reduced of all
                 findings[name] = replace(finding, count=self.campaign.known[finding.known])
             self.files.rewrite_finding(findings[name])
         suspicions = suspicions_in_order(self.campaign)

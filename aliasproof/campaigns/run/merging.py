@@ -11,17 +11,15 @@ from pathlib import Path
 
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.campaign import Campaign, suspicions_in_order
-from aliasproof.campaigns.run.python_hunt import PythonHunt
 from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.store.full_disk import explained
-from aliasproof.campaigns.store.plan import DECIDING, HUNT, Plan, Shard
-from aliasproof.campaigns.store.python_store import PythonStore
+from aliasproof.campaigns.store.plan import DECIDING, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import KNOWN, Store
 from aliasproof.campaigns.store.store_schema import DAMAGE, DEADLY, NAME
-from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.ir.errors import UserError, shown
 
 # Rows that another run has too are the same: a task has one result, and a signature one finding.
@@ -43,7 +41,7 @@ INSERT OR IGNORE INTO replays SELECT * FROM other.replays;
 """
 
 
-def merge(folder: Path, runs: Sequence[Path]) -> Campaign | PythonHunt:
+def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
     """Join runs into a new folder, or into one that was merged before. Returns the outcome.
 
     All runs are read before anything is written: what cannot be read would stay in the joined
@@ -109,21 +107,16 @@ def _readable_plan(run: Path) -> Plan:
     return plan
 
 
-def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Campaign | PythonHunt:
+def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Campaign:
     """The outcome of a store. Raises `UserError` that names the store if it is damaged."""
     try:
-        is_hunt = plan.command == HUNT
-        campaign = _of_hunts(store, plan, folder) if is_hunt else _outcome(store, plan, folder)
+        campaign = _outcome(store, plan, folder)
         for (name,) in store.all("SELECT identifier FROM findings"):  # folders that will be written
             RunFolder(folder).finding_folder(name)
         return campaign
     except (*DAMAGE, sqlite3.Error) as reason:
         error = f"{type(reason).__name__}: {reason}"
         raise UserError(f"{folder / NAME} is damaged: {error}; {advice}") from reason
-
-
-def _of_hunts(store: Store, plan: Plan, folder: Path) -> Campaign | PythonHunt:
-    return PythonHunt.of_store(plan, folder, PythonStore(store))
 
 
 def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
@@ -143,7 +136,7 @@ def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
     campaign.known = Counter(
         {name.removeprefix(KNOWN): n for name, n in counts.items() if name.startswith(KNOWN)}
     )
-    if unknown := campaign.known.keys() - known_bugs().keys():
+    if unknown := campaign.known.keys() - all_bugs().keys():
         raise LookupError(f"known bugs that are not known here: {shown(sorted(unknown))}")
     for kept in store.findings():
         finding = replace(kept.finding, count=counts.get(kept.finding.identifier, 0))
@@ -160,7 +153,8 @@ def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
 
 
 def _add_reductions(campaign: Campaign, store: Store) -> None:
-    for deaths, text in store.all("SELECT deaths, reduction FROM failures"):
+    rows = "SELECT deaths, reduction, json_extract(failure, '$.through') FROM failures"
+    for deaths, text, through in store.all(rows):
         campaign.deaths += len(store.json_values(deaths))
         if text is None:
             continue
@@ -170,7 +164,10 @@ def _add_reductions(campaign: Campaign, store: Store) -> None:
             continue
         campaign.mistakes += [f"a reduction: {text}" for text in stored.get("mistakes", ())]
         campaign.spent.reducing += stored["seconds"]
-        campaign.not_reproduced += stored["reduced"] is None
+        if stored.get("documented"):
+            campaign.add_documented(through)
+        else:
+            campaign.not_reproduced += stored["reduced"] is None
 
 
 def _joint_plan(plans: Sequence[Plan]) -> Plan:
@@ -183,18 +180,9 @@ def _joint_plan(plans: Sequence[Plan]) -> Plan:
     return replace(plans[0], targets=targets, **alike)  # type: ignore[arg-type]
 
 
-def _write(files: RunFolder, store: Store, campaign: Campaign | PythonHunt) -> None:
+def _write(files: RunFolder, store: Store, campaign: Campaign) -> None:
     """Write the folders and `run.json`."""
     files.prepare()
-    if isinstance(campaign, PythonHunt):
-        for stored in PythonStore(store).findings():
-            files.write_python(stored.finding, stored.script, stored.issue)
-    else:
-        _write_findings(files, store, campaign)
-    files.write_outcome(campaign.to_json())
-
-
-def _write_findings(files: RunFolder, store: Store, campaign: Campaign) -> None:
     for kept in store.findings():
         name = kept.finding.identifier
         if name in campaign.findings:
@@ -204,3 +192,4 @@ def _write_findings(files: RunFolder, store: Store, campaign: Campaign) -> None:
         else:
             files.write_unconfirmed(kept.finding, kept.script)
     files.write_suspicions((it.folder.name, it.program) for it in suspicions_in_order(campaign))
+    files.write_outcome(campaign.to_json())

@@ -16,14 +16,19 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.failure.failure import (
+    AnyFailure,
+    Failure,
+    PythonFailure,
+    ReducedFailure,
+)
 from aliasproof.campaigns.failure.recognition import FrequentBugs
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.executor import ENDED_FROM_OUTSIDE, Mistake, WorkerEnd
-from aliasproof.campaigns.run.tasks import FinishedReduction, Tasks, Ticket
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
+from aliasproof.campaigns.run.tasks import TRIES, FinishedReduction, Tasks, Ticket
+from aliasproof.campaigns.store.finding import AnyFinding, Finding
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.campaigns.store.store import KeptFailure
+from aliasproof.campaigns.store.store import KNOWN, KeptFailure
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
@@ -35,15 +40,14 @@ DONE_EARLY = 100  # shards that may wait for one before them; about 1 MB
 DRAWING, DRAWING_IF_DUE, ENOUGH = 0.85, 0.5, 300.0
 # How often a worker must end at a program, or in a reduction, before these are at fault. A user or
 # the kernel can end any worker, so that a few such ends say little.
-TRIES, TRIES_IF_FROM_OUTSIDE = 2, 5
-# Of a reduction, which takes long, such ends say nothing. It must only not go on for ever.
-TRIES_OF_REDUCTION_IF_FROM_OUTSIDE = 20
+TRIES_IF_FROM_OUTSIDE = 5
+MOST_PYTHON = 3  # Python programs of one symptom that are reduced
 
 
 class FoundFailure(NamedTuple):
     """A failure, reduced as far as it goes. Shards asked for its reduction as the `number`-th."""
 
-    finding: Finding
+    finding: AnyFinding
     failure: KeptFailure
     number: int
 
@@ -56,7 +60,7 @@ class _Asked:
     ticket: Ticket
 
     @property
-    def failure(self) -> Failure:
+    def failure(self) -> AnyFailure:
         assert isinstance(self.ticket.work, KeptFailure)
         return self.ticket.work.failure
 
@@ -118,8 +122,12 @@ class Scheduler:
 
     @property
     def is_due(self) -> bool:
-        """Whether the first shard is under way, or a first reduced failure of a bucket."""
-        buckets = {asked.failure.bucket for asked in self._reductions}
+        """Whether the first shard is under way, or a first reduced failure of a bucket.
+
+        The reduction of a Python program takes too long to wait for.
+        """
+        failures = [asked.failure for asked in self._reductions]
+        buckets = {it.bucket for it in failures if isinstance(it, Failure)}
         return bool(buckets - self._reduced or (self._queue and not self.campaign.total.programs))
 
     @property
@@ -182,7 +190,9 @@ class Scheduler:
         for asked in self._reductions:
             if asked.ticket.outcome is not None:
                 self._reductions.remove(asked)
-                return self._take_reduction(asked)
+                found = self._take_reduction(asked)
+                self.campaign.reducing = len(self._reductions)
+                return found
         self.tasks.executor.wait(POLL)
         return None
 
@@ -242,6 +252,9 @@ class Scheduler:
         self._queue.appendleft(self._attempt(rest))  # first, so that the order stays
         if not alone:
             return None
+        if shard.python is not None:  # drawing runs eager, so eager may be what ended
+            self.campaign.notes.append(f"program {blamed[0]} of {shard.target} {end.kind}")
+            return None
         # It is a program of the campaign like those that did not end their worker.
         self.campaign.add_deadly(shard.target)
         return self._death(attempt, end, shard.program(blamed[0]))
@@ -284,18 +297,18 @@ class Scheduler:
             # A known bug is counted as such, and needs no more than one program as evidence.
             self.campaign.repeats += failure.known is None
             return
-        self.campaign.deaths += len(kept.deaths)
         self._reductions.append(_Asked(next(self._numbers), self.tasks.reduce(kept)))
         self.campaign.reducing = len(self._reductions)
 
     def _take_reduction(self, asked: _Asked) -> FoundFailure | None:
-        self.campaign.reducing = len(self._reductions)
         kept, result = asked.ticket.work, asked.ticket.outcome
         assert isinstance(kept, KeptFailure)
         failure = kept.failure
         if isinstance(result, WorkerEnd):
-            return self._handle_end_of_reduction(asked.number, kept)
-        what = f"reduction of {failure.symptom.kind} from shard {failure.seed}"
+            self._reductions.append(_Asked(asked.number, self.tasks.reduce(kept)))
+            return None
+        self.campaign.deaths += len(kept.deaths)
+        what = _reduction_of(failure)
         if isinstance(result, Mistake):
             self.campaign.mistakes.append(f"{what}: {result.text}")
             return None
@@ -306,37 +319,36 @@ class Scheduler:
             return _unreduced_failure(
                 kept, "it does not end a new process in this way", asked.number
             )
+        if isinstance(failure, PythonFailure) and result.documented:
+            self.campaign.add_documented(failure.through)
+            return None
         if result.finding is None:
             self.campaign.not_reproduced += 1
             return None
-        if failure.known is None and result.finding.known is not None:
+        if failure.known is None and result.finding.known:
             self.campaign.known[result.finding.known] += 1
+            self.tasks.store.keep_occurrence(f"{KNOWN}{result.finding.known}", *kept[1:3])
             # Only the reduced program told that it is known.
             if self.campaign.plan.past_known:
                 return None
         self._reduced.add(failure.bucket)
         return FoundFailure(result.finding, kept, asked.number)
 
-    def _handle_end_of_reduction(self, number: int, kept: KeptFailure) -> FoundFailure | None:
-        """Reduce again. If workers end each time, keep the failure as it is."""
-        self.campaign.deaths += 1
-        from_outside = sum(death in ENDED_FROM_OUTSIDE for death in kept.deaths)
-        others = len(kept.deaths) - from_outside
-        if from_outside < TRIES_OF_REDUCTION_IF_FROM_OUTSIDE and others < TRIES:
-            self._reductions.append(_Asked(number, self.tasks.reduce(kept)))
-            self.campaign.reducing = len(self._reductions)
-            return None
-        failure = _unreduced_failure(kept, f"each worker that reduced it {kept.deaths[-1]}", number)
-        self.tasks.give_up(kept, failure.finding)
-        return failure
+
+def _reduction_of(failure: AnyFailure) -> str:
+    drawn = f"shard {failure.seed}"
+    if isinstance(failure, PythonFailure):
+        drawn = f"program {failure.number}"
+    return f"reduction of {failure.symptom.kind} from {drawn}"
 
 
 def _unreduced_failure(kept: KeptFailure, reason: str, number: int) -> FoundFailure:
     """A failure as it was drawn, and why it was not reduced."""
+    assert isinstance(kept.failure, Failure)
     return FoundFailure(Finding.of(ReducedFailure.unreduced(kept.failure, reason)), kept, number)
 
 
-def worth_reducing(failure: Failure, number: int) -> bool:
+def worth_reducing(failure: AnyFailure, number: int) -> bool:
     """Whether to reduce the `number`-th failure that is alike, counted from 1.
 
     A reduction takes as long as a hundred programs. Of a known bug, one program is enough. Failures
@@ -344,8 +356,11 @@ def worth_reducing(failure: Failure, number: int) -> bool:
     with what several programs show together, as most of that is known of single ones. The message
     of an error is nearly its cause, so the first is enough, and a second one in case the first is
     not reproduced; so it is with what is latent. Silent violations of one symptom can have many
-    causes: the first twelve are reduced, then one in four.
+    causes: the first twelve are reduced, then one in four. The reduction of a Python program takes
+    minutes: three of a symptom are reduced.
     """
+    if isinstance(failure, PythonFailure):
+        return number <= MOST_PYTHON
     if failure.known is not None:
         return number == 1
     if failure.of_group:

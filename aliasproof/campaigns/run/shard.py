@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.corpus.known_bug import patched
 from aliasproof.eager.definedness import Undefined
@@ -38,6 +38,7 @@ COUNTS = (
     "companions",
     "not_yours",
 )
+OF_PYTHON = ("dies", "mistaken")
 
 LONGEST_REASON = 160  # characters
 
@@ -54,7 +55,8 @@ class Statistics:
     findings. `instructions` counts the instructions drawn. `spent` has the seconds by
     part, without reduction. `fired` counts programs by the sites of the compiler that they fired,
     `refused` by those that refused what they matched; programs that are compiled as one count as
-    one.
+    one. Of Python programs, `dies` counts those that end their process, maybe in eager, and
+    `mistaken` those on which aliasproof itself is wrong.
     """
 
     programs: int = 0
@@ -69,6 +71,8 @@ class Statistics:
     fired: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
+    dies: int = 0
+    mistaken: int = 0
 
     @property
     def judged(self) -> int:
@@ -88,7 +92,7 @@ class Statistics:
 
     def add(self, other: Statistics) -> None:
         """Add the counts of other programs to these."""
-        for name in COUNTS:
+        for name in (*COUNTS, *OF_PYTHON):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.instructions.add(other.instructions)
         self.spent.add(other.spent)
@@ -109,7 +113,8 @@ class Statistics:
 
     def to_json(self) -> dict[str, object]:
         """The counts as JSON values."""
-        return {name: getattr(self, name) for name in COUNTS}
+        counts = {name: getattr(self, name) for name in (*COUNTS, *OF_PYTHON)}
+        return {name: count for name, count in counts.items() if count or name in COUNTS}
 
 
 @dataclass(slots=True)
@@ -140,16 +145,18 @@ class ShardResult:
     """What a shard found, and the seconds of processor time that it took.
 
     `recognizing` are the seconds spent on whether failures are known bugs, `searching` all others.
-    `group_failures` are those of programs that are right alone.
+    `group_failures` are those of programs that are right alone. `mistakes` are errors of
+    aliasproof itself that cost one program each.
     """
 
     shard: Shard
     statistics: Statistics = field(default_factory=Statistics)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[AnyFailure] = field(default_factory=list)
     group_failures: list[GroupFailure] = field(default_factory=list)
     suspicions: Suspicions = field(default_factory=Suspicions)
     searching: float = 0.0
     recognizing: float = 0.0
+    mistakes: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)

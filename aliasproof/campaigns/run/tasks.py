@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.failure import AnyFailure, Failure, ReducedFailure
 from aliasproof.campaigns.run.executor import (
     ENDED_FROM_OUTSIDE,
     Executor,
@@ -23,7 +23,12 @@ from aliasproof.campaigns.run.executor import (
     WorkerEnd,
 )
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
-from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
+from aliasproof.campaigns.store.finding import (
+    AnyFinding,
+    Finding,
+    finding_from_json,
+    finding_to_json,
+)
 from aliasproof.campaigns.store.full_disk import require_room
 from aliasproof.campaigns.store.plan import Shard, decoded, encoded
 from aliasproof.campaigns.store.run_folder import RunFolder
@@ -36,17 +41,28 @@ from aliasproof.judge.groups import GroupFailure
 class FinishedReduction(NamedTuple):
     """What became of a reduction; `finding` is None if the program did not fail again.
 
-    `mistakes` are errors of aliasproof itself on candidates.
+    `mistakes` are errors of aliasproof itself on candidates. `documented` says why the violation is
+    none: the documentation allows what the reduced program shows.
     """
 
-    finding: Finding | None
+    finding: AnyFinding | None
     seconds: float
     mistakes: tuple[str, ...] = ()
+    documented: str = ""
 
+
+# How often a worker must end at a program, or in a reduction, before these are at fault.
+TRIES = 2
+# If a user or the kernel ends it, that says nothing of a reduction, which takes long. It must only
+# not go on for ever.
+TRIES_OF_REDUCTION_IF_FROM_OUTSIDE = 20
 
 _Suspicion: TypeAlias = tuple[Symptom, int, Program]
 # Counts that the shards of some stored runs lack.
-_NOT_IN_ALL = {"not_yours": 0, "fired": {}, "refused": {}, "rejected": {}}
+_NOT_IN_ALL = {
+    **dict.fromkeys(("not_yours", "dies", "mistaken"), 0),
+    **{name: {} for name in ("fired", "refused", "rejected")},
+}
 ShardOutcome: TypeAlias = ShardResult | WorkerEnd | Mistake
 ReductionOutcome: TypeAlias = FinishedReduction | WorkerEnd | Mistake
 
@@ -65,6 +81,7 @@ def task_name(shard: Shard, attempt: int) -> str:
     values = encoded(shard)
     # Runs of before know nothing of these, and go on.
     unset = {"mended": not shard.patched, "rules": shard.rules is None}
+    unset |= {"python": shard.python is None}
     for name in (name for name, absent in unset.items() if absent):
         del values[name]
     return json.dumps(values | {"attempt": attempt})
@@ -83,10 +100,11 @@ def outcome_to_json(outcome: ShardOutcome) -> dict[str, object]:
         ],
         "searching": outcome.searching,
         "recognizing": outcome.recognizing,
+        **({"mistakes": outcome.mistakes} if outcome.mistakes else {}),
     }
 
 
-def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ()) -> ShardOutcome:
+def outcome_from_json(data: Any, shard: Shard, failures: Sequence[AnyFailure] = ()) -> ShardOutcome:
     """The outcome that `outcome_to_json` gave, with its failures, those of groups included."""
     if "mistake" in data:
         return Mistake(str(data["mistake"]))
@@ -100,10 +118,15 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ())
         shard,
         decoded(Statistics, _NOT_IN_ALL | data["statistics"]),
         [failure for failure in failures if not failure.of_group],
-        [GroupFailure(it.symptom, it.program) for it in failures if it.of_group],
+        [
+            GroupFailure(it.symptom, it.program)
+            for it in failures
+            if isinstance(it, Failure) and it.of_group
+        ],
         suspicions,
         float(data["searching"]),
         float(data["recognizing"]),
+        [*map(str, data.get("mistakes", ()))],
     )
 
 
@@ -143,14 +166,10 @@ class Tasks:
         ticket = Ticket(kept, kept.task)
         stored = self.store.reduction(kept)
         if stored is not None:
-            ticket.outcome = self._reduction_outcome(stored)
+            ticket.outcome = self.store.checked(self._reduction_outcome, stored)
         else:
             self._submit(ticket)
         return ticket
-
-    def give_up(self, kept: KeptFailure, finding: Finding) -> None:
-        """Keep a failure as it is, since its reduction ends workers."""
-        self.store.keep_reduction(kept, {"reduced": finding_to_json(finding), "seconds": 0.0})
 
     def _submit(self, ticket: Ticket) -> None:
         number, work = next(self._numbers), ticket.work
@@ -192,16 +211,24 @@ class Tasks:
         self, ticket: Ticket, kept: KeptFailure, result: Reduction | WorkerEnd | Mistake
     ) -> None:
         if isinstance(result, WorkerEnd):
-            ticket.work, ticket.outcome = self.store.keep_death(kept, result.kind), result
-            return
+            ticket.work = kept = self.store.keep_death(kept, result.kind)
+            if not _ends_each_time(kept):
+                ticket.outcome = result
+                return
+            reason = f"each worker that reduced it {kept.deaths[-1]}"
+            if isinstance(kept.failure, Failure):  # kept as it was drawn
+                unreduced = ReducedFailure.unreduced(kept.failure, reason)
+                result = Reduction(unreduced, 0.0)
+            else:  # it has no violation that a script could show
+                result = Mistake(reason)
         if isinstance(result, Mistake):
             stored: dict[str, Any] = {"mistake": result.text}
         else:
-            finding = (
-                None if result.reduced is None else finding_to_json(Finding.of(result.reduced))
-            )
-            stored = {"reduced": finding, "seconds": result.seconds}
+            reduced = result.reduced
+            finding = Finding.of(reduced) if isinstance(reduced, ReducedFailure) else reduced
+            stored = {"reduced": finding and finding_to_json(finding), "seconds": result.seconds}
             stored |= {"mistakes": result.mistakes} if result.mistakes else {}
+            stored |= {"documented": result.documented} if result.documented else {}
         self.store.keep_reduction(kept, stored)
         ticket.outcome = self._reduction_outcome(stored)
 
@@ -217,16 +244,24 @@ class Tasks:
         reduced, where = stored["reduced"], str(self.store.file)
         finding = None if reduced is None else self.store.checked(finding_from_json, reduced, where)
         mistakes = tuple(map(str, stored.get("mistakes", ())))
-        return FinishedReduction(finding, float(stored["seconds"]), mistakes)
+        documented = str(stored.get("documented", ""))
+        return FinishedReduction(finding, float(stored["seconds"]), mistakes, documented)
 
 
-def _failures(result: ShardResult) -> list[Failure]:
+def _failures(result: ShardResult) -> list[AnyFailure]:
     """The failures of a shard, those of groups included."""
     seed = result.shard.seed
     of_groups = (
         Failure(it.symptom, it.program, seed, of_group=True) for it in result.group_failures
     )
     return [*result.failures, *of_groups]
+
+
+def _ends_each_time(kept: KeptFailure) -> bool:
+    """Whether enough workers ended that reduced a failure."""
+    from_outside = sum(death in ENDED_FROM_OUTSIDE for death in kept.deaths)
+    others = len(kept.deaths) - from_outside
+    return from_outside >= TRIES_OF_REDUCTION_IF_FROM_OUTSIDE or others >= TRIES
 
 
 def _is_deadly(kept: KeptFailure) -> bool:

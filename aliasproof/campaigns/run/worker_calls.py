@@ -1,4 +1,4 @@
-"""What a worker process of a campaign or a hunt is called for: its start, shards and reductions."""
+"""What a worker process of a campaign is called for: its start, shards and reductions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.failure import AnyFailure, PythonFailure
 from aliasproof.campaigns.failure.reduction import (
     Runner,
     isolated_runner,
@@ -24,13 +25,13 @@ from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
 from aliasproof.campaigns.run.shard import ShardResult, run_shard
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.campaigns.store.python_store import JudgedPrograms, ReducedProgram
 from aliasproof.corpus.bug_files import known_bugs, python_bugs
 from aliasproof.corpus.known_bug import patched
 from aliasproof.generators.python_drawing import sample_python
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.groups import Announce
 from aliasproof.judge.python_trial import EAGER, Cause, FailsAlike, examine_python, part_of
 from aliasproof.judge.trial import processor_seconds, start_worker
 from aliasproof.processes import isolation, outcome
@@ -82,25 +83,28 @@ def examine_shard(shard: Shard) -> ShardResult:
         isolation.begin_programs(indices)
 
     with cleaned_worker():
-        return run_shard(shard, announce)
+        return (run_shard if shard.python is None else judge_programs)(shard, announce)
 
 
-def reduce(work: Failure | IsolatedReduction) -> Reduction:
+def reduce(work: AnyFailure | IsolatedReduction) -> Reduction:
     """Reduce a failure. The seconds are those of the processor."""
     before = processor_seconds()
+    isolated = isinstance(work, IsolatedReduction)
+    failure = work.failure if isinstance(work, IsolatedReduction) else work
     with cleaned_worker():
-        if isinstance(work, IsolatedReduction):
-            runner = isolated_runner(work.failure)
-            reduced = reduce_isolated(work.failure, runner)
+        if isinstance(failure, PythonFailure):
+            # The candidates of one that ended its process before would end it again.
+            done = reduce_program(failure, 0 if isolated else MOST)
         else:
-            runner = Runner()
-            reduced = reduce_failure(work, runner)
-    return Reduction(reduced, processor_seconds() - before, tuple(runner.mistakes))
+            runner = isolated_runner(failure) if isolated else Runner()
+            shrink = reduce_isolated if isolated else reduce_failure
+            done = Reduction(shrink(failure, runner), 0.0, tuple(runner.mistakes))
+    return done._replace(seconds=processor_seconds() - before)
 
 
 # --- python calls ---------------------------------------------------------------------------------
 #
-# What a worker process of a hunt is called for: to judge Python programs, and to reduce them.
+# Python programs: to judge those of a shard, and to reduce one.
 
 
 MOST = 400  # candidates
@@ -108,53 +112,53 @@ SECONDS = 150.0  # after them, no candidate is asked; the limit of a call is abo
 OURS = "no bug of torch, but a mistake of aliasproof, or a program that depends on chance"
 
 
-def start_python(targets: Sequence[str], compiled: str) -> None:
-    """Prepare this process for these targets. Compilers write into the folder `compiled`."""
-    start_worker(targets)
-    own_cache(compiled)
+def judge_programs(shard: Shard, announce: Announce = lambda numbers: None) -> ShardResult:
+    """Draw the Python programs of a shard and judge each.
 
-
-def judge_programs(seed: int, numbers: range, target: str, past_known: bool) -> JudgedPrograms:
-    """Draw the programs with these numbers and judge each."""
-    judged = JudgedPrograms()
-    with cleaned_worker(), patched(known_bugs().values() if past_known else ()):
-        for number, program in zip(numbers, sample_python(seed, numbers), strict=True):
+    Those that are skipped end their process. Drawing runs eager, so eager may be what ends it.
+    """
+    result, before = ShardResult(shard), processor_seconds()
+    count, skipped = result.statistics, shard.skip.intersection(shard.numbers)
+    count.programs, count.dies = shard.count, len(skipped)
+    with patched(known_bugs().values() if shard.past_known else ()):
+        for number in shard.numbers:
+            if number in skipped:
+                continue
+            announce([number])
+            (program,) = sample_python(shard.seed, [number])
             try:
-                cause = examine_python(program, target).cause
+                cause = examine_python(program, shard.target).cause
             except Rejected:
-                judged.outcomes["undefined"] += 1
+                count.discarded += 1
                 continue
             except InternalError as mistake:
-                judged.outcomes["mistakes"] += 1
-                judged.notes.append(f"program {number}: {mistake}")
+                result.mistakes.append(f"program {number}: {mistake}")
                 continue
-            if cause is not None and target == EAGER:
-                judged.outcomes["mistakes"] += 1
+            if cause is not None and shard.target == EAGER:
                 what = f"{cause.oracle}: {cause.kind}"
-                judged.notes.append(f"program {number}: two eager runs differ ({what}): {OURS}")
+                result.mistakes.append(f"program {number}: two eager runs differ ({what}): {OURS}")
             elif cause is not None:
-                judged.outcomes["violated"] += 1
-                judged.failing.append((number, cause))
-            else:
-                judged.outcomes["holds"] += 1
-    return judged
+                count.violating += 1
+                drawn = shard.seed, number, shard.target, shard.past_known
+                result.failures.append(PythonFailure(*drawn, cause))
+    count.mistaken = len(result.mistakes)
+    result.searching = processor_seconds() - before
+    return result
 
 
-def reduce_program(
-    seed: int, number: int, cause: Cause, past_known: bool, most: int = MOST
-) -> ReducedProgram:
+def reduce_program(failure: PythonFailure, most: int = MOST) -> Reduction:
     """Reduce a failing program with so many candidates; no finding if it does not fail again."""
-    (drawn,) = sample_python(seed, [number])
-    with cleaned_worker():
-        with patched(known_bugs().values() if past_known else ()):
-            finding = reduced(drawn, cause, most)
-        if finding is None:
-            return ReducedProgram()
-        finding = replace(finding, seed=seed, number=number)
-        try:
-            return named(finding)
-        except InternalError as mistake:  # what was found stays, without the name of a known bug
-            return ReducedProgram(finding, mistake=str(mistake))
+    (drawn,) = sample_python(failure.seed, [failure.number])
+    with patched(known_bugs().values() if failure.past_known else ()):
+        finding = reduced(drawn, failure.cause, most)
+    if finding is None:
+        return Reduction(None, 0.0)
+    finding = replace(finding, seed=failure.seed, number=failure.number)
+    try:
+        name = named(finding)
+    except InternalError as mistake:  # what was found stays, without the name of a known bug
+        return Reduction(finding, 0.0, (str(mistake),))
+    return Reduction(name.finding, 0.0, documented=name.documented)
 
 
 def reduced(drawn: PythonProgram, cause: Cause, most: int = MOST) -> PythonFinding | None:
@@ -185,13 +189,20 @@ def reduced(drawn: PythonProgram, cause: Cause, most: int = MOST) -> PythonFindi
     )
 
 
-def named(finding: PythonFinding) -> ReducedProgram:
+class NamedFinding(NamedTuple):
+    """A finding with its names; or none, and why the documentation allows what it shows."""
+
+    finding: PythonFinding | None = None
+    documented: str = ""
+
+
+def named(finding: PythonFinding) -> NamedFinding:
     """The finding with the known bug that it is, and the name that `fuzz` has for it."""
     line = straight_line(finding.program)
     name = line and name_of_line(line, finding.target, finding.oracle)
     if name and name.documented:
-        return ReducedProgram(documented=name.documented)
+        return NamedFinding(documented=name.documented)
     known = next((name for name, bug in python_bugs().items() if finding.is_of(bug)), "")
     if name:
-        return ReducedProgram(replace(finding, line=name.identifier, known=known or name.known))
-    return ReducedProgram(replace(finding, known=known))
+        return NamedFinding(replace(finding, line=name.identifier, known=known or name.known))
+    return NamedFinding(replace(finding, known=known))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 import torch
 
@@ -124,6 +124,11 @@ class Finding:
         return self.oracle != "errors"
 
     @property
+    def size(self) -> int:
+        """The instructions of the program."""
+        return len(self.program)
+
+    @property
     def bucket(self) -> Hashable:
         """As that of a failure."""
         return self.known or Symptom(self.target, self.oracle, self.kind)
@@ -138,9 +143,9 @@ class Finding:
         """What was found wrong."""
         return Violation(self.oracle, self.kind, self.place, self.evidence)
 
-    def same_evidence(self, other: Finding) -> bool:
+    def same_evidence(self, other: AnyFinding) -> bool:
         """Whether both come from the same failure."""
-        return (self.seed, self.original, self.program) == (
+        return isinstance(other, Finding) and (self.seed, self.original, self.program) == (
             other.seed,
             other.original,
             other.program,
@@ -208,16 +213,6 @@ class Finding:
             ) from reason
 
 
-def finding_to_json(finding: Finding) -> dict[str, object]:
-    """A finding with its reduced program, as JSON values."""
-    return {"finding": finding.to_json(), "program": to_json(finding.program)}
-
-
-def finding_from_json(data: Any, where: str) -> Finding:
-    """The finding that `finding_to_json` gave. Raises `UserError`, which says `where` it was."""
-    return Finding.from_json(printable_json(data["finding"]), from_json(data["program"]), where)
-
-
 # --- python finding -------------------------------------------------------------------------------
 #
 # A violation on a `PythonProgram`, and its folder: JSON for us, a script for everybody.
@@ -225,11 +220,10 @@ def finding_from_json(data: Any, where: str) -> Finding:
 
 FILE = "finding.json"
 FORMAT = 2
-_TYPES: dict[str, type | tuple[type, ...]] = {
+_TYPES: dict[str, type] = {
     **dict.fromkeys(("target", "oracle", "kind", "place", "torch", "known", "line"), str),
     "capability": str,
-    **dict.fromkeys(("seed", "number", "drawn_lines", "tried", "compiled"), int),
-    "confirmed": (bool, type(None)),
+    **dict.fromkeys(("seed", "number", "drawn_lines", "tried", "compiled", "count"), int),
     "evidence": dict,
 }
 _PATH = r"(?!__)\w+(?:\.(?!__)\w+|\[-?\d+\]|\['[\w ]*'\])*"
@@ -242,10 +236,10 @@ class PythonFinding:
 
     `place` is the expression of the first difference. `seed` and `number` draw the program again;
     `drawn_lines` is how many lines it had. Its reduction `tried` so many candidates, and `compiled`
-    those that eager accepts. `confirmed` says what a fresh process showed: None if it was not
-    asked. `known` is the name of the known bug that it is, or empty. `line` is what `fuzz` calls
-    the violation, if the program is a line of ATen calls, or empty. `part` is the part of the
-    compiler that experiments name, `capability` that of the CPU (`devices.cpu_capability`).
+    those that eager accepts. `count` violations of the run led to it. `known` is the name of the
+    known bug that it is, or empty. `line` is what `fuzz` calls the violation, if the program is a
+    line of ATen calls, or empty. `part` is the part of the compiler that experiments name,
+    `capability` that of the CPU (`devices.cpu_capability`).
     """
 
     program: PythonProgram
@@ -260,11 +254,32 @@ class PythonFinding:
     tried: int = 0
     compiled: int = 0
     torch: str = ""
-    confirmed: bool | None = None
+    count: int = 1
     known: str = ""
     line: str = ""
     part: str = ""
     capability: str = ""
+
+    latent = False  # an oracle on graphs alone sees what is
+
+    @property
+    def size(self) -> int:
+        """The lines of the program."""
+        return self.program.lines
+
+    @property
+    def bucket(self) -> Hashable:
+        """As that of a failure."""
+        return self.known or Symptom(self.target, self.oracle, self.kind)
+
+    @property
+    def of_inductor(self) -> bool:
+        """True if Inductor is at fault, which `torch.compile` runs by default."""
+        return self.target.startswith("inductor")
+
+    def same_evidence(self, other: AnyFinding) -> bool:
+        """Whether both come from the same program as it was drawn."""
+        return isinstance(other, PythonFinding) and self.number == other.number
 
     @property
     def violation(self) -> Violation:
@@ -306,7 +321,9 @@ class PythonFinding:
         """The finding. Raises `UserError` if it is none, or its program is not in the language."""
         names = {*cls.__slots__} - {"program"}
         if isinstance(given, dict):
-            given = {"capability": "", **given}  # older findings do not name it
+            # Older findings do not name these, and say what the name of their folder says.
+            given = {"capability": "", "count": 1, **given}
+            given.pop("confirmed", None)
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             raise UserError(f"a finding of a Python program has 'format' {FORMAT}")
         if given.keys() != {*names, "format", "program"}:
@@ -327,6 +344,27 @@ class PythonFinding:
             return cls.of_json(json.loads(read_text(folder / FILE, within=folder)))
         except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"{folder / FILE}: {error}") from None
+
+
+AnyFinding: TypeAlias = Finding | PythonFinding
+
+
+def finding_to_json(finding: AnyFinding) -> dict[str, object]:
+    """A finding with its reduced program, as JSON values."""
+    if isinstance(finding, PythonFinding):
+        return {"finding": finding.to_json()}
+    return {"finding": finding.to_json(), "program": to_json(finding.program)}
+
+
+def finding_from_json(data: Any, where: str) -> AnyFinding:
+    """The finding that `finding_to_json` gave. Raises `UserError`, which says `where` it was."""
+    given = printable_json(data["finding"])
+    if "program" in data:
+        return Finding.from_json(given, from_json(data["program"]), where)
+    try:
+        return PythonFinding.of_json(given)
+    except UserError as reason:
+        raise UserError(f"{where} is damaged: {reason}") from reason
 
 
 def is_of_python(folder: Path) -> bool:

@@ -25,6 +25,7 @@ from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import from_json, to_json
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.groups import can_glue
+from aliasproof.judge.python_trial import Cause
 from aliasproof.judge.trial import SEEDS_APART
 from aliasproof.targets import as_written, freezing
 from aliasproof.targets.registry import target as target_named
@@ -112,6 +113,7 @@ def in_another_way(target: str, shard: int, features: Features) -> str:
 _FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     Program: (to_json, from_json),
     Symptom: (lambda it: [it.target, it.oracle, it.kind], lambda data: Symptom(*map(str, data))),
+    Cause: (list, lambda data: Cause(*map(str, data))),
     range: (lambda it: [it.start, it.stop], lambda data: range(*map(int, data))),
     frozenset[int]: (sorted, lambda data: frozenset(map(int, data))),
     Counter[tuple[str, str]]: (
@@ -174,6 +176,7 @@ def _has_fields(kind: Any) -> bool:
 
 
 FUZZ, HUNT = "fuzz", "hunt"  # commands that run a plan
+PYTHON_PER_SHARD = 10  # a Python program takes as long as many of ATen calls
 PROGRAMS_PER_SHARD = TURNS_PER_SEED
 PROGRAM_LIMIT = 120.0  # seconds. A program takes a hundredth of a second, a compile by C++ ten.
 
@@ -188,7 +191,8 @@ class Shard:
     The programs with the indices in `skip` do not run: a worker died or hung on them before. With
     `past_known`, torch runs with the known bugs patched. The programs are on `device`. `group` of
     them are compiled as one. A worker died or hung while those with the indices `suspects` ran
-    together. The known bugs `patched` were frequent before.
+    together. The known bugs `patched` were frequent before. If `python`, these are the Python
+    programs of the seed from that number on, and `skip` and all indices are their numbers.
     """
 
     seed: int
@@ -201,6 +205,13 @@ class Shard:
     suspects: range = range(0)
     patched: tuple[str, ...] = ()
     rules: int | None = None
+    python: int | None = None
+
+    @property
+    def numbers(self) -> range:
+        """Of Python programs, their numbers."""
+        first = self.python or 0
+        return range(first, first + self.count)
 
     def features(self) -> Features:
         """What its programs may contain."""
@@ -323,9 +334,22 @@ class Plan:
         third shard has a variant (`aliasproof.campaigns.store.plan`).
         """
         index, of = self.share
+        if self.command == HUNT:
+            yield from self._python_shards(index - 1, of)
+            return
         sources = (self._shards_of(name, index - 1, of) for name in self.targets)
         for _, shard in heapq.merge(*sources, key=lambda turn: turn[0]):
             yield shard
+
+    def _python_shards(self, first: int, step: int) -> Iterator[Shard]:
+        """Python programs depend on the seed and their numbers only; there is one target."""
+        for number in itertools.count(first * PYTHON_PER_SHARD, step * PYTHON_PER_SHARD):
+            left = PYTHON_PER_SHARD if self.programs is None else self.programs - number
+            if left <= 0:
+                return
+            count = min(left, PYTHON_PER_SHARD)
+            (target,) = self.targets
+            yield Shard(self.seed, target, count, past_known=self.past_known, python=number)
 
     def _shards_of(self, name: str, first: int, step: int) -> Iterator[tuple[float, Shard]]:
         """The shards of a target, each with the time at which it is half done in equal shares."""

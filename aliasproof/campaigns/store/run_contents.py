@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aliasproof.campaigns.store.event_log import EventLog
-from aliasproof.campaigns.store.finding import PythonFinding, finding_from_json
-from aliasproof.campaigns.store.run_folder import AnyFinding, RunFolder
+from aliasproof.campaigns.store.finding import AnyFinding, finding_from_json
+from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import Moment, RunReader
 from aliasproof.campaigns.store.store import KNOWN, Store
 from aliasproof.campaigns.store.store_schema import (
@@ -27,7 +27,7 @@ from aliasproof.campaigns.store.store_schema import (
     require_form,
     require_texts,
 )
-from aliasproof.ir.errors import UserError, did_you_mean, printable, printable_json
+from aliasproof.ir.errors import UserError, did_you_mean, printable
 
 # --- finding states -------------------------------------------------------------------------------
 #
@@ -216,7 +216,6 @@ def read_contents(folder: Path) -> RunContents:
                     if name.startswith(KNOWN)
                 }
             )
-            known.update(it.finding.known or "" for it in cases if _is_known_to_hunt(it.finding))
             return RunContents(
                 folder,
                 view.command,
@@ -233,11 +232,6 @@ def read_contents(folder: Path) -> RunContents:
             )
         except sqlite3.Error as error:
             raise UserError(f"{store.file} cannot be read: {error}") from error
-
-
-def _is_known_to_hunt(finding: AnyFinding) -> bool:
-    """Whether it is a known bug that no occurrence counts."""
-    return isinstance(finding, PythonFinding) and bool(finding.known)
 
 
 @contextlib.contextmanager
@@ -259,7 +253,7 @@ def _cases(store: Store) -> Iterator[KeptCase]:
     said = {each.finding: each for each in triaged(store)}
     for name, text, script, issue, confirmation in store.all(_FINDINGS):
         store.checked(require_texts, script, issue)
-        finding = store.checked(_finding, store.json_values(text), str(store.file))
+        finding = store.checked(finding_from_json, store.json_values(text), str(store.file))
         shown = None if confirmation is None else store.json_values(confirmation)
         folder = store.checked(_folder, store.file, str(name), finding, shown)
         ending = "" if shown is None else printable(str(shown.get("ending", "")))
@@ -267,17 +261,11 @@ def _cases(store: Store) -> Iterator[KeptCase]:
         yield KeptCase(finding, state, printable(script), printable(issue or ""), folder, ending)
 
 
-def _finding(data: Any, where: str) -> AnyFinding:
-    if "program" in data:
-        return finding_from_json(data, where)
-    return PythonFinding.of_json(printable_json(data["finding"]))
-
-
 def _folder(
     run: Path, name: str, finding: AnyFinding, confirmation: Mapping[str, Any] | None
 ) -> Path:
     files = RunFolder(run)
-    if getattr(finding, "latent", False):
+    if finding.latent:
         return files.suspicion_folder(name)
     confirmed = confirmation is not None and confirmation.get("shown")
     return files.finding_folder(name) if confirmed else files.unconfirmed_folder(name)

@@ -17,10 +17,10 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from aliasproof.campaigns.store import event_log
-from aliasproof.campaigns.store.finding import Finding, PythonFinding
+from aliasproof.campaigns.store.finding import AnyFinding, Finding
 from aliasproof.campaigns.store.full_disk import explained
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_lock import NAME, RunLock, require_own_files
@@ -32,9 +32,6 @@ from aliasproof.ir.serialization import dumps, loads
 from aliasproof.ir.stored_text import read_text
 
 # --- run folder -----------------------------------------------------------------------------------
-
-
-AnyFinding: TypeAlias = Finding | PythonFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +109,12 @@ class RunFolder:
         if issue is not None:
             write_text(folder / "issue.md", issue)
 
-    def write_python(self, finding: PythonFinding, script: str, issue: str | None) -> None:
-        """Write a finding where it is to be: it is confirmed, or not, or not yet."""
-        if finding.confirmed:
-            self.confirm(finding.identifier)
-            self.write_confirmed(finding, script, issue)
-        else:
-            self.write_unconfirmed(finding, script)
-
     def remove_finding(self, identifier: str) -> None:
         """Remove a finding, confirmed or not."""
         for folder in (self.finding_folder(identifier), self.unconfirmed_folder(identifier)):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def rewrite_finding(self, finding: Finding) -> None:
+    def rewrite_finding(self, finding: AnyFinding) -> None:
         """Write a confirmed finding again, with its final count."""
         # While a campaign runs, the count on disk is 1: it is not worth a write per violation.
         write_finding(self.finding_folder(finding.identifier), finding)
@@ -141,7 +130,7 @@ class RunFolder:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / "program.json", dumps(program))
 
-    def write_latent(self, finding: Finding) -> None:
+    def write_latent(self, finding: AnyFinding) -> None:
         """Write a latent finding, beside the suspicions: nothing confirmed it."""
         write_finding(self.suspicion_folder(finding.identifier), finding)
 

@@ -22,9 +22,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.failure import AnyFailure, Failure, PythonFailure
 from aliasproof.campaigns.store.event_log import EventLog
-from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
+from aliasproof.campaigns.store.finding import (
+    AnyFinding,
+    finding_from_json,
+    finding_to_json,
+)
 from aliasproof.campaigns.store.plan import Plan, decoded, encoded
 from aliasproof.campaigns.store.store_schema import (
     DAMAGE,
@@ -57,14 +61,14 @@ class KeptFailure(NamedTuple):
     id: int
     task: str
     number: int
-    failure: Failure
+    failure: AnyFailure
     deaths: tuple[str, ...] = ()
 
 
 class KeptFinding(NamedTuple):
     """A finding in the store, and what is known of it so far."""
 
-    finding: Finding
+    finding: AnyFinding
     script: str
     issue: str | None
     confirmation: dict[str, Any] | None
@@ -74,13 +78,14 @@ class KeptFinding(NamedTuple):
 # To read a program takes a hundredth of a second, and a campaign reads several times what it has
 # just written.
 @functools.lru_cache(64)
-def _failure_of(text: str) -> Failure:
-    failure: Failure = decoded(Failure, json.loads(text))
+def _failure_of(text: str) -> AnyFailure:
+    data = json.loads(text)
+    failure: AnyFailure = decoded(PythonFailure if "number" in data else Failure, data)
     return failure
 
 
 @functools.lru_cache(64)
-def _finding_of(text: str, where: str) -> Finding:
+def _finding_of(text: str, where: str) -> AnyFinding:
     return finding_from_json(json.loads(text), where)
 
 
@@ -131,7 +136,8 @@ class Store:
     def plan(self, *, also_merged: bool = False) -> Plan | None:
         """The plan of the run; None if the store is new.
 
-        Raises `UserError` if another torch made it: its programs may do something else in this one.
+        Raises `UserError` if another torch made it: its programs may do something else in this one;
+        and for a hunt of an older form.
         """
         row = self._one("SELECT plan, torch, merged FROM runs ORDER BY id LIMIT 1")
         if row is None:
@@ -145,6 +151,11 @@ class Store:
             raise UserError(
                 f"{self.file.parent} was made with torch {version}, and this is torch"
                 f" {torch.__version__}; use the former, or name another folder"
+            )
+        if self._one("""SELECT 1 FROM shards WHERE task LIKE '{"python": [%' LIMIT 1"""):
+            raise UserError(
+                f"{self.file.parent} is a hunt of an older form: 'report' and 'replay' read it, but"
+                " it cannot go on or be joined; name another folder"
             )
         return self.checked(Plan.from_json, self.json_values(plan))
 
@@ -200,7 +211,7 @@ class Store:
                 task,
                 number,
                 self.checked(_failure_of, text),
-                tuple(self.json_values(deaths)),
+                self.checked(tuple, self.json_values(deaths)),
             )
             for id_, number, text, deaths in rows
         ]
@@ -210,7 +221,7 @@ class Store:
         task: str,
         shard: tuple[str, int],
         result: Mapping[str, object],
-        failures: Sequence[Failure] = (),
+        failures: Sequence[AnyFailure] = (),
     ) -> None:
         """Keep the result of an attempt at a shard (its target and seed) with its failures."""
         with self.transaction():
@@ -222,7 +233,7 @@ class Store:
         for failure in failures:
             self._note_failure(failure)
 
-    def keep_failure(self, task: str, failure: Failure) -> KeptFailure:
+    def keep_failure(self, task: str, failure: AnyFailure) -> KeptFailure:
         """Keep the failure of a worker's death during a task, once."""
         number = -1  # before those of the task itself, which count from 0
         if not any(kept.number == number for kept in self.failures(task)):
@@ -230,7 +241,7 @@ class Store:
             self._note_failure(failure)
         return self.failures(task)[0]
 
-    def _keep_failure(self, task: str, number: int, failure: Failure) -> None:
+    def _keep_failure(self, task: str, number: int, failure: AnyFailure) -> None:
         symptom = failure.symptom
         self.write(
             "INSERT INTO failures (task, number, target, oracle, kind, failure)"
@@ -243,7 +254,7 @@ class Store:
             json.dumps(encoded(failure)),
         )
 
-    def _note_failure(self, failure: Failure) -> None:
+    def _note_failure(self, failure: AnyFailure) -> None:
         symptom = failure.symptom
         self.events.note(
             "failure",
@@ -276,7 +287,7 @@ class Store:
 
     # --- findings ---
 
-    def keep_finding(self, finding: Finding, script: str, state: str) -> None:
+    def keep_finding(self, finding: AnyFinding, script: str, state: str) -> None:
         """Keep a finding that is not in the store yet."""
         if self.finding(finding.identifier) is None:
             self.write(
@@ -286,7 +297,7 @@ class Store:
                 json.dumps(finding_to_json(finding)),
                 script,
             )
-            self.events.note("reduced", finding=finding.identifier, size=len(finding.program))
+            self.events.note("reduced", finding=finding.identifier, size=finding.size)
 
     def remove_finding(self, identifier: str) -> None:
         """Remove a finding, but not its occurrences: there will be other evidence."""
@@ -325,7 +336,7 @@ class Store:
         self.events.note("confirmed", finding=identifier, state=state)
 
     def keep_torch_compile(
-        self, finding: Finding, answers: dict[str, str], script: str, issue: str | None
+        self, finding: AnyFinding, answers: dict[str, str], script: str, issue: str | None
     ) -> None:
         """Keep what `torch.compile` does with a finding, and the script and issue that tell it."""
         self.write(
