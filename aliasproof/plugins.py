@@ -7,7 +7,6 @@ compiler must be installed for its targets, and nothing of it is imported unless
 from __future__ import annotations
 
 import functools
-import pkgutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, entry_points, requires, version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 GROUP = "aliasproof.compilers"  # of entry points
 LOADS_WITHIN = 120.0  # seconds for the import in a process of its own
@@ -33,7 +31,8 @@ class CompilerPlugin:
     before. The extra `extra` of `distribution` requires it; a distribution that always requires it
     needs no extra. `options` are summaries by name of what its targets can switch on: each is
     a variant, whose name is in the `Tracing.options` that a build gets. The package has its known
-    bugs in the folder `bugs`, and their patches in the module `patches`, if there are any.
+    bugs in the folder `bugs`, and their patches in the module `patches`, if there are any. `page`
+    is where people read about it.
     """
 
     name: str
@@ -44,15 +43,12 @@ class CompilerPlugin:
     extra: str = ""
     before: str = ""
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    page: str = ""
 
     @property
     def bugs(self) -> Path:
         """The folder of its known bugs."""
         return Path(str(files(self.package))) / "bugs"
-
-    def find(self, place: str) -> Any:
-        """What `MODULE:NAME` is in the package. Raises what the import raises."""
-        return pkgutil.resolve_name(f"{self.package}.{place}")
 
     def missing(self) -> str | None:
         """What is not installed, or in another version, and how to install it; None if nothing."""

@@ -37,6 +37,8 @@ def print_contract(console: Console, target: Mapping[str, Any]) -> None:
     if (after := target["builds on"]) is not None:
         attribution = f"{after}: a violation that {after} shows too is attributed to {after}"
         table.add_row("builds on", attribution)
+    if target["page"]:
+        table.add_row("described in", target["page"])
     print_table(console, table)
     console.print()
 

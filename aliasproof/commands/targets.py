@@ -37,6 +37,7 @@ def targets(names: Names = None, json: Json = False) -> None:
         {"name": target.name, "summary": target.summary, "unavailable": target.unavailable()}
         | contract_json(target.contract)
         | {"builds on": None if target.after is None else target.after.name}
+        | {"page": None if target.needs is None else target.needs.page}
         for target in asked
     ]
     variants: list[dict[str, Any]] = [

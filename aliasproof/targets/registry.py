@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pkgutil
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -67,7 +68,7 @@ def _add_targets_of_plugins() -> None:
     for plugin in plugins().values():
         for name, place in plugin.targets.items():
             try:
-                found = plugin.find(place)
+                found = pkgutil.resolve_name(f"{plugin.package}.{place}")
                 if not isinstance(found, Target) or found.name != name or name in TARGETS:
                     raise UserError("expected a Target of this name, which no other target has")
             except Exception as error:  # noqa: BLE001 - of another package

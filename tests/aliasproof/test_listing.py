@@ -88,6 +88,7 @@ def test_targets_as_json(call):
             "refusals",
             "disputes",
             "builds on",
+            "page",
             "unavailable",
         }
         assert [clause["promise"] for clause in found[name]["waived"]] == [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import EntryPoint, PackageNotFoundError
 
 import pytest
 
 from aliasproof import plugins
 from aliasproof.plugins import CompilerPlugin
-from aliasproof.targets import names
+from aliasproof.targets import names, registry
 
 REQUIRES = ['numpy>=2; extra == "planted"', 'compiler<2,>=1.4; extra == "planted"', "torch>=2"]
 
@@ -81,6 +81,36 @@ def test_a_compiler_that_cannot_be_imported_is_left_out_in_one_line(
         assert broken is not None
         assert broken.endswith(reason)
         assert "\n" not in broken
+
+
+def test_a_plugin_with_a_mistake_is_named_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [
+        EntryPoint(name, value, plugins.GROUP)
+        for name, value in (
+            ("gone", "absent_package:PLUGIN"),
+            ("other", "aliasproof.compilers.onnx:PLUGIN"),
+            ("none", "aliasproof.compilers.onnx:__name__"),
+        )
+    ]
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points)
+    monkeypatch.setattr(plugins, "BROKEN", {})
+    monkeypatch.setattr(names, "BROKEN", plugins.BROKEN)
+    assert plugins.plugins.__wrapped__() == {}
+    assert "no CompilerPlugin with a target of this name" in plugins.BROKEN["other"]
+    assert "no CompilerPlugin with a target of this name" in plugins.BROKEN["none"]
+    assert "No module named 'absent_package'" in str(names.unknown("gone"))
+
+
+def test_a_target_of_a_plugin_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"planted": "absent:TARGET", "traced": "aot:AOT", "aot": "inductor:TARGET"}
+    planted = CompilerPlugin("planted", "aliasproof.targets", places)
+    monkeypatch.setattr(registry, "plugins", lambda: {"planted": planted})
+    broken: dict[str, str] = {}
+    monkeypatch.setattr(registry, "BROKEN", broken)
+    before = dict(registry.TARGETS)
+    registry._add_targets_of_plugins()
+    assert before == registry.TARGETS
+    assert broken.keys() == places.keys()
 
 
 def test_a_group_stands_for_its_targets() -> None:

@@ -64,12 +64,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 def test_commands_know_it_and_its_bug(run: Callable[..., str]) -> None:
     check = ["check", "mine.py", "--target"]
-    text = run(["targets"], [*check, "toy"], [*check, "toy:shared-inputs"], ["known", "-t", "toy"])
+    text = run(
+        ["targets"],
+        ["targets", "toy"],
+        [*check, "toy"],
+        [*check, "toy:shared-inputs"],
+        ["known", "-t", "toy"],
+    )
     assert "\ntoy: an interpreter of ATen calls" in text
+    assert "the README of toy-compiler" in text
     assert "\nTARGET:shared-inputs: the machine computes" in text
     assert "Known bug: toy-inputs-copied" in text
     assert "Nothing wrong: toy:shared-inputs." in text
-    assert text.count("exit 0") == 3
+    assert text.count("exit 0") == 4
     assert text.rstrip().endswith("'relax', 'toy']")
 
 

@@ -9,6 +9,7 @@ PLUGIN = CompilerPlugin(
     name="executorch",
     package=__name__,
     extra="executorch",
+    page="docs/targets.md#executorch",
     modules=("executorch.exir", "executorch.runtime"),
     targets={"executorch": "executorch:TARGET"},
     options={

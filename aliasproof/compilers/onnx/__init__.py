@@ -6,6 +6,7 @@ PLUGIN = CompilerPlugin(
     name="onnx",
     package=__name__,
     extra="onnx",
+    page="docs/targets.md#compilers-beyond-torch",
     modules=("onnx", "onnxscript", "onnxruntime"),
     targets={
         "onnx-translated": "onnx_runtime:TRANSLATED",

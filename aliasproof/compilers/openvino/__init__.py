@@ -7,6 +7,7 @@ PLUGIN = CompilerPlugin(
     name="openvino",
     package=__name__,
     extra="openvino",
+    page="docs/targets.md#compilers-beyond-torch",
     modules=("openvino.torch",),
     before=SILENT,
     targets={

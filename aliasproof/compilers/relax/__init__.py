@@ -6,6 +6,7 @@ PLUGIN = CompilerPlugin(
     name="relax",
     package=__name__,
     extra="relax",
+    page="docs/targets.md#relax",
     modules=("tvm.relax",),
     targets={
         "relax": "relax:TARGET",
