@@ -8,7 +8,7 @@ import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias, get_origin, get_type_hints
 
 import torch
 
@@ -220,12 +220,6 @@ class Finding:
 
 FILE = "finding.json"
 FORMAT = 2
-_TYPES: dict[str, type] = {
-    **dict.fromkeys(("target", "oracle", "kind", "place", "torch", "known", "line"), str),
-    "capability": str,
-    **dict.fromkeys(("seed", "number", "drawn_lines", "tried", "compiled", "count"), int),
-    "evidence": dict,
-}
 _PATH = r"(?!__)\w+(?:\.(?!__)\w+|\[-?\d+\]|\['[\w ]*'\])*"
 _PLACE = re.compile(rf"{_PATH}(?:, {_PATH})*")
 
@@ -329,8 +323,9 @@ class PythonFinding:
         if given.keys() != {*names, "format", "program"}:
             raise UserError(f"a finding has exactly the keys {sorted(names)}, format, program")
         values: dict[str, Any] = {name: given[name] for name in names}
-        for name, kinds in _TYPES.items():
-            if not isinstance(values[name], kinds):
+        hints = get_type_hints(cls)
+        for name in names:
+            if not isinstance(values[name], get_origin(hints[name]) or hints[name]):
                 raise UserError(f"'{name}' of a finding is {values[name]!r}")
         # Scripts evaluate it.
         if not _PLACE.fullmatch(values["place"]):
