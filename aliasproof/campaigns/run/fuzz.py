@@ -21,7 +21,7 @@ from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.run_folder import OpenedRun, RunFolder, opened_run
+from aliasproof.campaigns.store.run_folder import RunFolder, opened_run
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.devices import CPU
 from aliasproof.processes.interrupts import Interrupts
@@ -54,30 +54,18 @@ def fuzz(
     started = time.monotonic() if started is None else started
     with interrupts.counted():
         grant(plan.targets)
-        with opened_run(plan, folder) as run:
-            return _run(plan, run, listener, interrupts, started, make_executor)
-
-
-def _run(
-    plan: Plan,
-    run: OpenedRun,
-    listener: Listener,
-    interrupts: Interrupts,
-    started: float,
-    make_executor: MakeExecutor,
-) -> Campaign:
-    files, store, notes = run
-    campaign = Campaign(plan, files.folder, {name: Statistics() for name in plan.targets})
-    campaign.notes += notes
-    executor = make_executor(plan, files, functools.partial(_note, campaign, store))
-    elapsed, spent = store.elapsed()
-    # CUDA does not work in a fork, which an isolated reduction is made of.
-    tasks = Tasks(store, files, executor, isolating=plan.device == CPU)
-    scheduler = Scheduler(campaign, tasks, started, elapsed)
-    seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
-    confirmations = Confirmations(campaign, store, files, seconds)
-    _Loop(campaign, listener, store, files, scheduler, confirmations, interrupts).run()
-    return campaign
+        with opened_run(plan, folder) as (files, store, notes):
+            campaign = Campaign(plan, files.folder, {name: Statistics() for name in plan.targets})
+            campaign.notes += notes
+            executor = make_executor(plan, files, functools.partial(_note, campaign, store))
+            elapsed, spent = store.elapsed()
+            # CUDA does not work in a fork, which an isolated reduction is made of.
+            tasks = Tasks(store, files, executor, isolating=plan.device == CPU)
+            scheduler = Scheduler(campaign, tasks, started, elapsed)
+            seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
+            confirmations = Confirmations(campaign, store, files, seconds)
+            _Loop(campaign, listener, store, files, scheduler, confirmations, interrupts).run()
+            return campaign
 
 
 def _note(campaign: Campaign, store: Store, text: str) -> None:
