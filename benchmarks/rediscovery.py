@@ -7,7 +7,7 @@ violation is. A bug that was met often is patched in later shards, as in a campa
 hides no others. Programs run in a worker process, since some of them end it.
 
 A bug counts as met if patching it removes the violation, or if the violation has its mark. Marks
-that say something only of reduced programs are told apart (*suspected* in campaigns, too).
+that say something only of reduced programs are distinguished (*suspected* in campaigns, too).
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def cause_of(program: Program, examination: Examination, symptom: Symptom) -> st
         return f"{name} {signature(left, program, error).cause}"
     violation = Violation(left.oracle, left.kind, "")
     target = target_named(left.target)
-    blamed = first_wrong_pass(Case.of(program), target, violation, experiments=False)
-    return name if blamed is None else f"{name} after {blamed.name}"
+    wrong_part = first_wrong_pass(Case.of(program), target, violation, experiments=False)
+    return name if wrong_part is None else f"{name} after {wrong_part.name}"
 
 
 FIRST_SEED = 7000

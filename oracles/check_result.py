@@ -61,9 +61,9 @@ class TargetResult:
     `after` is the target that this one builds on. `observation` is its run; None if nothing was
     compared. `missed` is what its last graph could have done in place; None if that was not asked,
     or if the graph is wrong or incomplete. `eager` is the eager run that it was compared with, if
-    that is another one than the check's. `blamed` is the pass after which the target is wrong, if
-    attribution found one. `died` says how a process died
-    that compared it, in any run. `rows` are both runs beside each other, if they differ.
+    that is another one than the check's. `wrong_part` is the pass after which the target is
+    wrong, if attribution found one. `died` says how a process died that compared it, in any run.
+    `rows` are both runs beside each other, if they differ.
     """
 
     target: str
@@ -72,7 +72,7 @@ class TargetResult:
     observation: Observation | None = None
     missed: Sequence[Opportunity] | None = None
     eager: Observation | None = None
-    blamed: str = ""
+    wrong_part: str = ""
     died: str = ""
     rows: Sequence[Row] = ()
 

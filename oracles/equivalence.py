@@ -6,8 +6,8 @@ the inputs show a difference. So a wrong element is seen also behind `x * 0` or 
 equal values. No tolerance is needed.
 
 A value that depends on no input is left to *values*: one run decides it for all inputs. Both runs
-may have computed it in other ways, since compilers fold constants. It is told by a second pair of
-runs, in which the inputs start with other hashes.
+may have computed it in other ways, since compilers fold constants. A second pair of
+runs, in which the inputs start with other hashes, shows which values depend on none.
 
 This is a promise of its own: a target that does arithmetic (`x * 2` for `x + x`) leaves other
 hashes, and may be right.
@@ -35,7 +35,7 @@ from aliasproof.oracles.verdict import Report, Verdict, Violation
 
 # --- stored differences ---------------------------------------------------------------------------
 #
-# Differences in the storages of inputs, told as users know them: by an input and an element.
+# Differences in the storages of inputs, named as users know them: by an input and an element.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Operators that compute the same: functional and mutating forms, and views behind copies.
 
 Both are read off schemas. (The reference pass has its own version of this: the judge must not share
-code with the accused.)
+code that it judges.)
 """
 
 from __future__ import annotations

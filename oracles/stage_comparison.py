@@ -379,7 +379,7 @@ class StageComparison:
         if not wrong.any():
             return
         addresses = memory.addresses(read.location)[wrong]
-        self._blame(memory, at, read, addresses, meant.versions[wrong], LATER_READ)
+        self._attribute(memory, at, read, addresses, meant.versions[wrong], LATER_READ)
 
     def _compare_input(self, memory: ByteVersions, number: int, meant: Versions) -> None:
         """Compare the storage of an input, as the caller finds it after the run."""
@@ -402,7 +402,7 @@ class StageComparison:
                 whole = Location(number, 0, (nbytes,), (1,), torch.uint8, conj=False, neg=False)
                 read = StageRead(self.run.nodes[-1].node, f"input {names}", whole, actual)
                 end = len(self.run.nodes)
-                self._blame(memory, end, read, which.nonzero()[0], meant[which], kind)
+                self._attribute(memory, end, read, which.nonzero()[0], meant[which], kind)
 
     def _inputs_on(self, storage: int) -> list[str]:
         """The names of the inputs on a storage."""
@@ -413,7 +413,7 @@ class StageComparison:
             and any(location.storage == storage for location in node.locations)
         ]
 
-    def _blame(
+    def _attribute(
         self,
         memory: ByteVersions,
         at: int,
@@ -426,7 +426,7 @@ class StageComparison:
         self.differs = True
         if memory.log is None:
             return
-        # Version 0 may be any value, so nobody can be blamed for it.
+        # Version 0 may be any value, so no store is at fault.
         known = meant != 0
         overwrites: list[Overwritten] = []
         storage = read.location.storage
@@ -492,7 +492,7 @@ def overwriters(
         entry_at = np.full(len(memory.storages[storage]), -1)  # the store's entry, by address
         entry_at[memory.addresses(store.location).ravel()] = np.arange(store.old.size)
         entry = entry_at[addresses[left]]
-        # This store overwrote the right version: it is to blame.
+        # This store overwrote the right version: it is at fault.
         hit = (entry >= 0) & (store.old.ravel()[entry] == meant[left])
         if hit.any():
             overwrites.append(Overwritten(store, storage, addresses[left[hit]], meant[left[hit]]))

@@ -27,8 +27,8 @@ def print_differences(
 
     Of differences of one kind, the first has its evidence.
     """
-    if result.blamed:
-        print_lines(console, f"first wrong after: {result.blamed}")
+    if result.wrong_part:
+        print_lines(console, f"first wrong after: {result.wrong_part}")
     new, labels = False, {}
     for limitation, alike in _by_kind(result, documented=documented):
         violation = alike[0]

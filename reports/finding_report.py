@@ -62,8 +62,8 @@ def _further(finding: Finding) -> list[tuple[str, str]]:
         bug = known_bugs().get(finding.known)
         title = "" if bug is None else f" ({bug.title}; {bug.link or 'no issue found'})"
         lines.append(("known bug", f"{finding.known}{title}"))
-    if finding.blamed:
-        lines.append(("first wrong after", finding.blamed))
+    if finding.wrong_part:
+        lines.append(("first wrong after", finding.wrong_part))
     if finding.cause:
         lines.append(("cause", finding.cause))
     if finding.latent:

@@ -49,13 +49,13 @@ class _LiveDisplay:
     live: Live
     title: str
     drawn: float = -REDRAWN_EVERY
-    told: int = 0
+    printed: int = 0
 
     def __call__(self, campaign: Campaign) -> None:
         now = time.monotonic()
-        for note in campaign.notes[self.told :]:
+        for note in campaign.notes[self.printed :]:
             print_lines(self.live.console, note)
-        self.told = len(campaign.notes)
+        self.printed = len(campaign.notes)
         if now - self.drawn >= REDRAWN_EVERY:
             self.drawn = now
             self.live.update(_picture(campaign, self.title), refresh=True)
@@ -69,7 +69,7 @@ class _Lines:
     title: str
     last: float | None = None
     known: set[str] = field(default_factory=set)
-    told: int = 0
+    printed: int = 0
 
     def __call__(self, campaign: Campaign) -> None:
         now = time.monotonic()
@@ -77,9 +77,9 @@ class _Lines:
         if self.last is None:
             self.last = now
             print_lines(self.console, self.title)
-        for note in campaign.notes[self.told :]:
+        for note in campaign.notes[self.printed :]:
             print_lines(self.console, note)
-        self.told = len(campaign.notes)
+        self.printed = len(campaign.notes)
         for finding in _new(campaign, self.known):
             print_lines(self.console, f"[{clock(campaign.elapsed)}] found {in_a_line(finding)}")
         if now - self.last >= LINE_EVERY:

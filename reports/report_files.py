@@ -255,7 +255,7 @@ def _result(finding: ReportedFinding, oracles: list[str]) -> dict[str, object]:
         "partialFingerprints": {"aliasproof/v1": finding.identifier},
         "properties": {
             "target": finding.target,
-            "first wrong after": finding.blamed,
+            "first wrong after": finding.wrong_part,
             "place": finding.violation.place,
             "silent": finding.silent,
             "state": finding.state,
@@ -270,7 +270,7 @@ def _result(finding: ReportedFinding, oracles: list[str]) -> dict[str, object]:
 
 
 def _message(finding: ReportedFinding) -> str:
-    after = f" First wrong after {finding.blamed}." if finding.blamed else ""
+    after = f" First wrong after {finding.wrong_part}." if finding.wrong_part else ""
     return f"{finding.title}.{after}"
 
 

@@ -103,7 +103,7 @@ class ReportedFinding:
     violation: Violation
     known: BugLink | None
     latent: bool
-    blamed: str
+    wrong_part: str
     cause: str
     user_level: Mapping[str, str]
     torch: str
@@ -230,7 +230,7 @@ def _of_calls(finding: Finding) -> dict[str, Any]:
     program = finding.program
     return {
         "latent": finding.latent,
-        "blamed": finding.blamed,
+        "wrong_part": finding.wrong_part,
         "cause": finding.cause,
         "user_level": finding.user_level,
         "torch": finding.torch_version,
@@ -246,7 +246,7 @@ def _of_calls(finding: Finding) -> dict[str, Any]:
 def _of_python(finding: PythonFinding) -> dict[str, Any]:
     return {
         "latent": False,
-        "blamed": finding.part,
+        "wrong_part": finding.part,
         "cause": "",
         # The layers of `torch.compile` are what a user calls.
         "user_level": {},

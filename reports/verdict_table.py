@@ -210,7 +210,7 @@ def _alike(results: Mapping[str, TargetResult], *, documented: bool) -> list[lis
         differences = [*it.violations, *(each.difference for each in limited)]
         # Equal violations can have other evidence.
         evidence = [dict(difference.evidence) for difference in differences]
-        what = it.blamed, it.violations, limited, evidence, it.rows
+        what = it.wrong_part, it.violations, limited, evidence, it.rows
         if differences:
             alike = next((names for seen, names in groups if seen == what), [])
             if not alike:
@@ -374,7 +374,7 @@ def check_json(check: Check, bugs: Mapping[str, str]) -> dict[str, object]:
                 "verdict": result.verdict.value,
                 "judged": result.judged,
                 "violated": result.violated,
-                "first wrong after": result.blamed or None,
+                "first wrong after": result.wrong_part or None,
                 "known bug": bugs.get(name),
                 "missed": None if result.missed is None else list(map(asdict, result.missed)),
             }

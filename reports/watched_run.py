@@ -41,18 +41,18 @@ def picture(view: RunView) -> Group:
 def _progress(view: RunView) -> str:
     elapsed = view.moments[-1].elapsed if view.moments else 0.0
     programs = sum(view.programs.values())
-    told = [f"{clock(elapsed)} elapsed", counted(programs, "program")]
+    parts = [f"{clock(elapsed)} elapsed", counted(programs, "program")]
     if elapsed:
-        told.append(f"{programs / elapsed:.1f} per second")
-    told += [f"{sum(view.violating.values())} with a violation"]
-    told += [counted(view.confirmed, "finding")]
+        parts.append(f"{programs / elapsed:.1f} per second")
+    parts += [f"{sum(view.violating.values())} with a violation"]
+    parts += [counted(view.confirmed, "finding")]
     if waiting := len(view.findings) - view.confirmed:
-        told.append(f"{waiting} not confirmed")
+        parts.append(f"{waiting} not confirmed")
     if view.seconds is not None:
-        told.append(f"of {clock(view.seconds)}")
+        parts.append(f"of {clock(view.seconds)}")
     if view.limit is not None:
-        told.append(f"of {view.limit} programs per target")
-    return ", ".join(told)
+        parts.append(f"of {view.limit} programs per target")
+    return ", ".join(parts)
 
 
 def _targets(view: RunView) -> Table:

@@ -99,10 +99,10 @@ def _state(case: Case, target: Target) -> LayerState:
         return LayerState(target.name, NOT_JUDGED, str(examination.rejected))
     if not examination.violations:
         return LayerState(target.name, RIGHT)
-    return LayerState(target.name, WRONG, _told(examination.violations[0]))
+    return LayerState(target.name, WRONG, _described(examination.violations[0]))
 
 
-def _told(violation: Violation | None) -> str:
+def _described(violation: Violation | None) -> str:
     return "" if violation is None else f"{violation.oracle}: {violation.describe()}"
 
 
@@ -114,7 +114,9 @@ def _bisect_python(finding: PythonFinding) -> Bisection:
     if not part:
         raise UserError(f"nothing differs: {finding.target} does what eager does")
     found = [(layer, examine_layer(program, layer).main) for layer in layers(finding.target)]
-    states = [LayerState(layer, WRONG if main else RIGHT, _told(main)) for layer, main in found]
+    states = [
+        LayerState(layer, WRONG if main else RIGHT, _described(main)) for layer, main in found
+    ]
     scripts = () if is_own(finding.target) else (script(finding),)
     symptom = Symptom(*cause)
     at_fault = PassAtFault(part)

@@ -22,7 +22,7 @@ from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.execution import ProgramFunction, seed_generators
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors
-from aliasproof.judge.examination import examine, split_by_blame
+from aliasproof.judge.examination import examine, split_by_layer
 from aliasproof.judge.localization import first_wrong_pass
 from aliasproof.judge.python_trial import layers
 from aliasproof.judge.trial import Case, EagerRun, Trial
@@ -300,13 +300,13 @@ def check_target(
         case, target, EagerRun(eager.observation, eager.trace), without_graphs
     )
     if trial is not None:
-        reports = split_by_blame(case, target, trial, reports)
+        reports = split_by_layer(case, target, trial, reports)
     reports = _admit_opaque(reports, prepared.opaque, eager.observation)
     violation = next((one for report in reports.values() for one in report.violations), None)
     reports = {name: renamed_report(report, eager.names) for name, report in reports.items()}
     result = _result(target, reports, trial, eager.names)
     if violation is not None and not without_graphs:
-        result = replace(result, blamed=_wrong_pass(case, target, violation))
+        result = replace(result, wrong_part=_wrong_pass(case, target, violation))
     return replace(result, missed=_missed_opportunities(case, result, trial)) if missed else result
 
 
@@ -371,7 +371,7 @@ def _examine_twice(
     )
     examination = again()
     reports = examination.reports
-    # Only differences are repeated: a run costs a build, and `holds` accuses nobody.
+    # Only differences are repeated: a run costs a build, and `holds` reports no fault.
     if examination.violations or examination.documented:
         # The first run is dropped before the second begins: its tensors can be large.
         del examination

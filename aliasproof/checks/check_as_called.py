@@ -165,7 +165,7 @@ def _checked(called: CalledInEager, target: Target) -> TargetResult:
     result = TargetResult(name, None, reports)
     if not any(report.differences for report in reports.values()):
         return result
-    return _blamed(called, target, replace(result, rows=tuple(_beside(called.run, actual))))
+    return _attributed(called, target, replace(result, rows=tuple(_beside(called.run, actual))))
 
 
 def _beside(expected: PythonRun, actual: PythonRun) -> Iterator[Row]:
@@ -208,7 +208,7 @@ class _Control:
     """A call in float64, run where it is asked for."""
 
     called: CalledInEager
-    accused: Target
+    tested: Target
     _exact: PythonRun | None = None
     _target: PythonRun | None = None
 
@@ -226,7 +226,7 @@ class _Control:
     def target(self) -> Observation:
         if self._target is None:
             with wide_factories():
-                self._target = run_python(self._call(), _compiler(self.called, self.accused))
+                self._target = run_python(self._call(), _compiler(self.called, self.tested))
         return self._same(self._target)
 
     def _call(self) -> UserCall:
@@ -238,7 +238,7 @@ class _Control:
         return run.observation
 
 
-def _blamed(called: CalledInEager, target: Target, result: TargetResult) -> TargetResult:
+def _attributed(called: CalledInEager, target: Target, result: TargetResult) -> TargetResult:
     """The result with the first layer that is wrong; what it has wrong is not the user's fault."""
     inherited: dict[Violation, str] = {}
     for layer in layers(target.name)[:-1]:
@@ -249,5 +249,5 @@ def _blamed(called: CalledInEager, target: Target, result: TargetResult) -> Targ
                     inherited.setdefault(ours, layer)
     first = next((inherited[one] for one in result.violations if one in inherited), target.yours)
     if not target.yours:
-        return replace(result, blamed=first)
-    return replace(result, reports=not_yours(result.reports, inherited, target), blamed=first)
+        return replace(result, wrong_part=first)
+    return replace(result, reports=not_yours(result.reports, inherited, target), wrong_part=first)

@@ -6,7 +6,7 @@ expands, windows of dense bases), and by search otherwise. The harness asks it f
 operands of each instruction of each program, so the code uses integers and no arrays.
 
 `numpy.shares_memory` (`solve_diophantine` in numpy's `mem_overlap.c`) is exact as well, but it
-merges equal strides and then searches depth first, so it may take exponential time unless told to
+merges equal strides and then searches depth first, so it may take exponential time unless asked to
 give up. Here strides that divide each other need no search, and the rest of a search goes to a bit
 set of bounded size where one fits.
 """

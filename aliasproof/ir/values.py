@@ -35,7 +35,7 @@ def special_values(
     """The 1-d tensor `plain`, with about half of its elements replaced by special values.
 
     `positions` are the positions of its elements in the order of counting, and `index` is that of
-    the storage in its program. What stays lets an element be told from its neighbour.
+    the storage in its program. What stays distinguishes an element from its neighbour.
 
     A storage of a dtype of indices is replaced if the sum of index and seed is even. The others
     keep values that can serve as indices. Bools have no special values.

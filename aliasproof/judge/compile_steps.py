@@ -1,4 +1,4 @@
-"""`Choosable`: a compiled function that can run as it was after any step of its compilation.
+"""`SteppedFunction`: a compiled function that can run as it was after any step of its compilation.
 
 AOTAutograd wraps what it compiles, from the outside to the inside: wrappers for duplicate inputs
 and for inputs on one storage, the runtime wrapper, the compiled graph. While a function compiles
@@ -154,8 +154,8 @@ class PassWatch:
         if event == "call" and names in self._last:
             return
         text = _text(graph)
-        told = event == "return" or not self.versions
-        if told and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
+        complete = event == "return" or not self.versions
+        if complete and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
             root = _root(graph, _first(returned), _first(variable))
             part, name = part_and_pass(_with_callers(frame)) if event == "return" else CAPTURE
             # Torch can write code for a graph that Python does not read, and a pass may leave it to
@@ -210,7 +210,7 @@ def _pattern_name(frame: FrameType) -> str:
 
 
 def _observed_name(frame: FrameType) -> str:
-    """The name that an observer has for its pass. Custom passes are told by their function."""
+    """The name that an observer has for its pass; a custom pass has that of its function."""
     name: str = frame.f_locals["self"].passname
     function = frame.f_locals["pass_fn"]
     while isinstance(function, functools.partial):
@@ -400,7 +400,7 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class Choosable:
+class SteppedFunction:
     """A compiled function whose steps can be chosen; `chosen` is None for what the target runs.
 
     Operators for which `undecomposed` is true are not decomposed. `switches` are the layers that

@@ -20,7 +20,7 @@ from aliasproof.judge.attribution import (
     latent_at_fault,
 )
 from aliasproof.judge.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
-from aliasproof.judge.value_search import Budget, ShownValues, search_values, told_by_values
+from aliasproof.judge.value_search import Budget, ShownValues, report_by_values, search_values
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS, all_not_applicable
 from aliasproof.oracles.verdict import (
@@ -143,8 +143,8 @@ def _reports_with_values(
     promised = bool(report.violations)
     shown = search_values(case, target, trial, budget, promised=promised)
     spent.graphs += time.perf_counter() - start
-    told = told_by_values(report, case, shown, budget)
-    return {**reports, equivalence.ORACLE.name: told}, shown
+    reported = report_by_values(report, case, shown, budget)
+    return {**reports, equivalence.ORACLE.name: reported}, shown
 
 
 def rejection(case: Case, target: Target, reason: Rejected, spent: Spent) -> Examination:
@@ -182,9 +182,9 @@ def _at_fault(case: Case, target: Target, trial: Trial) -> tuple[Target, Violati
     violations = trial.judgement.violations
     before = inherited(case, target, trial)
     own = next((violation for violation in violations if violation not in before), violations[0])
-    guilty = at_fault(case, target, trial, own)
+    attributed = at_fault(case, target, trial, own)
     yours = target.yours and own not in before
-    return (target, own) if yours and not guilty[0].yours else guilty
+    return (target, own) if yours and not attributed[0].yours else attributed
 
 
 def _symptom(
@@ -203,28 +203,28 @@ def _symptom(
     main = next(iter(seen), None)
     if main is None:
         return None
-    guilty = target
+    attributed = target
     if trial.judgement.violations:
-        guilty, main = _at_fault(case, target, trial)
+        attributed, main = _at_fault(case, target, trial)
     elif main.oracle == equivalence.ORACLE.name:
-        guilty = latent_at_fault(case, target)
+        attributed = latent_at_fault(case, target)
     else:  # the graphs of a target with one variant less are no stages of this one
         for fewer in target.varies:
             symptom = examine(case, fewer).symptom
             if symptom is not None:
                 return symptom
-    return Symptom(guilty.name, main.oracle, main.kind)
+    return Symptom(attributed.name, main.oracle, main.kind)
 
 
-# --- blame ----------------------------------------------------------------------------------------
+# --- layers ---------------------------------------------------------------------------------------
 #
-# `split_by_blame`: violations of a user's target that are the fault of a layer before it.
+# `split_by_layer`: violations of a user's target that are the fault of a layer before it.
 #
 # A pass gets graphs of AOTAutograd, and a backend those of Dynamo. What is wrong there already, no
 # pass can repair. It is *not yours*: shown in one line, and never counted against the user's code.
 
 
-def split_by_blame(
+def split_by_layer(
     case: Case, target: Target, trial: Trial, reports: Mapping[str, Report]
 ) -> Mapping[str, Report]:
     """The reports, where violations of the layers before a user's target are *not yours*."""
@@ -246,7 +246,7 @@ def not_yours(
     wrong = ", ".join(violation.describe() for violation in layers)
     names = ", ".join(dict.fromkeys(layers.values()))
     reason = f"not yours, since {names} is wrong before {target.yours}: {wrong}"
-    return {name: _told(report, layers, reason) for name, report in reports.items()}
+    return {name: _without_inherited(report, layers, reason) for name, report in reports.items()}
 
 
 def _layers_at_fault(
@@ -267,11 +267,11 @@ def _layers_at_fault(
             yield violation, before.name
 
 
-def _told(report: Report, layers: Mapping[Violation, str], reason: str) -> Report:
+def _without_inherited(report: Report, layers: Mapping[Violation, str], reason: str) -> Report:
     inherited = tuple(violation for violation in report.violations if violation in layers)
     if not inherited:
         return report
     left = [violation for violation in report.violations if violation not in layers]
     unknown = Report(Verdict.UNKNOWN, reason=reason)
-    told = with_differences(left, report.documented, report.notes, unknown)
-    return replace(told, inherited=inherited)
+    reported = with_differences(left, report.documented, report.notes, unknown)
+    return replace(reported, inherited=inherited)

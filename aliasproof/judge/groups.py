@@ -167,7 +167,7 @@ class GluedCase:
 # --- groups ---------------------------------------------------------------------------------------
 
 
-# Is told which of the cases are about to run together, or have run, by index.
+# Called with the indices of the cases that are about to run together, or have run.
 Announce: TypeAlias = Callable[[Sequence[int]], None]
 
 _SILENT = (Verdict.HOLDS, Verdict.NOT_APPLICABLE)
@@ -210,7 +210,8 @@ def examine_group(
 ) -> GroupExamination:
     """Examine programs together: what `examine` says of each, in less time.
 
-    `search` is for the programs that run alone. `ran` is told of runs that did not raise together.
+    `search` is for the programs that run alone. `ran` is called with runs that did not raise
+    together.
     """
     return _Group(target, search, announce, ran).examine(cases)
 

@@ -33,8 +33,8 @@ from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.compile_steps import (
     GRAPH,
     REPLAYED,
-    Choosable,
     Step,
+    SteppedFunction,
     drivers,
     part_and_pass,
     replaying,
@@ -163,7 +163,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 
 
 def in_code_generator(part: str) -> bool:
-    """Whether a blamed part is one of the code generator, so that all graphs are right."""
+    """Whether a part at fault is one of the code generator, so that all graphs are right."""
     return part == WHOLE_GENERATOR or bool(without(part))
 
 
@@ -181,9 +181,9 @@ def part_at_fault(case: Case, target: Target, violation: Violation, eager: Eager
     """
     operators: dict[OpOverload, None] = {}
 
-    def shows(context: contextlib.AbstractContextManager[object], accused: Target = target) -> bool:
+    def shows(context: contextlib.AbstractContextManager[object], tested: Target = target) -> bool:
         with context:
-            trial = run_trial(case, accused, eager=eager)
+            trial = run_trial(case, tested, eager=eager)
         # After another error, nothing is known.
         failed = trial.target.error is not None and violation.silent
         return failed or any(same_promise(other, violation) for other in trial.judgement.violations)
@@ -363,7 +363,7 @@ class _StepSearch:
     eager: EagerRun
 
     def pass_at_fault(self) -> PassAtFault | None:
-        compiled = Choosable()
+        compiled = SteppedFunction()
         # Such a compiler calls torch on its way: what AOTAutograd makes is not what runs.
         outside = self.target.needs is not None
         function, error = self._compile(compiled, watched=not outside)
@@ -388,7 +388,7 @@ class _StepSearch:
         return wrong_pass
 
     def _compile(
-        self, compiled: Choosable, *, watched: bool = True
+        self, compiled: SteppedFunction, *, watched: bool = True
     ) -> tuple[Callable[..., object], BaseException | None]:
         FakeTensorMode.cache_clear()  # as for each trial
         sample = self.case.fresh_inputs()
@@ -398,7 +398,7 @@ class _StepSearch:
             return function, observe(function, self.case.fresh_inputs()).error
 
     def _first_wrong(
-        self, compiled: Choosable, function: Callable[..., object], steps: Sequence[Step]
+        self, compiled: SteppedFunction, function: Callable[..., object], steps: Sequence[Step]
     ) -> PassAtFault | None:
         judged = self._judge(compiled, function)
         at_fault, last_right = None, None
@@ -428,7 +428,7 @@ class _StepSearch:
 
     def _traced_right(self, undecomposed: Callable[[object], bool]) -> fx.GraphModule | None:
         """The traced graph, if it is right when these operators are not decomposed."""
-        compiled = Choosable(undecomposed=undecomposed)
+        compiled = SteppedFunction(undecomposed=undecomposed)
         function, _ = self._compile(compiled)
         step = next(
             (candidate for candidate in compiled.steps if candidate.name == FUNCTIONALIZATION), None
@@ -437,7 +437,7 @@ class _StepSearch:
             return None
         return step.graph
 
-    def _judge(self, compiled: Choosable, function: Callable[..., object]) -> _StepJudge:
+    def _judge(self, compiled: SteppedFunction, function: Callable[..., object]) -> _StepJudge:
         return _StepJudge(self.case, self.target, self.violation, self.eager, compiled, function)
 
 
@@ -449,7 +449,7 @@ class _StepJudge:
     target: Target
     violation: Violation
     eager: EagerRun
-    compiled: Choosable
+    compiled: SteppedFunction
     function: Callable[..., object]
 
     def wrong(self, step: Step) -> bool | None:

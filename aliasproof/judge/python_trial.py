@@ -250,7 +250,7 @@ class FailsAlike:
         return fails
 
 
-# --- python blame ---------------------------------------------------------------------------------
+# --- attribution ----------------------------------------------------------------------------------
 #
 # `part_of`: the part of a layer of `torch.compile` that makes a `PythonProgram` wrong.
 #

@@ -192,27 +192,27 @@ class _Control:
     """A case in float64, run where it is asked for."""
 
     case: Case
-    accused: Target
+    tested: Target
     _exact: Observation | None = None
     _target: Observation | None = None
 
     def exact(self) -> Observation:
         if self._exact is None:
             with wide_factories():
-                case = self.case.under(self.accused)
+                case = self.case.under(self.tested)
                 seed_generators()
                 self._exact = observe(case.function, case.fresh_inputs())
         return self._exact
 
     def watched(self) -> EagerRun:
         with wide_factories():
-            return run_eager(self.case.under(self.accused))
+            return run_eager(self.case.under(self.tested))
 
     def target(self) -> Observation:
         if self._target is None:
             with wide_factories():
-                case = self.case.under(self.accused)
-                self._target, _ = run_target(case, self.accused, Spent())
+                case = self.case.under(self.tested)
+                self._target, _ = run_target(case, self.tested, Spent())
         return self._target
 
 

@@ -284,10 +284,12 @@ def _numbers_in(argument: object) -> Iterator[Number]:
             yield from _numbers_in(element)
 
 
-# --- how it is told -------------------------------------------------------------------------------
+# --- how it is reported ---------------------------------------------------------------------------
 
 
-def told_by_values(report: Report, case: Case, shown: ShownValues | None, budget: Budget) -> Report:
+def report_by_values(
+    report: Report, case: Case, shown: ShownValues | None, budget: Budget
+) -> Report:
     """The report of *equivalence*: violated if values show its difference, and else unknown.
 
     Other hashes alone prove nothing, since a law of arithmetic may make both sides equal.
@@ -295,18 +297,18 @@ def told_by_values(report: Report, case: Case, shown: ShownValues | None, budget
     if shown is None:
         return _not_shown(report, budget) if report.violations else report
     first = shown.violations[0]
-    told: dict[str, object] = {
+    reported: dict[str, object] = {
         "values that show it": inputs_text(case, shown.data),
         "eager then": f"{first.place}: {first.evidence.get('eager')}",
         "target then": f"{first.place}: {first.evidence.get('target')}",
     }
     violations = tuple(
-        replace(violation, evidence={**violation.evidence, **told})
+        replace(violation, evidence={**violation.evidence, **reported})
         for violation in report.violations
     )
     if not violations:
         kind = "wrong for other values"
-        violations = (Violation(equivalence.ORACLE.name, kind, first.place, told),)
+        violations = (Violation(equivalence.ORACLE.name, kind, first.place, reported),)
     return with_differences(violations, report.documented, report.notes)
 
 
@@ -314,13 +316,13 @@ def _not_shown(report: Report, budget: Budget) -> Report:
     places = ", ".join(violation.place for violation in report.violations)
     reason = f"not shown equal: the symbolic values of {places} differ, and no values of"
     unknown = Report(Verdict.UNKNOWN, reason=f"{reason} {budget.runs} runs show it")
-    told = with_differences((), report.documented, report.notes, unknown)
+    reported = with_differences((), report.documented, report.notes, unknown)
     searched = {"values that show it": f"none in {budget.runs} runs: latent"}
     suspected = (
         replace(violation, evidence={**violation.evidence, **searched})
         for violation in report.violations
     )
-    return replace(told, suspected=tuple(suspected))
+    return replace(reported, suspected=tuple(suspected))
 
 
 def inputs_text(case: Case, data: InputData) -> str:

@@ -154,7 +154,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
 def _json(text: str) -> dict[str, Any] | None:
     try:
         campaign = json.loads(text)
-    except ValueError:  # it was ended before, or told what is wrong
+    except ValueError:  # it was ended before, or reported what is wrong
         return None
     return campaign if isinstance(campaign, dict) else None
 

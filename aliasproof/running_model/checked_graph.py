@@ -128,8 +128,9 @@ class FoundDifference:
 class CheckedGraph:
     """A graph as Dynamo captured it, as eager runs it, and as the target compiled it.
 
-    The first inputs are the tensors that the graph captured. `report` is told of each difference,
-    once. `most` is how many calls are judged. `running` is told which call runs.
+    The first inputs are the tensors that the graph captured. `report` is called with each
+    difference, once. `most` is how many calls are judged. `running` is called with the call that
+    runs.
     """
 
     number: int
@@ -198,8 +199,8 @@ class CheckedGraph:
             trace = KnownRounding.on(eager, self._places.get(FORWARD, {}))
             judgement = judged(self.target.contract, eager, run.observation, trace)
             self.counts.documented += len(judgement.documented)
-            told = self._told(FORWARD, judgement)
-            reason = None if told else self._look(call, None)
+            reported = self._is_settled(FORWARD, judgement)
+            reason = None if reported else self._look(call, None)
             ours = histories(eager, before.ends)
             if self._may_compare_gradients():
                 reason = self._compare_histories(call, eager, ours, run) or reason
@@ -265,9 +266,9 @@ class CheckedGraph:
             places = self._places.get(BACKWARD, {})
             trace = KnownRounding.on(expected, places, gradients=True)
             judgement = judged(self.target.contract, expected, actual, trace)
-            told = self._told(BACKWARD, judgement)
-            reason = None if told else self._look(call, tangents)
-            if overwritten and not told and not self._has_wrong_values(BACKWARD):
+            reported = self._is_settled(BACKWARD, judgement)
+            reason = None if reported else self._look(call, tangents)
+            if overwritten and not reported and not self._has_wrong_values(BACKWARD):
                 reason = self._look(later, tangents)
             self.counts.judge(BACKWARD, reason)
         except GraphDiffers:
@@ -296,8 +297,8 @@ class CheckedGraph:
                 self.report(found)
         return look.unknown.get(FORWARD if tangents is None else BACKWARD)
 
-    def _told(self, direction: str, judgement: Judgement) -> bool:
-        """Whether nothing is left open, and all differences were told before."""
+    def _is_settled(self, direction: str, judgement: Judgement) -> bool:
+        """Whether nothing is undecided, and all differences were reported before."""
         seen = self._seen.issuperset((direction, it) for it in judgement.violations)
         return seen and undecided(judgement) is None
 

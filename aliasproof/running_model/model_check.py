@@ -122,7 +122,7 @@ class ModelCheck:
     """What is known of a model that runs.
 
     `folders` have the graphs that differ. `unchecked` says why other graphs are not checked.
-    `running` is told which graph runs.
+    `running` is called with the graph that runs.
     """
 
     options: CheckOptions = field(default_factory=CheckOptions)

@@ -378,7 +378,7 @@ def _notes(
 ) -> Iterator[str]:
     arguments = {id(tensor) for tensor in surroundings.arguments.tensors().values()}
     requiring = [named for named in tensors if named.tensor.requires_grad]
-    # Who checks a module need not be told of its parameters.
+    # A report on a module need not list its parameters.
     if recorded:
         requiring = [named for named in requiring if id(named.tensor) in arguments]
     if gradients:

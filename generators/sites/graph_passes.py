@@ -137,7 +137,7 @@ def recorded(recorder: SiteRecorder) -> Iterator[None]:
 def _watched_passes(
     recorder: SiteRecorder,
 ) -> tuple[dict[FunctionType, Callable[..., Any]], Callable[..., Any]]:
-    """The passes with their names told, and a matcher's `apply` of which nothing is told."""
+    """The passes that report their names, and a matcher's `apply` that reports nothing."""
     watched = _Watched()
     ours = {
         function: _noting(function, functools.partial(recorder.fired.add, _name(function)), watched)

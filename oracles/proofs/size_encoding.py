@@ -98,7 +98,7 @@ class Untranslatable(Exception):
 
 @dataclass(slots=True)
 class SizeEncoding:
-    """The unknowns of one question to z3, and what z3 is told about them.
+    """The unknowns of one question to z3, and what z3 knows about them.
 
     `facts` are linear and hold for all sizes. `equations` define the products. With them z3 decides
     the exact question. Without them the question is weaker: it has more models, so only the answer
@@ -454,7 +454,7 @@ class SizeSearch:
     reason: str = ""
 
     def solutions(self) -> Iterator[SizeValues]:
-        """Sizes, each once. They satisfy all assumptions, also those that z3 is not told."""
+        """Sizes, each once. They satisfy all assumptions, also those that z3 does not get."""
         symbols = list(self.assumptions.ranges)
         unknowns = [self.encoding.unknown(str(symbol)) for symbol in symbols]
         # The equations make products exact, so a solution is one of the real question.
@@ -466,7 +466,7 @@ class SizeSearch:
                 self.reason = answer.reason if isinstance(answer, Unknown) else ""
                 return
             sizes = dict(zip(symbols, answer, strict=True))
-            # z3 was not told the conditions that cannot be translated.
+            # z3 did not get the conditions that cannot be translated.
             if self.assumptions.allow(sizes):
                 yield sizes
             # The next model must differ from this one in some size.

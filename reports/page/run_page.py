@@ -406,7 +406,7 @@ def _index(report: RunReport) -> dict[str, object]:
             finding.state,
             shortened(" ".join(finding.violation.describe().split()), 160),
             finding.target,
-            finding.blamed,
+            finding.wrong_part,
             finding.violation.oracle,
             finding.size,
             finding.times,

@@ -54,7 +54,7 @@ def test_a_wrong_layer_is_flagged_and_the_like_of_it_holds(pairing: Pairing) -> 
     found = check(pairing.wrong, tuple(pairing.inputs()), [pairing.layer], grad=True)
     called = result_as_called(found)
     assert called.violations[0].oracle == pairing.oracle
-    assert not called.blamed  # no layer before is wrong
+    assert not called.wrong_part  # no layer before is wrong
     assert found.exit_status() == 1
     right = check(pairing.right, tuple(pairing.inputs()), [pairing.layer], grad=True)
     assert right.exit_status() == 0, right.results
@@ -158,7 +158,7 @@ def test_a_wrong_backend_is_flagged_by_what_it_does(
     called = result_as_called(check(function, inputs, [backend]))
     first = called.violations[0]
     assert f"{first.oracle}: {first.place}" == violation
-    assert called.blamed.startswith("your backend")
+    assert called.wrong_part.startswith("your backend")
 
 
 class Box:

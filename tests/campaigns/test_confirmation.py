@@ -53,8 +53,8 @@ def wrong(body: str) -> Target:
     return replace(TARGETS["identity"], contract=Contract(), build=build, recipe=recipe)
 
 
-def reproducer(program: Program, accused: Target, violation: Violation) -> Reproducer:
-    return Reproducer(program, Compiler.of_target(accused), violation, exact=True)
+def reproducer(program: Program, tested: Target, violation: Violation) -> Reproducer:
+    return Reproducer(program, Compiler.of_target(tested), violation, exact=True)
 
 
 WRITTEN = program_of(
@@ -112,10 +112,10 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_script_prints_what_the_campaign_sees(kind: str) -> None:
     program, body = KINDS[kind]
-    accused = wrong(body)
-    trial = run_trial(Case.of(program), accused)
+    tested = wrong(body)
+    trial = run_trial(Case.of(program), tested)
     violation = next(it for it in trial.judgement.violations if it.kind == kind)
-    script = reproducer(program, accused, violation)
+    script = reproducer(program, tested, violation)
     confirmation = confirmed(script, in_process)
     assert confirmation.shown, (violation, script.script, confirmation)
     right = replace(script, compiler=script.compiler.in_eager)
@@ -138,10 +138,10 @@ def test_another_error_than_the_campaign_saw_is_told() -> None:
 
 def test_an_input_is_looked_at_as_it_was_passed() -> None:
     """After `t_`, the tensor of the caller has another layout, and may hide what is wrong."""
-    accused = wrong("return lambda x: [x.set_(x.add(1).t())][1:]")
-    trial = run_trial(Case.of(TURNED), accused)
+    tested = wrong("return lambda x: [x.set_(x.add(1).t())][1:]")
+    trial = run_trial(Case.of(TURNED), tested)
     violation = next(it for it in trial.judgement.violations if it.oracle == "inputs")
-    script = reproducer(TURNED, accused, violation)
+    script = reproducer(TURNED, tested, violation)
     assert "return passed[0]" in script.script
     assert confirmed(script, in_process).shown
 

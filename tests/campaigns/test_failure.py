@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import fx
 
-from aliasproof.campaigns.failure.failure import Failure, Kept, blamed_pass
+from aliasproof.campaigns.failure.failure import Failure, Kept, pass_at_fault
 from aliasproof.campaigns.failure.reduction import Runner, reduce_failure, shown_by_reduced
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.eager import definedness
@@ -43,8 +43,8 @@ def test_a_reduction_stays_with_the_pass(program) -> None:
     with config.patch(
         joint_custom_post_pass=double_products, post_grad_custom_pre_pass=swap_operands
     ):
-        kept = Kept(symptom, blamed_pass(product, symptom))
-        assert kept.blamed == "joint_graph: joint_custom_post_pass (double_products)"
+        kept = Kept(symptom, pass_at_fault(product, symptom))
+        assert kept.wrong_part == "joint_graph: joint_custom_post_pass (double_products)"
         assert kept.grade(product) == 1
         assert kept.grade(difference) == 0
         assert Kept(symptom).grade(difference) == 1
@@ -63,7 +63,7 @@ def test_a_finding_names_the_pass_at_fault(program) -> None:
     assert reduced is not None
     assert len(reduced.program) == 1
     finding = Finding.of(reduced)
-    assert finding.blamed == "post_grad: post_grad_custom_pre_pass (swap_operands)"
+    assert finding.wrong_part == "post_grad: post_grad_custom_pre_pass (swap_operands)"
 
 
 @pytest.mark.parametrize("forks", [False, True])

@@ -46,7 +46,7 @@ def test_a_title_says_who_does_what_and_when(violation: Violation, does: str) ->
 
 
 @pytest.mark.parametrize(
-    ("blamed", "words"),
+    ("wrong_part", "words"),
     [
         ("post_grad: remove_noop_ops", " (Inductor's post_grad pass remove_noop_ops)"),
         ("AOTAutograd: RuntimeWrapper", " (AOTAutograd's RuntimeWrapper)"),
@@ -56,13 +56,13 @@ def test_a_title_says_who_does_what_and_when(violation: Violation, does: str) ->
         ("", ""),
     ],
 )
-def test_a_title_names_the_pass_at_fault(blamed: str, words: str) -> None:
-    title = headline("inductor", TITLES[0][0], with_short_names(CLEARED), blamed)
+def test_a_title_names_the_pass_at_fault(wrong_part: str, words: str) -> None:
+    title = headline("inductor", TITLES[0][0], with_short_names(CLEARED), wrong_part)
     assert title == f"torch.compile returns wrong values after x.expand(3, 4).zero_(){words}"
 
 
 @pytest.mark.parametrize(
-    ("blamed", "sentence"),
+    ("wrong_part", "sentence"),
     [
         (
             "post_grad: remove_noop_ops",
@@ -73,11 +73,11 @@ def test_a_title_names_the_pass_at_fault(blamed: str, words: str) -> None:
         ("code generation", "All graphs are right, and the code that Inductor generates is wrong"),
     ],
 )
-def test_an_issue_says_which_pass_is_at_fault(blamed: str, sentence: str) -> None:
-    finding = found(target="inductor", blamed=blamed)
+def test_an_issue_says_which_pass_is_at_fault(wrong_part: str, sentence: str) -> None:
+    finding = found(target="inductor", wrong_part=wrong_part)
     text = issue_text(finding, Reproduced("import torch\n", "BUG: it"))
     assert sentence in text
-    assert ("no generated code" in text) == blamed.startswith("post_grad")
+    assert ("no generated code" in text) == wrong_part.startswith("post_grad")
 
 
 def test_an_issue_has_what_the_tracker_asks_for() -> None:

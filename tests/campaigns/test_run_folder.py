@@ -40,7 +40,7 @@ def test_round_trip(finding: Finding, tmp_path: Path) -> None:
 def test_what_is_known_of_a_finding_is_kept(finding: Finding, tmp_path: Path) -> None:
     told = replace(
         finding,
-        blamed="post_grad: remove_noop_ops",
+        wrong_part="post_grad: remove_noop_ops",
         cause="the inverse of expand subtracts",
         known="expand-inverse",
         latent=True,

@@ -63,8 +63,12 @@ def test_a_view_of_what_is_never_written_does_not_matter(program) -> None:
 def test_two_passes_are_two_findings(program) -> None:
     written = program("v0 = aten.select.int(x0, 0, 0)\naten.add_.Scalar(v0, 1)\nreturn ()", (4,))
     names = {
-        signature(WRONG_VALUE, written, blamed=blamed).identifier
-        for blamed in ("", "post_grad: remove_noop_ops", "post_grad: reinplace_inplaceable_ops")
+        signature(WRONG_VALUE, written, wrong_part=wrong_part).identifier
+        for wrong_part in (
+            "",
+            "post_grad: remove_noop_ops",
+            "post_grad: reinplace_inplaceable_ops",
+        )
     }
     assert len(names) == 3
 
@@ -72,11 +76,11 @@ def test_two_passes_are_two_findings(program) -> None:
 def test_a_pass_that_says_nothing_new_leaves_the_identifier(program) -> None:
     written = program("v0 = aten.select.int(x0, 0, 0)\naten.add_.Scalar(v0, 1)\nreturn ()", (4,))
     plain = signature(WRONG_VALUE, written)
-    blamed = signature(WRONG_VALUE, written, blamed="AOTAutograd: functionalization")
-    assert blamed.identifier == plain.identifier
+    wrong_part = signature(WRONG_VALUE, written, wrong_part="AOTAutograd: functionalization")
+    assert wrong_part.identifier == plain.identifier
     # The function that raised says more than the pass that it is in.
     raised = signature(RAISES, written)
-    assert signature(RAISES, written, blamed="scheduler").identifier == raised.identifier
+    assert signature(RAISES, written, wrong_part="scheduler").identifier == raised.identifier
 
 
 SIGNATURE = Signature(WRONG_VALUE, "views by expand, writes by a store")

@@ -160,10 +160,10 @@ def test_dynamos_own_line_says_nothing_of_the_error() -> None:
         return f"backend='{backend}' raised:\nAssertionError: {message}"
 
     message = raised_by("_recorded", "does not yet handle it")
-    accused = Violation("errors", "raises BackendCompilerFailed", "call", {"message": message})
+    tested = Violation("errors", "raises BackendCompilerFailed", "call", {"message": message})
     for raised, said in (("does not yet handle it", "shows"), ("no", "raises another error")):
         output = f"BackendCompilerFailed: {raised_by('inductor', raised)}\nBUG: it"
-        assert answer_to(accused, output).startswith(said)
+        assert answer_to(tested, output).startswith(said)
 
 
 def test_another_value_is_not_the_same_evidence() -> None:

@@ -162,9 +162,9 @@ def test_a_plan_that_shares_the_memory_of_live_tensors_is_seen(
     assert verdicts(hidden)["clobbers"] is Verdict.VIOLATED
     assert "planned graph" in hidden.violations[0].place
     case = Case.of_function(read_late, [numbers(4), numbers(4) + 1])
-    blamed = first_wrong_pass(case, target("executorch"), found.violations[0])
-    assert blamed is not None
-    assert blamed.name == "stage: planned graph"
+    wrong_part = first_wrong_pass(case, target("executorch"), found.violations[0])
+    assert wrong_part is not None
+    assert wrong_part.name == "stage: planned graph"
 
 
 @needs_executorch

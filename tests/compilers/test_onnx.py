@@ -155,7 +155,7 @@ def write_part(x: Tensor, y: Tensor) -> object:
 
 
 @pytest.mark.parametrize(
-    ("planted", "fault", "oracle", "guilty"),
+    ("planted", "fault", "oracle", "layer"),
     [
         (by_optimizer, dropped_write, "inputs", "onnx-folded"),
         (by_runtime, shared_buffer, "aliasing", "onnx-translated"),
@@ -164,11 +164,11 @@ def write_part(x: Tensor, y: Tensor) -> object:
     ],
 )
 def test_a_planted_fault_is_caught_and_attributed(
-    planted: Any, fault: Any, oracle: str, guilty: str
+    planted: Any, fault: Any, oracle: str, layer: str
 ) -> None:
     assert not examined(write_part).violations
     with planted(fault):
         examination = examined(write_part)
     assert examination.symptom is not None
-    assert examination.symptom.target == guilty
+    assert examination.symptom.target == layer
     assert oracle in {violation.oracle for violation in examination.violations}

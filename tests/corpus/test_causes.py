@@ -1,8 +1,8 @@
 """Signatures of failing programs of earlier campaigns tell their causes.
 
 `failing.json` has programs that a target got wrong, as they were reduced in campaigns before
-signatures told causes, so each of the known bugs is there in several forms. The truth is made by
-patching: a violation that vanishes while one known bug of torch is patched is that bug.
+signatures tell causes apart, so each of the known bugs is there in several forms. The truth is made
+by patching: a violation that vanishes while one known bug of torch is patched is that bug.
 """
 
 from __future__ import annotations

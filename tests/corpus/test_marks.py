@@ -103,13 +103,13 @@ def test_a_mark_asks_for_the_form_that_shows_the_bug(
 )
 def test_a_planted_fault_is_not_taken_for_what_a_patch_removes(identifier: str) -> None:
     bug = known_bugs()[identifier]
-    accused = target(bug.targets[0])
-    if (missing := accused.unavailable()) is not None:
+    tested = target(bug.targets[0])
+    if (missing := tested.unavailable()) is not None:
         pytest.skip(missing)
     from openvino.frontend.pytorch.torchdynamo import execute
 
     with mock.patch.object(execute, "openvino_execute", _one_more(execute.openvino_execute)):
-        symptom = examine(Case.of(bug.program), accused).symptom
+        symptom = examine(Case.of(bug.program), tested).symptom
         assert symptom is not None
         assert recognised(bug.program, symptom, reduced=True).known is None
 

@@ -144,8 +144,8 @@ def test_no_oracle_kills_the_reference() -> None:
 
 
 def test_a_target_of_the_right_graphs_is_not_judged() -> None:
-    blamed = Target("blamed", "", REFERENCE.contract, REFERENCE.build, "")
-    assert row_of_target(blamed, seed=0, most_programs=5, further=0, right=REFERENCE).killed is None
+    equal = Target("equal", "", REFERENCE.contract, REFERENCE.build, "")
+    assert row_of_target(equal, seed=0, most_programs=5, further=0, right=REFERENCE).killed is None
 
 
 @pytest.mark.parametrize(("fault", "oracle"), KILLED_BY.items())

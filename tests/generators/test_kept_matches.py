@@ -23,7 +23,7 @@ PROGRAM = Program(
 
 
 class Search:
-    """Finds what it is told to, and counts how often it is asked."""
+    """Finds what it is given, and counts how often it is asked."""
 
     def __init__(self, finds: Program | str) -> None:
         self.finds, self.asked = finds, 0

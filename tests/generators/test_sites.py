@@ -49,8 +49,8 @@ def fired(
 
 
 def run(program: Program, name: str = "inductor-fx") -> None:
-    accused = target(name)
-    _, build = run_target(Case.of(program).under(accused), accused, Spent())
+    tested = target(name)
+    _, build = run_target(Case.of(program).under(tested), tested, Spent())
     assert build is not None, "the build raises"
 
 

@@ -102,25 +102,27 @@ def test_a_failure_in_another_place_the_second_time_shows_nothing(compiler, prog
 # --- who is at fault ------------------------------------------------------------------------------
 
 
-def blamed(program: Program, accused: Target) -> str:
+def layer_at_fault(program: Program, tested: Target) -> str:
     case = Case.of(program)
-    trial = run_trial(case, accused)
-    guilty, violation = at_fault(case, accused, trial, trial.judgement.violations[0])
-    assert violation == run_trial(case, guilty).judgement.violations[0]
-    return guilty.name
+    trial = run_trial(case, tested)
+    attributed, violation = at_fault(case, tested, trial, trial.judgement.violations[0])
+    assert violation == run_trial(case, attributed).judgement.violations[0]
+    return attributed.name
 
 
 def test_a_target_that_builds_on_none_is_at_fault_itself(compiler, zeroed: Program) -> None:
-    assert blamed(zeroed, compiler(without("aten.zero_.default"))) == "planted"
+    assert layer_at_fault(zeroed, compiler(without("aten.zero_.default"))) == "planted"
 
 
 def test_the_earliest_target_with_the_same_failure_is_at_fault(compiler, zeroed: Program) -> None:
     faulty = without("aten.zero_.default")
     first = compiler(faulty, "first")
     second = compiler(faulty, "second", after=first)
-    assert blamed(zeroed, compiler(faulty, "third", after=second)) == "first"
+    assert layer_at_fault(zeroed, compiler(faulty, "third", after=second)) == "first"
     assert (
-        blamed(zeroed, compiler(faulty, "third", after=compiler(right, "second", after=first)))
+        layer_at_fault(
+            zeroed, compiler(faulty, "third", after=compiler(right, "second", after=first))
+        )
         == "third"
     )
 
@@ -136,13 +138,13 @@ def negated(program) -> tuple[Program, Program]:
 def test_an_earlier_target_that_breaks_another_promise_is_not_at_fault(
     compiler, zeroed: Program, negated: tuple[Program, Program]
 ) -> None:
-    accused = compiler(without("aten.zero_.default"), after=compiler(crash, "first"))
-    assert blamed(zeroed, accused) == "planted"
+    tested = compiler(without("aten.zero_.default"), after=compiler(crash, "first"))
+    assert layer_at_fault(zeroed, tested) == "planted"
     plain, restrided = negated
     first = compiler(lambda _: restrided, "first")
-    assert blamed(plain, first) == "first"
+    assert layer_at_fault(plain, first) == "first"
     unchanged = lambda given: replace(given, outputs=("x0",))  # noqa: E731
-    assert blamed(plain, compiler(unchanged, after=first)) == "planted"
+    assert layer_at_fault(plain, compiler(unchanged, after=first)) == "planted"
 
 
 def test_an_earlier_target_that_raises_is_at_fault_for_another_error(
@@ -151,7 +153,7 @@ def test_an_earlier_target_that_raises_is_at_fault_for_another_error(
     def crash_again(program: Program) -> Program:
         raise ValueError("planted again")
 
-    assert blamed(zeroed, compiler(crash_again, after=compiler(crash, "first"))) == "first"
+    assert layer_at_fault(zeroed, compiler(crash_again, after=compiler(crash, "first"))) == "first"
 
 
 def test_an_earlier_target_that_promises_nothing_is_passed_over(
@@ -161,16 +163,16 @@ def test_an_earlier_target_that_promises_nothing_is_passed_over(
     first = compiler(lambda _: restrided, "first")
     waiver = Contract(waivers=(Waiver(Promise.STRIDE, "for this test"),))
     second = compiler(lambda _: restrided, "second", after=first, contract=waiver)
-    assert blamed(plain, compiler(lambda _: restrided, after=second)) == "first"
+    assert layer_at_fault(plain, compiler(lambda _: restrided, after=second)) == "first"
     second = compiler(right, "second", after=first)
-    assert blamed(plain, compiler(lambda _: restrided, after=second)) == "planted"
+    assert layer_at_fault(plain, compiler(lambda _: restrided, after=second)) == "planted"
 
 
 def test_a_target_whose_precondition_is_not_met_is_not_at_fault(compiler, zeroed: Program) -> None:
     nothing = Contract(preconditions=(Precondition("never", "for this test", lambda trace: False),))
     faulty = without("aten.zero_.default")
     assert (
-        blamed(zeroed, compiler(faulty, after=compiler(faulty, "first", contract=nothing)))
+        layer_at_fault(zeroed, compiler(faulty, after=compiler(faulty, "first", contract=nothing)))
         == "planted"
     )
 
@@ -180,16 +182,18 @@ def test_a_target_that_rejects_the_program_is_not_at_fault(compiler, zeroed: Pro
         raise Rejected("not for this")
 
     assert (
-        blamed(zeroed, compiler(without("aten.zero_.default"), after=compiler(reject, "first")))
+        layer_at_fault(
+            zeroed, compiler(without("aten.zero_.default"), after=compiler(reject, "first"))
+        )
         == "planted"
     )
 
 
 def test_a_program_shows_the_symptom_of_the_target_at_fault(compiler, zeroed: Program) -> None:
     faulty = without("aten.zero_.default")
-    accused = compiler(faulty, after=compiler(faulty, "first"))
-    assert shows(zeroed, accused, replace(WRONG_VALUE, target="first"))
-    assert not shows(zeroed, accused, WRONG_VALUE)
+    tested = compiler(faulty, after=compiler(faulty, "first"))
+    assert shows(zeroed, tested, replace(WRONG_VALUE, target="first"))
+    assert not shows(zeroed, tested, WRONG_VALUE)
 
 
 @known_bug
@@ -197,7 +201,7 @@ def test_what_functionalize_breaks_is_not_the_fault_of_those_that_build_on_it(pr
     expanded = program(
         "v0 = aten.expand.default(x0, [3, 4])\naten.zero_.default(v0)\nreturn (x0,)", (4,)
     )
-    assert blamed(expanded, target("fx-reinplace")) == "functionalize"
+    assert layer_at_fault(expanded, target("fx-reinplace")) == "functionalize"
     assert shows(
         expanded, target("fx-reinplace"), Symptom("functionalize", "values", "wrong value")
     )
@@ -216,9 +220,9 @@ def test_a_layer_is_at_fault_only_if_it_breaks_the_same_promise(compiler, zeroed
         (right, "whole"),
         (crash, "whole"),  # an error does not explain a wrong value
     ):
-        assert blamed(zeroed, replace(whole, layer=compiler(rewrite, "layer"))) == name
+        assert layer_at_fault(zeroed, replace(whole, layer=compiler(rewrite, "layer"))) == name
 
 
 def test_aotautograd_is_not_blamed_for_functionalization(program) -> None:
     body = "v0 = aten.unfold.default(x0, 0, 1, 2)\naten.add_.Scalar(v0, 1)\nreturn (x0,)"
-    assert blamed(program(body, (2,)), target("aot")) == "functionalize"
+    assert layer_at_fault(program(body, (2,)), target("aot")) == "functionalize"

@@ -58,11 +58,11 @@ def test_every_oracle_answers_on_request(adding: Case, compiler) -> None:
 
 
 def test_the_earlier_target_is_at_fault(adding: Case, compiler) -> None:
-    accused = compiler(forgetful, after=compiler(forgetful, "first"))
-    found = examine(adding, accused)
+    tested = compiler(forgetful, after=compiler(forgetful, "first"))
+    found = examine(adding, tested)
     assert found.symptom is not None
     assert found.symptom.target == "first"
-    assert examine(adding, accused, attribute=False).symptom is None
+    assert examine(adding, tested, attribute=False).symptom is None
 
 
 def test_a_case_undefined_in_eager_is_rejected(program) -> None:

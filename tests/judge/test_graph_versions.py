@@ -102,8 +102,8 @@ def test_a_version_has_what_a_pass_put_into_the_module(monkeypatch: pytest.Monke
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
 def test_a_traced_pattern_is_named_by_its_function() -> None:
     program = known_bugs()["attention-mask-of-numbers"].program
-    case, accused = Case.of(program), target("inductor-fx")
-    violation = run_trial(case, accused).judgement.violations[0]
-    named = first_wrong_pass(case, accused, violation)
+    case, tested = Case.of(program), target("inductor-fx")
+    violation = run_trial(case, tested).judgement.violations[0]
+    named = first_wrong_pass(case, tested, violation)
     assert named is not None
     assert named.name == "joint_graph: pass_pattern_0 (_sfdp_pattern_15)"

@@ -390,11 +390,11 @@ def sharing() -> Program:
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda each: f"{each.target} {each.name}")
 def test_the_wrong_pass_is_named(planted: Planted, program, sharing: Program) -> None:
-    case, accused = case_of(planted, program, sharing), target(planted.target)
+    case, tested = case_of(planted, program, sharing), target(planted.target)
     with settings():
-        assert not run_trial(case, accused).judgement.violations
+        assert not run_trial(case, tested).judgement.violations
     with planted.plant():
-        violation = run_trial(case, accused).judgement.violations[0]
-        found = first_wrong_pass(case, accused, violation)
+        violation = run_trial(case, tested).judgement.violations[0]
+        found = first_wrong_pass(case, tested, violation)
     assert found is not None
     assert found.name == planted.name

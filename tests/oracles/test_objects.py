@@ -146,7 +146,7 @@ def test_outputs_that_do_not_match_leave_it_unknown(runs) -> None:
 def test_inductor_returns_one_object_twice() -> None:
     (result,) = check(of_two, X, ["inductor-fx"]).results.values()
     assert [violation.oracle for violation in result.violations] == ["objects"]
-    assert result.blamed == "joint_graph: remove_noop_ops"
+    assert result.wrong_part == "joint_graph: remove_noop_ops"
     first, second = torch.compile(of_two)(X)
     second.t_()
     assert first.shape == (3, 2)

@@ -1,4 +1,4 @@
-"""Oracle *values*: every wrong value is seen, and no right one is blamed."""
+"""Oracle *values*: every wrong value is seen, and no right one is reported."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def run_programs(groups: Sequence[Sequence[int]], end: int) -> None:
     tell_programs_alone()
     for group in groups:
         begin_programs(group)
-        step("not told")
+        step("not reported")
     os.kill(os.getpid(), end)
 
 

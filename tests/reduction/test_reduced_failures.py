@@ -31,19 +31,19 @@ def ops(program: Program) -> list[str]:
     return [instruction.op.removeprefix("aten.") for instruction in program.instructions]
 
 
-def reduced(program: Program, accused: Target, symptom: Symptom) -> Program:
+def reduced(program: Program, tested: Target, symptom: Symptom) -> Program:
     """The reduced program, checked: well formed, defined in eager, fails in the same way."""
-    assert shows(program, accused, symptom)
-    result = Reducer(program, lambda candidate: shows(candidate, accused, symptom)).run()
+    assert shows(program, tested, symptom)
+    result = Reducer(program, lambda candidate: shows(candidate, tested, symptom)).run()
     validate(result)
     observed, _ = observe_eager(ProgramFunction(result), input_tensors(result))
     assert observed.error is None
-    assert shows(result, accused, symptom)
+    assert shows(result, tested, symptom)
     return result
 
 
-def violations(program: Program, accused: Target) -> list[Violation]:
-    return run_trial(Case.of(program), accused).judgement.violations
+def violations(program: Program, tested: Target) -> list[Violation]:
+    return run_trial(Case.of(program), tested).judgement.violations
 
 
 def forgets(op: str) -> Callable[[Program], Program]:
@@ -100,11 +100,11 @@ def test_a_wrong_value_does_not_slip_to_an_error(compiler, noisy) -> None:
     assert len(slipped) == 0
 
 
-def fails(program: Program, accused: Target) -> bool:
+def fails(program: Program, tested: Target) -> bool:
     kinds = ("raises RuntimeError: planted", "wrong value")
     oracles = ("errors", "values")
     return any(
-        shows(program, accused, Symptom("planted", oracle, kind))
+        shows(program, tested, Symptom("planted", oracle, kind))
         for oracle, kind in zip(oracles, kinds, strict=True)
     )
 

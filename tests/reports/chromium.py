@@ -42,7 +42,7 @@ def browser() -> str | None:
 
 @dataclass
 class Chromium:
-    """A browser with one page. `events` are all that it told, such as requests and errors."""
+    """A browser with one page. `events` are all that it reported, such as requests and errors."""
 
     _to: int
     _from: int

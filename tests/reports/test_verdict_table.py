@@ -48,7 +48,7 @@ def printed(
 
 
 def test_a_violation_of_an_earlier_target_is_named_after_it():
-    second = TargetResult("two", "one", WRONG, blamed="a pass")
+    second = TargetResult("two", "one", WRONG, wrong_part="a pass")
     out = printed(TargetResult("one", None, WRONG), second)
     assert out.count("values: wrong value (output 0)\n") == 1
     assert "values: wrong value (output 0), as in one" in out

@@ -1,4 +1,4 @@
-"""A model under the check goes on as in eager, and what its target does otherwise is told once."""
+"""A model under the check runs as in eager, and differences of its target are reported once."""
 
 from __future__ import annotations
 

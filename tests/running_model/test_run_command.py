@@ -1,4 +1,4 @@
-"""`aliasproof run`: a script runs as by Python; what its graphs do otherwise is told and kept."""
+"""`aliasproof run`: a script runs as by Python; differences of its graphs are reported and kept."""
 
 from __future__ import annotations
 

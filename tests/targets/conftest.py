@@ -14,7 +14,7 @@ OF_TORCH = {name: each for name, each in TARGETS.items() if each.needs is None}
 
 
 @pytest.fixture(params=OF_TORCH.values(), ids=list(OF_TORCH))
-def accused(request: pytest.FixtureRequest) -> Target:
+def tested(request: pytest.FixtureRequest) -> Target:
     """Each target of torch."""
     found: Target = request.param
     return found

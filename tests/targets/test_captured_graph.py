@@ -23,8 +23,8 @@ def hidden(x: Tensor) -> Tensor:
     return (x + 1) * 0
 
 
-def equivalence(function: Function, inputs: Sequence[Tensor], accused: Target) -> Report:
-    examined = examine(Case.of_function(function, inputs), accused, attribute=False)
+def equivalence(function: Function, inputs: Sequence[Tensor], tested: Target) -> Report:
+    examined = examine(Case.of_function(function, inputs), tested, attribute=False)
     assert examined.mistake is None
     assert not examined.failed
     return examined.reports["equivalence"]

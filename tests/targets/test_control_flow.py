@@ -160,10 +160,10 @@ def test_operands_on_one_storage_are_read_as_they_were_before_the_branch_wrote()
 
 @known_bug
 def test_a_reproducer_has_the_operator_and_needs_torch_alone(tmp_path: Path) -> None:
-    program, accused = of_vectors(SHARED, 0), target("aot:cond")
-    violation = examined(program, accused.name).violations[0]
+    program, tested = of_vectors(SHARED, 0), target("aot:cond")
+    violation = examined(program, tested.name).violations[0]
     script = tmp_path / "script.py"
-    script.write_text(render(program, accused, violation, exact=True))
+    script.write_text(render(program, tested, violation, exact=True))
     assert confirm(script).shown
 
 

@@ -16,9 +16,9 @@ from aliasproof.targets.registry import target
 
 def labels(function: Callable[..., Any], *inputs: Tensor) -> dict[str, str]:
     """The label of each violation of functionalize, by oracle and place."""
-    case, accused = Case.of_function(function, inputs), target("functionalize")
-    trial = run_trial(case, accused)
-    found = [*trial.judgement.violations, *examine_graphs(case, accused, trial).violations]
+    case, tested = Case.of_function(function, inputs), target("functionalize")
+    trial = run_trial(case, tested)
+    found = [*trial.judgement.violations, *examine_graphs(case, tested, trial).violations]
     return {f"{each.oracle}, {each.place}": each.label for each in found}
 
 

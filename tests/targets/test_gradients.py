@@ -99,12 +99,12 @@ def test_a_leaf_is_written_without_gradients_alone() -> None:
 @known_bug
 def test_the_epilogue_writes_under_autograd(tmp_path: Path) -> None:
     """AOTAutograd copies what was written without gradients, and the input loses its gradient."""
-    program, accused = of_vectors(WRITE, 0), target("aot-epilogue:grad")
-    (violation, *_) = examined(program, accused.name).violations
+    program, tested = of_vectors(WRITE, 0), target("aot-epilogue:grad")
+    (violation, *_) = examined(program, tested.name).violations
     assert violation.oracle == "values"
     assert examined(program, "aot:grad").violations == []
     script = tmp_path / "script.py"
-    script.write_text(render(program, accused, violation, exact=True))
+    script.write_text(render(program, tested, violation, exact=True))
     assert confirm(script).shown
 
 
@@ -128,10 +128,10 @@ def test_a_script_about_simple_inputs_is_short_and_shows_the_same(
     tmp_path: Path, kind: str, made: str
 ) -> None:
     """As the parameters of a model, and values in it, are; its buffer requires none."""
-    bug, accused = known_bugs()["recomputed-from-written"], target("inductor-fx:grad")
+    bug, tested = known_bugs()["recomputed-from-written"], target("inductor-fx:grad")
     program = kinds(bug.program, "none", kind)
-    (violation, *_) = examined(program, accused.name).violations
-    text = render(program, accused, violation, exact=True)
+    (violation, *_) = examined(program, tested.name).violations
+    text = render(program, tested, violation, exact=True)
     assert f"x0, x1 = inputs\n    return [x0, {made}]" in text
     script = tmp_path / "script.py"
     script.write_text(text)

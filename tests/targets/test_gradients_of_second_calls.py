@@ -63,12 +63,12 @@ def test_each_target_with_both_has_them_together() -> None:
         names = [variant.name for variant in plain.variants]
         for grad in (grad.name for grad in GRADS if grad.name in names):
             for second in (name for name in SECOND_CALLS if name in names):
-                accused = target(f"{plain.name}:{second}:{grad}")
-                assert accused.name == f"{plain.name}:{grad}:{second}"
+                tested = target(f"{plain.name}:{second}:{grad}")
+                assert tested.name == f"{plain.name}:{grad}:{second}"
                 assert {f"{plain.name}:{grad}", f"{plain.name}:{second}"} <= {
-                    fewer.name for fewer in accused.varies
+                    fewer.name for fewer in tested.varies
                 }
-                assert all(target(fewer.name).name == fewer.name for fewer in accused.earlier)
+                assert all(target(fewer.name).name == fewer.name for fewer in tested.earlier)
 
 
 def test_the_same_variants_give_the_same_conditions() -> None:
@@ -223,17 +223,17 @@ def test_second_inputs_of_the_user_require_gradients() -> None:
 @known_bug
 def test_training_uses_the_graph_of_one_sharing_for_another(tmp_path: Path) -> None:
     """pytorch/pytorch#139789. A script with torch alone shows it, as users would write it, too."""
-    accused = target("aot-eager:half-grad:second-call")
-    (violation, *_) = examine(Case.of(SHARED), accused, attribute=False).violations
+    tested = target("aot-eager:half-grad:second-call")
+    (violation, *_) = examine(Case.of(SHARED), tested, attribute=False).violations
     assert violation.describe() == "wrong value (output 0)"
     script = tmp_path / "script.py"
-    script.write_text(render(SHARED, accused, violation, exact=True))
+    script.write_text(render(SHARED, tested, violation, exact=True))
     text = script.read_text()
     assert confirm(script).shown, text
     assert "lambda: requiring_gradients(inputs(), {0: 'none', 1: 'none'})" in text
     assert "with_their_gradients(apart, inputs)" in text
     assert "def half(" not in text
-    by_users = Compiler.of_backend("aot_eager", accused.name, near=True)
+    by_users = Compiler.of_backend("aot_eager", tested.name, near=True)
     assert "def conditions(" in by_users.recipe
     assert "with_their_gradients(other_sharing(inputs), inputs)" in by_users.recipe
 
@@ -241,8 +241,8 @@ def test_training_uses_the_graph_of_one_sharing_for_another(tmp_path: Path) -> N
 @known_bug
 def test_the_other_way_round_all_inputs_require_gradients() -> None:
     """The inputs of the first call are views of one."""
-    accused = target("aot-eager:grad:second-call")
-    violations = examine(Case.of(APART), accused, attribute=False).violations
+    tested = target("aot-eager:grad:second-call")
+    violations = examine(Case.of(APART), tested, attribute=False).violations
     assert "wrong value (output 0)" in [violation.describe() for violation in violations]
 
 
@@ -251,14 +251,14 @@ def test_the_other_way_round_all_inputs_require_gradients() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_with_gradients_makes_the_same_calls(name: str) -> None:
-    accused = target(f"identity:{name}")
+    tested = target(f"identity:{name}")
     namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
     program = APART if name.endswith("second-size") else SHARED
     exec(source(program), namespace)
-    exec(accused.recipe, namespace)
+    exec(tested.recipe, namespace)
     plain = Case(namespace["program"], functools.partial(input_tensors, program))
-    case = plain.under(accused)
-    built = ends(case, lambda function, inputs: accused.build(function, inputs).function)
+    case = plain.under(tested)
+    built = ends(case, lambda function, inputs: tested.build(function, inputs).function)
     by_recipe = Case(*namespace["conditions"](plain.function, plain.fresh_inputs))
     assert ends(by_recipe, namespace["compiled"]) == built
     assert isinstance(built, list)
@@ -272,10 +272,10 @@ def test_a_violation_of_the_reference_pass_is_not_passed_on() -> None:
         plain = target(name)
         assert not plain.excused
         for variant in plain.variants:
-            accused = target(f"{name}:{variant.name}")
-            assert not accused.excused
-            assert all(earlier.name.startswith(name) for earlier in accused.earlier)
-            assert (accused.after, accused.layer) == (None, None)
+            tested = target(f"{name}:{variant.name}")
+            assert not tested.excused
+            assert all(earlier.name.startswith(name) for earlier in tested.earlier)
+            assert (tested.after, tested.layer) == (None, None)
         assert target(f"{name}:grad").contract == plain.contract
 
 

@@ -31,8 +31,8 @@ def wrong(name: str, changed: Callable[[Function], Function]) -> Target:
     return replace(right, build=build, after=None)
 
 
-def verdict(function: Function, inputs: list[Tensor], accused: Target) -> Verdict:
-    return examined(function, inputs, accused).reports["values"].verdict
+def verdict(function: Function, inputs: list[Tensor], tested: Target) -> Verdict:
+    return examined(function, inputs, tested).reports["values"].verdict
 
 
 def equivalence(function: Function, inputs: list[Tensor]) -> Verdict:
@@ -41,8 +41,8 @@ def equivalence(function: Function, inputs: list[Tensor]) -> Verdict:
     return examine(case, PASSES, attribute=False).reports["equivalence"].verdict
 
 
-def examined(function: Function, inputs: list[Tensor], accused: Target) -> Examination:
-    return examine(Case.of_function(function, inputs), accused, attribute=False)
+def examined(function: Function, inputs: list[Tensor], tested: Target) -> Examination:
+    return examine(Case.of_function(function, inputs), tested, attribute=False)
 
 
 # --- rounding between two ops ---------------------------------------------------------------------
@@ -157,10 +157,10 @@ def splits(x: Tensor, y: Tensor) -> Tensor:
 
 def test_a_view_and_an_input_that_overlap_are_refused() -> None:
     """After a graph break, an input of the second part is a view in autograd, and `y` is not."""
-    accused = target("aot-eager")
+    tested = target("aot-eager")
     x = torch.zeros(4)
-    assert not examined(splits, [x, x], accused).documented, "one tensor"
-    (found,) = examined(splits, [x, x.view(4)], accused).documented
+    assert not examined(splits, [x, x], tested).documented, "one tensor"
+    (found,) = examined(splits, [x, x.view(4)], tested).documented
     assert "autograd base" in found.limitation.name
 
 

@@ -29,9 +29,9 @@ known_bug = pytest.mark.skipif(
 )
 
 
-def recipe(accused: Target) -> Callable[[Function, Sequence[Tensor]], Function]:
+def recipe(tested: Target) -> Callable[[Function, Sequence[Tensor]], Function]:
     namespace: dict[str, Any] = {"torch": torch}
-    exec(accused.recipe, namespace)
+    exec(tested.recipe, namespace)
     compiled: Callable[[Function, Sequence[Tensor]], Function] = namespace["compiled"]
     return compiled
 
@@ -44,10 +44,10 @@ def printed(program: Program) -> Function:
     return function
 
 
-def test_a_recipe_needs_torch_alone_and_what_it_accuses(accused: Target) -> None:
+def test_a_recipe_needs_torch_alone_and_what_it_accuses(tested: Target) -> None:
     modules = [
         name.split(".")[0]
-        for node in ast.walk(ast.parse(accused.recipe))
+        for node in ast.walk(ast.parse(tested.recipe))
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for name in (
             [node.module or ""]
@@ -55,7 +55,7 @@ def test_a_recipe_needs_torch_alone_and_what_it_accuses(accused: Target) -> None
             else [imported.name for imported in node.names]
         )
     ]
-    own = {"aliasproof"} if accused.name.startswith("reference") else set()
+    own = {"aliasproof"} if tested.name.startswith("reference") else set()
     assert set(modules) <= {"torch"} | own | sys.stdlib_module_names
 
 
@@ -83,12 +83,12 @@ def ends(function: Function, inputs: Sequence[Tensor]) -> object:
     return list(map(shown_traits, seen.outputs)), list(map(traits, seen.inputs))
 
 
-def test_a_recipe_runs_right_functions_right(right: Function, accused: Target) -> None:
-    if accused.name == "aot-inductor" and right is RIGHT["a chain of views"]:
+def test_a_recipe_runs_right_functions_right(right: Function, tested: Target) -> None:
+    if tested.name == "aot-inductor" and right is RIGHT["a chain of views"]:
         pytest.skip("documented: a view of a written input is one of new contents, with its layout")
     matrix = torch.arange(1.0, 10).view(3, 3)
     inputs = [matrix, -matrix]
-    compiled = recipe(accused)(right, clone_inputs(inputs))
+    compiled = recipe(tested)(right, clone_inputs(inputs))
     assert ends(compiled, clone_inputs(inputs)) == ends(right, clone_inputs(inputs))
 
 
@@ -98,16 +98,16 @@ def test_a_recipe_does_what_build_does(direct: Target) -> None:
             check_recipe(direct, program)
 
 
-def check_recipe(accused: Target, program: Program) -> None:
+def check_recipe(tested: Target, program: Program) -> None:
     function = ProgramFunction(program)
 
     def built(*inputs: Tensor) -> object:
-        compiled = accused.build(function, input_tensors(program)).function
+        compiled = tested.build(function, input_tensors(program)).function
         torch.manual_seed(0)  # both draw the same numbers
         return compiled(*inputs)
 
     def by_recipe(*inputs: Tensor) -> object:
-        compiled = recipe(accused)(printed(program), input_tensors(program))
+        compiled = recipe(tested)(printed(program), input_tensors(program))
         torch.manual_seed(0)
         return compiled(*inputs)
 

@@ -39,8 +39,8 @@ def test_the_contract_of_reinplace_is_that_of_functionalize_and_refusals_more() 
     assert set(one.refusals) < set(other.refusals)
 
 
-def test_every_exception_has_its_reason(accused: Target) -> None:
-    contract = accused.contract
+def test_every_exception_has_its_reason(tested: Target) -> None:
+    contract = tested.contract
     reasons = [waiver.reason for waiver in contract.waivers]
     reasons += [precondition.reason for precondition in contract.preconditions]
     reasons += [refusal.reason for refusal in contract.refusals]
@@ -210,38 +210,38 @@ TRIGGERS: dict[str, list[Example]] = {
 
 
 EXPECTED = [
-    pytest.param(accused, refusal, id=f"{accused.name}-{refusal.name}")
-    for accused in OF_TORCH.values()
-    for refusal in accused.contract.refusals
-    if "torch.compile(" not in accused.recipe  # Dynamo runs these parts of a function in eager
+    pytest.param(tested, refusal, id=f"{tested.name}-{refusal.name}")
+    for tested in OF_TORCH.values()
+    for refusal in tested.contract.refusals
+    if "torch.compile(" not in tested.recipe  # Dynamo runs these parts of a function in eager
     and refusal is not BODY_CAPTURED_WHOLE  # of Dynamo, before a target has a graph
 ]
 
 
-def raised(accused: Target, function: Function, inputs: list[Tensor]) -> tuple[Any, Trace]:
+def raised(tested: Target, function: Function, inputs: list[Tensor]) -> tuple[Any, Trace]:
     """What the target raises, if it does, and the trace of eager, which raises nothing."""
     eager, trace = observe_eager(function, clone_inputs(inputs))
     assert eager.error is None
     torch._dynamo.reset()
     sample = clone_inputs(inputs)
-    run = observe(lambda *x: accused.build(function, sample).function(*x), inputs)
+    run = observe(lambda *x: tested.build(function, sample).function(*x), inputs)
     return run.error, trace
 
 
-@pytest.mark.parametrize(("accused", "refusal"), EXPECTED)
-def test_every_refusal_is_in_words_that_torch_uses(accused: Target, refusal: Refusal) -> None:
-    assert refusal.covers(*example(accused, refusal))
+@pytest.mark.parametrize(("tested", "refusal"), EXPECTED)
+def test_every_refusal_is_in_words_that_torch_uses(tested: Target, refusal: Refusal) -> None:
+    assert refusal.covers(*example(tested, refusal))
 
 
-@pytest.mark.parametrize("accused", [it for it in TARGETS.values() if it.backend is not None])
-def test_dynamo_refuses_a_body_that_it_cannot_capture(accused: Target) -> None:
+@pytest.mark.parametrize("tested", [it for it in TARGETS.values() if it.backend is not None])
+def test_dynamo_refuses_a_body_that_it_cannot_capture(tested: Target) -> None:
     eager, trace = observe_eager(breaks_in_a_branch, [matrix()])
     torch._dynamo.reset()
-    compiled = torch.compile(breaks_in_a_branch, backend=accused.backend)
+    compiled = torch.compile(breaks_in_a_branch, backend=tested.backend)
     error = observe(compiled, [matrix()]).error
     assert eager.error is None
     assert error is not None
-    assert accused.contract.refusal(error, trace) is BODY_CAPTURED_WHOLE
+    assert tested.contract.refusal(error, trace) is BODY_CAPTURED_WHOLE
 
 
 # --- impostors ------------------------------------------------------------------------------------
@@ -251,9 +251,9 @@ ALL = {
     for variant in VARIANTS.values()
     for refusal in variant.clauses.refusals
 } | {
-    refusal.name: (accused, refusal)
-    for accused in reversed(TARGETS.values())
-    for refusal in accused.contract.refusals
+    refusal.name: (tested, refusal)
+    for tested in reversed(TARGETS.values())
+    for refusal in tested.contract.refusals
 }
 # Of variants, and behind Dynamo.
 ELSEWHERE: dict[str, tuple[str, Example]] = {
@@ -321,7 +321,7 @@ def raised_in(module: str, error: Exception) -> Exception:
     return caught
 
 
-def example(accused: Target, refusal: Refusal) -> tuple[Exception, Trace]:
+def example(tested: Target, refusal: Refusal) -> tuple[Exception, Trace]:
     """An error that the refusal covers, and the trace of the program."""
     if refusal.name in NOT_INSTALLED:
         return raised_in(*NOT_INSTALLED[refusal.name]), Trace(custom_write=True)
@@ -334,17 +334,17 @@ def example(accused: Target, refusal: Refusal) -> tuple[Exception, Trace]:
         assert error is not None
         return error, observe_eager(writes_one, view_and_alias())[1]
     for function, inputs in TRIGGERS[refusal.name]:
-        error, trace = raised(accused, function, inputs())
-        if error is not None and accused.contract.refusal(error, trace) is refusal:
+        error, trace = raised(tested, function, inputs())
+        if error is not None and tested.contract.refusal(error, trace) is refusal:
             return error, trace
-    raise AssertionError(f"nothing makes {accused.name} refuse '{refusal.name}'")
+    raise AssertionError(f"nothing makes {tested.name} refuse '{refusal.name}'")
 
 
-@pytest.mark.parametrize(("accused", "refusal"), ALL.values(), ids=list(ALL))
+@pytest.mark.parametrize(("tested", "refusal"), ALL.values(), ids=list(ALL))
 def test_an_error_with_the_same_text_is_no_refusal_where_another_one_raises_it(
-    accused: Target, refusal: Refusal
+    tested: Target, refusal: Refusal
 ) -> None:
-    error, trace = example(accused, refusal)
+    error, trace = example(tested, refusal)
     assert refusal.covers(error, trace)
     quoted = InductorError(RuntimeError(f"{type(error).__name__}: {error}"), None)
     assert not refusal.covers(raised_in("torch._inductor.compile_fx", quoted), trace)
@@ -392,5 +392,5 @@ BUGS = (
 
 
 @pytest.mark.parametrize("error", BUGS, ids=lambda error: str(error)[:30])
-def test_a_bug_is_not_taken_for_a_refusal(accused: Target, error: Exception) -> None:
-    assert accused.contract.refusal(error, Trace()) is None
+def test_a_bug_is_not_taken_for_a_refusal(tested: Target, error: Exception) -> None:
+    assert tested.contract.refusal(error, Trace()) is None

@@ -258,10 +258,10 @@ def test_outputs_of_the_first_call_are_inputs_of_the_second() -> None:
 def test_a_reproducer_has_the_first_inputs_of_its_program_alone(
     tmp_path: Path, storages: tuple[int, int]
 ) -> None:
-    accused = target("aot-eager:second-call")
+    tested = target("aot-eager:second-call")
     program = of_vectors(WRITE_ONE_READ_OTHER, *storages)
-    found = examine(Case.of(program), accused, attribute=False)
-    compiler = replace(Compiler.of_target(accused), near=True)  # as findings have it
+    found = examine(Case.of(program), tested, attribute=False)
+    compiler = replace(Compiler.of_target(tested), near=True)  # as findings have it
     script = Reproducer(program, compiler, found.violations[0], exact=True).script
     assert len(script.splitlines()) <= 46, script
     assert ("def apart(" in script) == (storages == (0, 0))

@@ -91,17 +91,17 @@ def test_an_input_that_is_not_static_is_plainer() -> None:
 @known_bug
 @pytest.mark.parametrize("name", ["aot-eager:grad", "inductor-fx:grad"])
 def test_a_failure_that_needs_a_static_input_shows(name: str) -> None:
-    accused = target(name)
-    assert examine(Case.of(BUFFER), accused, attribute=False).violations == []
-    found = examine(Case.of(marked(BUFFER, True, False)), accused, attribute=False)
+    tested = target(name)
+    assert examine(Case.of(BUFFER), tested, attribute=False).violations == []
+    found = examine(Case.of(marked(BUFFER, True, False)), tested, attribute=False)
     assert [it.oracle for it in found.violations] == ["values"]
 
 
 @known_bug
 def test_a_script_marks_the_static_inputs(tmp_path: Path) -> None:
-    program, accused = marked(BUFFER, True, False), target("aot-eager:grad")
-    (violation,) = examine(Case.of(program), accused, attribute=False).violations
-    text = render(program, accused, violation, exact=True)
+    program, tested = marked(BUFFER, True, False), target("aot-eager:grad")
+    (violation,) = examine(Case.of(program), tested, attribute=False).violations
+    text = render(program, tested, violation, exact=True)
     assert "    torch._dynamo.mark_static_address(x)\n    return x, y" in text
     (script := tmp_path / "script.py").write_text(text)
     assert confirm(script).shown

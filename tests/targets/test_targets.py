@@ -26,22 +26,22 @@ def matrix() -> Tensor:
 # --- right programs -------------------------------------------------------------------------------
 
 
-def test_a_right_function_runs_right(right: Function, accused: Target) -> None:
-    trial = run_trial(Case.of_function(right, [matrix(), -matrix()]), accused)
+def test_a_right_function_runs_right(right: Function, tested: Target) -> None:
+    trial = run_trial(Case.of_function(right, [matrix(), -matrix()]), tested)
     reports = trial.judgement.reports
     expected = dict.fromkeys(reports, Verdict.HOLDS)
     # functionalize returns another object and another layout than eager, and says so.
     waived = {found.difference.oracle: Verdict.DOCUMENTED for found in trial.judgement.documented}
     assert {oracle: report.verdict for oracle, report in reports.items()} == expected | waived
     if waived:
-        assert accused.name in ("functionalize", "fx-reinplace", "export", "aot-inductor")
+        assert tested.name in ("functionalize", "fx-reinplace", "export", "aot-inductor")
         assert set(waived) <= {"aliasing", "objects", "metadata"}
 
 
-def test_inputs_that_share_a_storage_run_right(accused: Target) -> None:
+def test_inputs_that_share_a_storage_run_right(tested: Target) -> None:
     base = matrix()
     trial = run_trial(
-        Case.of_function(lambda x, y: x.add_(1) * y.sub_(1), [base[0], base[1:]]), accused
+        Case.of_function(lambda x, y: x.add_(1) * y.sub_(1), [base[0], base[1:]]), tested
     )
     assert {report.verdict for report in trial.judgement.reports.values()} == {Verdict.HOLDS}
 
@@ -84,14 +84,14 @@ def test_identity_is_right_about_all_programs() -> None:
     assert count == 300
 
 
-def test_every_target_shows_its_stages(accused: Target) -> None:
+def test_every_target_shows_its_stages(tested: Target) -> None:
     program = Program(
         (Storage(torch.float32, 4),), (Input("x", 0, torch.float32, (4,), (1,)),), (), ("x",)
     )
-    build = run_trial(Case.of(program), accused).build
+    build = run_trial(Case.of(program), tested).build
     assert build is not None
-    assert accused.name in STAGES, "say in STAGES which graphs the target passes through"
-    assert [stage.name for stage in build.stages] == STAGES[accused.name]
+    assert tested.name in STAGES, "say in STAGES which graphs the target passes through"
+    assert [stage.name for stage in build.stages] == STAGES[tested.name]
     for stage in build.stages:
         stage.graph.graph.lint()
 
@@ -161,19 +161,19 @@ def test_an_unknown_target_is_refused_with_the_nearest(name: str, hint: str) -> 
     assert hint in str(raised.value)
 
 
-def test_a_target_builds_on_others_that_are_registered(accused: Target) -> None:
-    while accused.after is not None:
-        accused = accused.after
-        assert TARGETS[accused.name] is accused
+def test_a_target_builds_on_others_that_are_registered(tested: Target) -> None:
+    while tested.after is not None:
+        tested = tested.after
+        assert TARGETS[tested.name] is tested
 
 
 # --- inputs ---------------------------------------------------------------------------------------
 
 
-def test_a_build_may_use_up_its_sample_but_not_the_inputs_of_the_run(accused: Target) -> None:
+def test_a_build_may_use_up_its_sample_but_not_the_inputs_of_the_run(tested: Target) -> None:
     sample_inputs, inputs = [matrix()], [matrix()]
     with torch.no_grad():
-        built = accused.build(lambda x: x.add_(1), sample_inputs)
+        built = tested.build(lambda x: x.add_(1), sample_inputs)
         assert inputs[0].tolist() == matrix().tolist()
         built.function(*inputs)
     assert inputs[0].tolist() == (matrix() + 1).tolist()

@@ -346,18 +346,18 @@ def test_an_exception_is_a_violation_with_the_users_frame(here: Path, name: str,
     "name", ["ownpasses.passes:dead_code", "passes.py:dead_code:grad", "passes.py:on_copies"]
 )
 def test_a_recipe_does_what_build_does(here: Path, name: str) -> None:
-    accused = granted(name)
+    tested = granted(name)
     for folder in [path for path in sys.path if path == str(here)]:
         sys.path.remove(folder)  # a recipe brings its own
     namespace: dict[str, Any] = {"torch": torch}
-    exec(accused.recipe, namespace)
-    case = Case.of_function(writes, [torch.ones(3)]).under(accused)
+    exec(tested.recipe, namespace)
+    case = Case.of_function(writes, [torch.ones(3)]).under(tested)
     inputs, function = case.fresh_inputs(), case.function
     compiled = namespace["compiled"](
         namespace["conditions"](writes, clone_inputs)[0] if "grad" in name else function, inputs
     )
     by_recipe = observe(compiled, case.fresh_inputs())
-    built = accused.build(case.function, case.fresh_inputs())
+    built = tested.build(case.function, case.fresh_inputs())
     ours = observe(built.function, case.fresh_inputs())
     assert by_recipe.error is None
     assert str(by_recipe.outputs) == str(ours.outputs)

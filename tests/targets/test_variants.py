@@ -106,7 +106,7 @@ def test_an_impossible_variant_is_refused_with_advice(name: str, message: str) -
 
 
 def test_a_target_takes_variants_of_the_table_in_its_order() -> None:
-    for taken in (*(accused.variants for accused in TARGETS.values()), *KINDS.values()):
+    for taken in (*(tested.variants for tested in TARGETS.values()), *KINDS.values()):
         names = [variant.name for variant in taken]
         assert names == [name for name in VARIANTS if name in names]
         assert all(
@@ -208,15 +208,15 @@ def as_function(program: Program) -> Function:
     "name", [name for name in (*RUN, *DOUBLE) if not name.startswith(("inductor", "aot-eager"))]
 )
 def test_a_recipe_does_what_build_does(name: str) -> None:
-    accused, compared = target(name), 0
+    tested, compared = target(name), 0
     namespace: dict[str, Any] = {"torch": torch}
-    exec(accused.recipe, namespace)
+    exec(tested.recipe, namespace)
     # Programs of several features, as many as it takes to compare two.
     for program in (drawn for seed in range(20) for drawn in sample(swarm(seed), seed, 1)):
         plain = Case(as_function(program), functools.partial(input_tensors, program))
-        case = plain.under(accused)
+        case = plain.under(tested)
         try:
-            built = ends(case, lambda function, inputs: accused.build(function, inputs).function)
+            built = ends(case, lambda function, inputs: tested.build(function, inputs).function)
         except Rejected:
             continue
         if "conditions" in namespace:

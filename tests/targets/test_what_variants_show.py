@@ -97,8 +97,8 @@ def test_the_reference_pass_with_symbols_runs_at_other_sizes_than_traced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     program = of_vectors("v0 = aten.add.Scalar(x0, 1)\nreturn (v0,)", 0)
-    accused = target("reference:symbolic:second-size")
-    trial = run_trial(Case.of(program), accused)
+    tested = target("reference:symbolic:second-size")
+    trial = run_trial(Case.of(program), tested)
     assert trial.build is not None
     assert not trial.judgement.violations
     (first, *_) = trial.build.stages[0].graph.graph.nodes
@@ -110,7 +110,7 @@ def test_the_reference_pass_with_symbols_runs_at_other_sizes_than_traced(
 
     monkeypatch.setattr(reference, "functionalize", with_numbers)
     wrong = of_vectors("v0 = aten.flatten.using_ints(x0)\nreturn (v0,)", 0, sizes=(2, 3))
-    assert examine(Case.of(wrong), accused).symptom is not None
+    assert examine(Case.of(wrong), tested).symptom is not None
 
 
 def test_the_reference_pass_does_not_judge_sizes_that_break_its_guards() -> None:

@@ -173,7 +173,8 @@ class ReducedFailure:
 class Kept:
     """A symptom, which a candidate must have in one of these ways.
 
-    - A campaign would count it (also if it is latent), and the pass at fault is `blamed`. The
+    - A campaign would count it (also if it is latent), and the pass at fault is
+    `wrong_part`. The
       passes of Inductor have many bugs with one symptom: without the pass, a reduction would end
       at the bug with the shortest program. It is empty if the pass is not asked for.
     - It ends its process, in this `step` of its trial. If eager does so, too, it is no failure of
@@ -185,7 +186,7 @@ class Kept:
     """
 
     symptom: Symptom
-    blamed: str = ""
+    wrong_part: str = ""
     step: str = ""
     exact: bool = True
     cause: str | None = None
@@ -212,9 +213,9 @@ class Kept:
         if number and self.cause is not None:
             shown = self.grades[number - 1]
             number = number if has_cause(program, shown, self.cause) else 0
-        if not number or not self.blamed:
+        if not number or not self.wrong_part:
             return number
-        return number if _pass_of(program, self.grades[number - 1]) == self.blamed else 0
+        return number if _pass_of(program, self.grades[number - 1]) == self.wrong_part else 0
 
     def grade_of_death(self, death: Death) -> int:
         """1 if a program that ends its process so shows it."""
@@ -239,11 +240,12 @@ def _reports(program: Program, target: Target, symptom: Symptom) -> bool:
     return any(difference.kind == symptom.kind for difference in report.differences)
 
 
-def blamed_pass(program: Program, symptom: Symptom) -> str:
+def pass_at_fault(program: Program, symptom: Symptom) -> str:
     """The pass that each candidate must have at fault; empty if it is not asked for.
 
-    Errors are told by their message, and what is latent by its graph. A target that generates code
-    is at fault if its graphs are right, and experiments with each candidate would cost too much.
+    Errors are identified by their message, and what is latent by its graph. A target that generates
+    code is at fault if its graphs are right, and experiments with each candidate would cost too
+    much.
     """
     outcome.begin()
     target = target_named(symptom.target)

@@ -114,7 +114,7 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
 def cause_of(program: Program, symptom: Symptom) -> str | None:
     """The known bug of a violation as `has_cause` takes it, by few compiles of a long program.
 
-    Empty if the violation is there while all known bugs are patched. None if that cannot be told:
+    Empty if the violation is there while all known bugs are patched. None if that is unknown:
     it is another violation then, or several bugs together, or a target that is not excused. Raises
     `Rejected` if the program is undefined in eager.
     """

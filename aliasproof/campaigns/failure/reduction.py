@@ -19,7 +19,7 @@ from aliasproof.campaigns.failure.failure import (
     Failure,
     Kept,
     ReducedFailure,
-    blamed_pass,
+    pass_at_fault,
     try_program,
 )
 from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, recognised
@@ -276,7 +276,7 @@ def _what_to_keep(failure: Failure, runner: Runner) -> Kept | None:
     if failure.ends_process:
         death = _death(program, symptom, runner)
         return Kept(symptom, step=death.step) if death and death.step != PREPARATION else None
-    kept = Kept(symptom, runner.call(blamed_pass, program, symptom))
+    kept = Kept(symptom, runner.call(pass_at_fault, program, symptom))
     return kept if runner.grade(kept, program) == 1 else None
 
 
@@ -330,9 +330,15 @@ def _violation_shown(
     if not trial.judgement.violations:
         return None  # what it shows depends on chance
     violation = trial.judgement.violations[0]
-    blamed = first_wrong_pass(case, target, violation, experiments=known is None)
+    wrong_part = first_wrong_pass(case, target, violation, experiments=known is None)
     return ReducedFailure(
-        signature(symptom, program, trial.target.error, known, blamed.name if blamed else ""),
+        signature(
+            symptom,
+            program,
+            trial.target.error,
+            known,
+            wrong_part.name if wrong_part else "",
+        ),
         _of_two_runs(violation, case, target) if violation.oracle in ON_VALUES else violation,
         program,
         failure.program,
@@ -365,9 +371,9 @@ def _latent_shown(failure: Failure, program: Program) -> ReducedFailure | Failur
             return Failure(visible, other, failure.seed)
     outcome.begin(10)
     violation = next(iter(examination.suspected), None)
-    blamed = None if violation is None else first_wrong_pass(case, target, violation)
+    wrong_part = None if violation is None else first_wrong_pass(case, target, violation)
     return ReducedFailure(
-        signature(symptom, program, blamed=blamed.name if blamed else ""),
+        signature(symptom, program, wrong_part=wrong_part.name if wrong_part else ""),
         violation or Violation(symptom.oracle, symptom.kind, "graph"),
         program,
         failure.program,

@@ -1,9 +1,10 @@
 """`Signature`: what makes two reduced violations the same finding.
 
-A violation that is a known bug has the signature of that bug. Any other is told by the target and
-the pass at fault, and by the *cause*: what survives reduction and renaming. The cause of an error
-is the function of torch that raised it. The cause of a silent violation is what the program does
-with storages, and not the names of its ops: the same bug of a compiler shows through many of them.
+A violation that is a known bug has the signature of that bug. Any other is identified by the target
+and the pass at fault, and by the *cause*: what survives reduction and renaming. The cause of an
+error is the function of torch that raised it. The cause of a silent violation is what the program
+does with storages, and not the names of its ops: the same bug of a compiler shows through many of
+them.
 """
 
 from __future__ import annotations
@@ -119,14 +120,14 @@ def _is_scatter(call: Instruction) -> bool:
 class Signature:
     """A symptom, the cause in words, and the identifier of the known bug that it is, if any.
 
-    `blamed` is the pass after which the target is wrong; empty if nothing tells.
+    `wrong_part` is the pass after which the target is wrong; empty if nothing tells.
     Two symptoms of one cause can differ: an output and an input end wrong by the same write.
     """
 
     symptom: Symptom
     cause: str
     known: str | None = None
-    blamed: str = ""
+    wrong_part: str = ""
 
     @property
     def identifier(self) -> str:
@@ -141,15 +142,15 @@ class Signature:
 
     @property
     def _pass(self) -> str:
-        """What the blamed pass adds to the identifier.
+        """What the pass at fault adds to the identifier.
 
         Two passes are two causes, even if programs do the same with storages. A wrong pass is one
-        cause for all that it does wrong with the same kinds of writes and views. Errors are told by
-        the function that raised, which says more. That a graph is wrong once it is functionalized
-        is what the first layer does, and says nothing new.
+        cause for all that it does wrong with the same kinds of writes and views. Errors are
+        identified by the function that raised, which says more. That a graph is wrong once it is
+        functionalized is what the first layer does, and says nothing new.
         """
-        implied = not self.blamed or self.blamed == FUNCTIONALIZATION
-        return "" if implied or self.symptom.oracle == "errors" else f"\n{self.blamed}"
+        implied = not self.wrong_part or self.wrong_part == FUNCTIONALIZATION
+        return "" if implied or self.symptom.oracle == "errors" else f"\n{self.wrong_part}"
 
 
 def symptom_class(symptom: Symptom) -> str:
@@ -166,18 +167,18 @@ def signature(
     program: Program,
     error: BaseException | None = None,
     known: str | None = None,
-    blamed: str = "",
+    wrong_part: str = "",
 ) -> Signature:
     """The signature of a reduced program.
 
-    `error` is what the target raised, if it did, `known` the known bug that it shows, and `blamed`
-    the pass at fault.
+    `error` is what the target raised, if it did, `known` the known bug that it shows, and
+    `wrong_part` the pass at fault.
     """
     if symptom.oracle == "errors":
-        return Signature(symptom, _cause_of_error(symptom, error), known, blamed)
+        return Signature(symptom, _cause_of_error(symptom, error), known, wrong_part)
     # Metadata goes wrong in the same way by every kind of write, and through every view.
     kinds = () if symptom.oracle == "metadata" else aliasing_kinds(program)
-    return Signature(symptom, ", ".join(kinds) or symptom.kind, known, blamed)
+    return Signature(symptom, ", ".join(kinds) or symptom.kind, known, wrong_part)
 
 
 def _cause_of_error(symptom: Symptom, error: BaseException | None) -> str:

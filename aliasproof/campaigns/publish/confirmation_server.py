@@ -83,7 +83,7 @@ class ServerEnded(Exception):
 class ConfirmationServer:
     """Starts the server when the first script is to run. `run` may be called from any thread.
 
-    A server that was stopped runs no more scripts: who asks is told so at once.
+    A server that was stopped runs no more scripts: a caller gets that error at once.
 
     `modules` are imported before the first script. `seconds` are those of the processor that all
     scripts took together.

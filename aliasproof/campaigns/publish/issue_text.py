@@ -109,7 +109,7 @@ def issue_text(finding: Finding, shown: Reproduced, origin: str = BY_FUZZER) -> 
 def title(finding: Finding) -> str:
     """Who does what, after which call, by the API that users call if the bug shows there."""
     program = with_short_names(finding.program)
-    return headline(api(finding), finding.violation, program, finding.blamed)
+    return headline(api(finding), finding.violation, program, finding.wrong_part)
 
 
 def api(finding: Finding) -> str:
@@ -165,7 +165,7 @@ def _what_happens(finding: Finding) -> str:
         if finding.kind.startswith("does not raise"):
             return f"Eager raises `{finding.evidence.get('type')}`: {message}"
         return f"The exception comes from {part}{where}: {message}"
-    if base in GENERATES_CODE or tells_more(finding.blamed):
+    if base in GENERATES_CODE or tells_more(finding.wrong_part):
         return _after_pass(finding)
     details = _difference(finding)
     earlier = (
@@ -177,13 +177,13 @@ def _what_happens(finding: Finding) -> str:
 def _after_pass(finding: Finding) -> str:
     """What is right before and wrong after a pass, or in the code generator."""
     details = _difference(finding)
-    if finding.blamed and not in_code_generator(finding.blamed):
-        words = pass_in_words(finding.blamed)
+    if finding.wrong_part and not in_code_generator(finding.wrong_part):
+        words = pass_in_words(finding.wrong_part)
         return (
             f"It is right before {words} and wrong after it, so no generated code is"
             f" involved{details}."
         )
-    remedy = without(finding.blamed)
+    remedy = without(finding.wrong_part)
     so = f" It is right {remedy}." if remedy else ""
     return f"All graphs are right, and the code that Inductor generates is wrong{details}.{so}"
 

@@ -88,19 +88,19 @@ _EFFECTS = (
 )
 
 
-def headline(compiler: str, violation: Violation, program: Program, blamed: str = "") -> str:
-    """Who does what, after which write, and by which pass, if one is blamed.
+def headline(compiler: str, violation: Violation, program: Program, wrong_part: str = "") -> str:
+    """Who does what, after which write, and by which pass, if one is at fault.
 
     Nothing is cut, and no number is left out.
     """
-    by = f" ({pass_in_words(blamed)})" if tells_more(blamed) else ""
+    by = f" ({pass_in_words(wrong_part)})" if tells_more(wrong_part) else ""
     said = _message(violation)
     return f"{name_of(compiler)} {effect(violation)}{said} {_after(program)}{by}"
 
 
-def tells_more(blamed: str) -> bool:
-    """Whether a blamed pass says more than the name of the compiler."""
-    return blamed not in ("", FUNCTIONALIZATION) and not blamed.startswith("stage: ")
+def tells_more(wrong_part: str) -> bool:
+    """Whether the pass at fault says more than the name of the compiler."""
+    return wrong_part not in ("", FUNCTIONALIZATION) and not wrong_part.startswith("stage: ")
 
 
 def in_code(name: str) -> str:
@@ -121,14 +121,14 @@ def _message(violation: Violation) -> str:
     return f" '{line}'" if 0 < len(line) <= LONGEST_MESSAGE else ""
 
 
-def pass_in_words(blamed: str) -> str:
-    """A blamed pass or part as a maintainer says it: 'Inductor's pass remove_noop_ops'."""
-    part, _, name = blamed.partition(": ")
+def pass_in_words(wrong_part: str) -> str:
+    """A pass or part at fault as a maintainer says it: 'Inductor's pass remove_noop_ops'."""
+    part, _, name = wrong_part.partition(": ")
     if part in ("pre_grad", "joint_graph", "post_grad", "partitioner"):
         return f"Inductor's {part} pass {name}" if part != "partitioner" else f"partitioner: {name}"
     if part in ("AOTAutograd", "Dynamo"):
         return f"{part}'s {name}"
-    return f"Inductor's {blamed}"
+    return f"Inductor's {wrong_part}"
 
 
 def name_of(compiler: str) -> str:
@@ -235,7 +235,7 @@ LONGEST_LINE = 100  # characters of a line that is joined from several
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """What a reproducer accuses.
+    """What a reproducer is about.
 
     `name` is how people call it. `recipe` are lines that define what `call` uses. `call` is an
     expression for the compiled program. `near` allows syntax that only nearly means the program;

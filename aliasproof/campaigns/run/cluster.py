@@ -113,7 +113,7 @@ class _Joining:
 class ClusterWorkers:
     """An executor. At most `most` workers run on a node; None for one per CPU that Ray has there.
 
-    `note` is told which nodes join and are lost.
+    `note` is called with each node that joins or is lost.
     """
 
     plan: Plan

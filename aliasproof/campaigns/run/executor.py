@@ -43,13 +43,13 @@ Work: TypeAlias = Shard | AnyFailure | IsolatedReduction
 class WorkerEnd(NamedTuple):
     """How a worker ended, as the kind of a violation, and in words.
 
-    `blamed` are the indices of the programs that it was running. `outside` says that a signal ended
-    it that programs do not cause.
+    `suspects` are the indices of the programs that it was running. `outside` says that a signal
+    ended it that programs do not cause.
     """
 
     kind: str
     text: str
-    blamed: range
+    suspects: range
     outside: bool
 
 

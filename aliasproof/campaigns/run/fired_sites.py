@@ -36,8 +36,8 @@ def fired_sites(
 ) -> FiredSites:
     """Run the programs of a campaign on a target, in a process of their own, and count.
 
-    `rules` of a hundred programs are derived from rules. `progress` is told how many programs have
-    run, after each shard. Raises an error of aliasproof itself.
+    `rules` of a hundred programs are derived from rules. `progress` is called with how many
+    programs have run, after each shard. Raises an error of aliasproof itself.
     """
     total = FiredSites()
     with tempfile.TemporaryDirectory() as folder:

@@ -71,7 +71,7 @@ class _Attempt(NamedTuple):
     ticket: Ticket
 
 
-class _Blamed(NamedTuple):
+class _Suspects(NamedTuple):
     """Programs of a shard, one or a group, at which a worker ended."""
 
     target: str
@@ -104,7 +104,7 @@ class Scheduler:
     _reductions: list[_Asked] = field(default_factory=list)
     _violations: Counter[Hashable] = field(default_factory=Counter)
     _reduced: set[Hashable] = field(default_factory=set)  # buckets
-    _ends: dict[_Blamed, list[WorkerEnd]] = field(default_factory=dict)
+    _ends: dict[_Suspects, list[WorkerEnd]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._shards = self.campaign.plan.shards()
@@ -233,38 +233,38 @@ class Scheduler:
 
     def _handle_end(self, attempt: _Attempt, end: WorkerEnd) -> FoundFailure | None:
         """Run the rest of a shard whose worker died or hung. The program at fault is a failure."""
-        shard, blamed = attempt.shard, end.blamed
-        key = _Blamed(shard.target, shard.seed, blamed)
+        shard, suspects = attempt.shard, end.suspects
+        key = _Suspects(shard.target, shard.seed, suspects)
         ends = self._ends.setdefault(key, [])
         ends.append(end)
-        alone = len(blamed) == 1
-        enough = TRIES_IF_FROM_OUTSIDE if end.outside or not blamed else TRIES if alone else 1
+        alone = len(suspects) == 1
+        enough = TRIES_IF_FROM_OUTSIDE if end.outside or not suspects else TRIES if alone else 1
         if sum(earlier.outside == end.outside for earlier in ends) < enough:  # the same again
             self._queue.appendleft(self._attempt(shard, attempt.number + 1))
             return None
-        if not blamed:
+        if not suspects:
             self.campaign.add_outcome(shard, Mistake(f"{end.kind} at its start"))
             return None
         if alone:
-            rest = replace(shard, skip=shard.skip | {*blamed})
+            rest = replace(shard, skip=shard.skip | {*suspects})
         else:  # one by one, to see which of them it was
-            rest = replace(shard, group=1, suspects=blamed)
+            rest = replace(shard, group=1, suspects=suspects)
         self._queue.appendleft(self._attempt(rest))  # first, so that the order stays
         if not alone:
             return None
         if shard.python is not None:  # drawing runs eager, so eager may be what ended
-            self.campaign.notes.append(f"program {blamed[0]} of {shard.target} {end.kind}")
+            self.campaign.notes.append(f"program {suspects[0]} of {shard.target} {end.kind}")
             return None
         # It is a program of the campaign like those that did not end their worker.
         self.campaign.add_deadly(shard.target)
-        return self._death(attempt, end, shard.program(blamed[0]))
+        return self._death(attempt, end, shard.program(suspects[0]))
 
     def _died_together(self, attempt: _Attempt) -> FoundFailure | None:
         """The failure of programs that ended a worker together, and of which none does alone."""
         shard = attempt.shard
         if not shard.suspects or shard.skip & {*shard.suspects}:
             return None
-        together = _Blamed(shard.target, shard.seed, shard.suspects)
+        together = _Suspects(shard.target, shard.seed, shard.suspects)
         program = shard.together(shard.suspects)
         return self._death(attempt, self._ends[together][-1], program, of_group=True)
 
@@ -328,7 +328,7 @@ class Scheduler:
         if failure.known is None and result.finding.known:
             self.campaign.known[result.finding.known] += 1
             self.tasks.store.keep_occurrence(f"{KNOWN}{result.finding.known}", *kept[1:3])
-            # Only the reduced program told that it is known.
+            # Only the reduced program showed that it is known.
             if self.campaign.plan.past_known:
                 return None
         self._reduced.add(failure.bucket)

@@ -42,7 +42,7 @@ _SINCE_VERSION_2: dict[str, object] = {
 }
 # The keys of the fields that have others in JSON.
 _KEYS = {
-    "blamed": "first wrong after",
+    "wrong_part": "first wrong after",
     "user_level": "user level",
     "torch_version": "torch",
     "capability": "cpu capability",
@@ -57,14 +57,14 @@ class Finding:
     `place` names the output, input or graph node that is wrong. `original` is the program as it was
     drawn from the shard with `seed`. `tried` and `accepted` count candidates of the reduction.
 
-    `blamed` is the pass of the target after which it is wrong, or the part of the code generator,
-    such as 'post_grad: remove_noop_ops'; empty if nothing tells. `cause` says in words what the
-    target does wrong. `known` is the identifier of the known bug that it is, in `corpus/bugs/`.
-    `latent` is true if values agree on these inputs, but the graph is wrong for others.
-    `user_level` says for each backend of `torch.compile` whether the bug shows there: "shows",
-    "does not show", or what happened instead. `exact` says whether outputs can be compared without
-    tolerance. `graph` is the code of the last graph that the target made, if any. `capability` is
-    that of the CPU (`devices.cpu_capability`).
+    `wrong_part` is the pass of the target after which it is wrong, or the part of the code
+    generator, such as 'post_grad: remove_noop_ops'; empty if nothing tells. `cause` says in words
+    what the target does wrong. `known` is the identifier of the known bug that it is, in
+    `corpus/bugs/`. `latent` is true if values agree on these inputs, but the graph is wrong for
+    others. `user_level` says for each backend of `torch.compile` whether the bug shows there:
+    "shows", "does not show", or what happened instead. `exact` says whether outputs can be compared
+    without tolerance. `graph` is the code of the last graph that the target made, if any.
+    `capability` is that of the CPU (`devices.cpu_capability`).
     """
 
     identifier: str
@@ -86,7 +86,7 @@ class Finding:
     user_level: Mapping[str, str] = field(default_factory=dict)
     exact: bool = True
     graph: str = ""
-    blamed: str = ""
+    wrong_part: str = ""
     steps: Mapping[str, StepStatistics] = field(default_factory=dict)
     capability: str = ""
 
@@ -113,7 +113,7 @@ class Finding:
             latent=symptom.latent,
             exact=reduced.exact,
             graph=reduced.graph,
-            blamed=reduced.signature.blamed,
+            wrong_part=reduced.signature.wrong_part,
             steps=reduced.passes,
             capability=cpu_capability(),
         )
@@ -162,7 +162,7 @@ class Finding:
             "place": self.place,
             "silent": self.silent,
             "latent": self.latent,
-            "first wrong after": self.blamed,
+            "first wrong after": self.wrong_part,
             "cause": self.cause,
             "known": self.known,
             "user level": dict(self.user_level),

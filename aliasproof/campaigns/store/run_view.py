@@ -227,5 +227,5 @@ class RunReader:
 
 
 def _finding_so_far(identifier: str, target: str, state: str, kind: str, times: int) -> FoundSoFar:
-    name, accused, now, what = (printable(str(text)) for text in (identifier, target, state, kind))
-    return FoundSoFar(name, accused, now, what, int(times))
+    name, tested, now, what = (printable(str(text)) for text in (identifier, target, state, kind))
+    return FoundSoFar(name, tested, now, what, int(times))

@@ -290,8 +290,8 @@ def _logged() -> Iterator[None]:
 def _reason(log: str) -> str:
     """The first line that says what is missing or which check fails, without its place."""
     lines = [line.partition("] ")[2] for line in log.splitlines()]
-    told = [line for line in lines if "Check failed" in line or "Missing operator" in line]
-    return (told or [*filter(None, lines), ""])[0]
+    reasons = [line for line in lines if "Check failed" in line or "Missing operator" in line]
+    return (reasons or [*filter(None, lines), ""])[0]
 
 
 TARGET = Target(

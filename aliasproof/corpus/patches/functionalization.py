@@ -95,7 +95,7 @@ def _outside_of_calls(replacement: Replacement) -> Replacement:
 
 
 def reachable(view: str) -> bool:
-    """Whether calls from `reverse` of this kind of view can be told: on Linux with glibc."""
+    """Whether calls from `reverse` of this kind of view can be recognised: on Linux with glibc."""
     try:
         _code_of(view)
     except (AttributeError, OSError):

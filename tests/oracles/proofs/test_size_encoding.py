@@ -1,4 +1,4 @@
-"""Expressions of sizes: their values, and what z3 is told about them."""
+"""Expressions of sizes: their values, and what z3 knows about them."""
 
 import random
 from typing import Any
@@ -65,7 +65,7 @@ def test_compiled_expressions_have_the_values_of_the_expressions():
         evaluator((N, M), expressions)
 
 
-# --- what z3 is told ------------------------------------------------------------------------------
+# --- what z3 gets ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(12))

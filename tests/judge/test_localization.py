@@ -66,17 +66,17 @@ def result_of(outcome: Check) -> TargetResult:
 
 
 @pytest.mark.parametrize(
-    ("target", "blamed"),
+    ("target", "wrong_part"),
     [
         (drop_epilogue, "your pass `drop_epilogue`"),
         (adds_for_multiplies, "your pass `adds_for_multiplies`"),
         (wrong_backend, "your backend `wrong_backend`"),
     ],
 )
-def test_a_wrong_pass_is_named(target: Callable[..., object], blamed: str) -> None:
+def test_a_wrong_pass_is_named(target: Callable[..., object], wrong_part: str) -> None:
     outcome = check(plain, torch.arange(4.0), [target])
     assert outcome.exit_status() == 1
-    assert result_of(outcome).blamed == blamed
+    assert result_of(outcome).wrong_part == wrong_part
 
 
 def test_a_wrong_pass_on_a_graph_with_a_constant_is_named() -> None:
@@ -87,7 +87,7 @@ def test_a_wrong_pass_on_a_graph_with_a_constant_is_named() -> None:
     (right,) = check(function, torch.arange(4.0), [does_nothing]).results.values()
     assert not right.violations
     outcome = check(function, torch.arange(4.0), [drop_epilogue])
-    assert result_of(outcome).blamed == "your pass `drop_epilogue`"
+    assert result_of(outcome).wrong_part == "your pass `drop_epilogue`"
 
 
 def test_a_wrong_pass_on_a_graph_of_training_is_named() -> None:
@@ -95,7 +95,7 @@ def test_a_wrong_pass_on_a_graph_of_training_is_named() -> None:
     (grad,) = [variant for variant in plain_target.variants if variant.name == "grad"]
     target = replace(plain_target.with_(grad), varies=())
     prepared = prepare(lambda x: x * 3, torch.arange(4.0))
-    assert check_target(prepared, target).blamed == "your pass `adds_for_multiplies`"
+    assert check_target(prepared, target).wrong_part == "your pass `adds_for_multiplies`"
 
 
 @known_bug
@@ -124,7 +124,7 @@ def test_beside_a_bug_of_torch_a_wrong_pass_is_still_wrong() -> None:
     inputs = [torch.arange(1.0, 5), torch.arange(4.0)]
     result = result_of(check(function, inputs, [drop_epilogue]))
     assert [violation.place for violation in result.violations][:1] == ["input 'y'"]
-    assert result.blamed == "your pass `drop_epilogue`"
+    assert result.wrong_part == "your pass `drop_epilogue`"
     assert result.reports["values"].inherited
 
 

@@ -1,4 +1,4 @@
-"""The part of a layer that is blamed: the one without which the difference is gone."""
+"""The part of a layer at fault: the one without which the difference is gone."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ def test_a_planted_pass_of_inductor_is_named(size, where):
 
 
 def test_nothing_is_blamed_without_a_difference():
-    """Without one, the first experiment would be blamed."""
+    """Without one, the first experiment would be wrong_part."""
     program = PythonProgram(PROGRAM.replace("SIZE", "2"))
     assert part_of(program, Cause("dynamo", "values", "wrong value")) == ""
