@@ -413,7 +413,7 @@ class Minimizations:
 
 
 def measure(seconds: int | None = None) -> Minimizations:
-    """Reduce the programs, and begin none after so many seconds."""
+    """Reduce the programs, and begin none after that many seconds."""
     quiet_torch()
     ends = time.monotonic() + (seconds or float("inf"))
     rows = []

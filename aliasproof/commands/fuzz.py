@@ -166,7 +166,7 @@ def fuzz(
 
 
 def exit_status(campaign: Campaign, judged: int, fail_on_findings: bool) -> int:
-    """That of a campaign that judged so many programs. Violations that wait count as findings."""
+    """The exit status of a campaign. Violations that wait count as findings."""
     from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED
 
     if campaign.interrupted:

@@ -105,7 +105,7 @@ ResumedFrom = Annotated[
 ]
 Repeat = Annotated[
     int,
-    whole_number("Try each candidate so many times: a flaky failure is reported, and reduced.", 1),
+    whole_number("Try each candidate N times: a flaky failure is reported, and reduced.", 1),
 ]
 CandidateLimit = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit per candidate.")]
 

@@ -28,7 +28,7 @@ Frames = Annotated[
     int,
     typer.Option(
         metavar="NUMBER",
-        help="Of Python programs: see which are defined, and how Dynamo cuts so many of them.",
+        help="Of Python programs: see which are defined, and how Dynamo cuts N of them.",
     ),
 ]
 

@@ -49,9 +49,9 @@ def report(
 ) -> RunReport:
     """The report of a run, or of a finding by its folder or name.
 
-    For so many seconds, findings run again; one that was named runs in any case, if there are any
-    seconds. `own` is the target of the user whose code may run. `progress` gets how many of how
-    many are done. Raises `UserError` if there is no such run or finding.
+    For up to that many seconds, findings run again; one that was named runs in any case, if there
+    are any seconds. `own` is the target of the user whose code may run. `progress` gets how many of
+    how many are done. Raises `UserError` if there is no such run or finding.
     """
     path = Path(given)
     if not path.exists() and len(path.parts) > 1:

@@ -36,7 +36,7 @@ def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def objects(value: object, most: int) -> list[object]:
-    """The first leaves of a value, at most so many, and the objects on the paths to them."""
+    """The first leaves of a value, at most `most`, and the objects on the paths to them."""
     visited: dict[int, object] = {}
     first = [leaf for _, leaf in itertools.islice(_leaves(value, "", visited), most)]
     return [*visited.values(), *first]

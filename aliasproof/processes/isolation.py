@@ -280,7 +280,7 @@ def start_device(device: str) -> None:
 
 
 def limit_memory(nbytes: int) -> None:
-    """Let this process allocate so many bytes more (on Linux)."""
+    """Let this process allocate that many bytes more (on Linux)."""
     status = Path("/proc/self/status")
     if not status.exists():
         return

@@ -111,7 +111,7 @@ class Pool:
                 yield self._waiting.popleft().key, outcome
 
     def wait(self, seconds: float = _LONGEST_WAIT) -> None:
-        """Wait until something is ready, so many seconds at most."""
+        """Wait until something is ready, at most `seconds`."""
         handles = [handle for member in self._busy for handle in member.process.waitable]
         connection.wait(handles, seconds)
 

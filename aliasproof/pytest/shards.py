@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 PER_SHARD = 200  # programs. The start of a process costs about as much as 100 of them.
-DRAWN_TOGETHER = 25  # a share has whole shards of a campaign, which have so many programs
+DRAWN_TOGETHER = 25  # a share has whole shards of a campaign, which have this number of programs
 PATIENCE = 20.0  # seconds after the time limit in which a campaign writes what it has
 LONGEST_LINE = 200  # characters of a line in a message
 

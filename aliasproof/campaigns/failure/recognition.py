@@ -203,7 +203,7 @@ class FrequentBugs:
 
     _taken: int = 0
     _hits: Counter[str] = field(default_factory=Counter)
-    # What is patched once so many blocks were taken.
+    # What is patched once that number of blocks was taken.
     _decided: list[tuple[str, ...]] = field(default_factory=lambda: [()])
 
     def hit(self, bugs: Iterable[str]) -> None:

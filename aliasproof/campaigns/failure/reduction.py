@@ -128,7 +128,7 @@ class EndedInFork(Exception):
 class Runner:
     """Makes the calls of a reduction that run programs: here, or in `forks` of this process.
 
-    A candidate runs so many `times`, each for `limit` seconds, and shows nothing once `most_hangs`
+    A candidate runs `times` times, each for `limit` seconds, and shows nothing once `most_hangs`
     of them hang. Here, one that ends its process ends this one. One on which aliasproof itself
     fails shows nothing, and `mistakes` has the message.
     """

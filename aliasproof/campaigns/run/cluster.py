@@ -154,7 +154,7 @@ class ClusterWorkers:
         self._require_nodes()
 
     def wait(self, seconds: float) -> None:
-        """Wait until there may be a result, so many seconds at most."""
+        """Wait until there may be a result, at most `seconds`."""
         time.sleep(seconds)
 
     def stop(self) -> None:

@@ -124,7 +124,7 @@ class Executor(Protocol):
         """
 
     def wait(self, seconds: float) -> None:
-        """Wait until there may be a result, so many seconds at most."""
+        """Wait until there may be a result, at most `seconds`."""
 
     def stop(self) -> None:
         """End the workers, whatever they are doing."""
@@ -258,7 +258,7 @@ class LocalWorkers:
                 yield number, _result(outcome)
 
     def wait(self, seconds: float) -> None:
-        """Wait until a worker has something to say, so many seconds at most."""
+        """Wait until a worker has something to say, at most `seconds`."""
         self.pool.wait(seconds)
 
     def stop(self) -> None:

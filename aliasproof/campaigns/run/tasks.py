@@ -79,7 +79,7 @@ class Ticket:
 def task_name(shard: Shard, attempt: int) -> str:
     """The name of an attempt at a shard in the store: equal ones have equal results."""
     values = encoded(shard)
-    # Runs of before know nothing of these, and go on.
+    # Older runs know nothing of these, and go on.
     unset = {"mended": not shard.patched, "rules": shard.rules is None}
     unset |= {"python": shard.python is None}
     for name in (name for name, absent in unset.items() if absent):

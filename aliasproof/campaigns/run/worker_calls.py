@@ -147,7 +147,7 @@ def judge_programs(shard: Shard, announce: Announce = lambda numbers: None) -> S
 
 
 def reduce_program(failure: PythonFailure, most: int = MOST) -> Reduction:
-    """Reduce a failing program with so many candidates; no finding if it does not fail again."""
+    """Reduce a failing program, trying `most` candidates; no finding if it does not fail again."""
     (drawn,) = sample_python(failure.seed, [failure.number])
     with patched(known_bugs().values() if failure.past_known else ()):
         finding = reduced(drawn, failure.cause, most)
@@ -162,7 +162,7 @@ def reduce_program(failure: PythonFailure, most: int = MOST) -> Reduction:
 
 
 def reduced(drawn: PythonProgram, cause: Cause, most: int = MOST) -> PythonFinding | None:
-    """Reduce a failing program with so many candidates; None if it does not fail any more."""
+    """Reduce a failing program, trying `most` candidates; None if it does not fail any more."""
     fails = FailsAlike(cause)
     if not fails(drawn):
         return None

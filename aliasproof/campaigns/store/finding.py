@@ -229,11 +229,11 @@ class PythonFinding:
     """A reduced program that a target computes otherwise than eager does.
 
     `place` is the expression of the first difference. `seed` and `number` draw the program again;
-    `drawn_lines` is how many lines it had. Its reduction `tried` so many candidates, and `compiled`
-    those that eager accepts. `count` violations of the run led to it. `known` is the name of the
-    known bug that it is, or empty. `line` is what `fuzz` calls the violation, if the program is a
-    line of ATen calls, or empty. `part` is the part of the compiler that experiments name,
-    `capability` that of the CPU (`devices.cpu_capability`).
+    `drawn_lines` is how many lines it had. Its reduction `tried` that many candidates, and
+    `compiled` those that eager accepts. `count` violations of the run led to it. `known` is the
+    name of the known bug that it is, or empty. `line` is what `fuzz` calls the violation, if the
+    program is a line of ATen calls, or empty. `part` is the part of the compiler that experiments
+    name, `capability` that of the CPU (`devices.cpu_capability`).
     """
 
     program: PythonProgram

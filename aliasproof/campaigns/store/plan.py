@@ -40,7 +40,7 @@ from aliasproof.targets.registry import user_code
 # auto-functionalization run.
 
 
-# Of so many shards of a target, one is compiled in another way.
+# One of this number of shards of a target is compiled in another way.
 EVERY = 3
 
 
@@ -90,7 +90,7 @@ WAYS = (
 
 
 def in_another_way(target: str, shard: int, features: Features) -> str:
-    """The target of the shard with that number: one of so many has a variant, in turns.
+    """The target of the shard with that number: one in several has a variant, in turns.
 
     A target that was asked for in a variant stays as it is.
     """

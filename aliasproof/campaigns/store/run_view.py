@@ -121,14 +121,14 @@ class RunView:
         return counts
 
     def rates(self, parts: int) -> list[float]:
-        """Programs per second in so many parts of the run, of equal length."""
+        """Programs per second in each of N parts of the run, of equal length."""
         return [
             (after.programs - before.programs) / max(after.elapsed - before.elapsed, 1e-9)
             for before, after in self._parts(parts)
         ]
 
     def found(self, parts: int) -> list[int]:
-        """How many new findings there were in each of so many parts of the run."""
+        """How many new findings there were in each of N parts of the run."""
         return [after.findings - before.findings for before, after in self._parts(parts)]
 
     def _parts(self, parts: int) -> list[tuple[Moment, Moment]]:

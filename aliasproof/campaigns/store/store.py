@@ -308,7 +308,7 @@ class Store:
         new = self._connection.execute(
             "INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", (identifier, task, number)
         )
-        if new.rowcount:  # and not one of before the campaign was started again
+        if new.rowcount:  # and not one from before the campaign was started again
             self.write(
                 "UPDATE triage SET state = 'regressed', note = note || ' (shows again)'"
                 " WHERE finding = ? AND state = 'fixed'",
