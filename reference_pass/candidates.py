@@ -26,7 +26,6 @@ from aliasproof.reference_pass.calls.operator_forms import (
     bind,
     facts,
     is_pointwise,
-    on_copies,
     writes,
 )
 from aliasproof.reference_pass.calls.storages import storage_of
@@ -82,11 +81,9 @@ class Candidate:
 def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """What could be done with a node, the best first."""
     op = node.target
-    if op is on_copies:
-        yield from _called_on_copies(node, liveness)
-    elif not isinstance(op, OpOverload) or writes(op) or node in liveness.views:
+    if not isinstance(op, OpOverload) or writes(op) or node in liveness.views:
         return
-    elif op in SCATTERS:
+    if op in SCATTERS:
         yield from _scatter(node, op, liveness)
     else:
         if op is aten.copy.default:  # (5) nothing, if the source is at its destination
@@ -116,7 +113,7 @@ def _in_place(
     given = bind(op, node.args, node.kwargs)
     # By position, since the forms may have other names for their arguments.
     pairs = zip(facts(op).names, facts(form).names, strict=True)
-    slots = _slots(node, [given[own] for own, name in pairs if name in facts(form).writes], form)
+    slots = slots_of(node, [given[own] for own, name in pairs if name in facts(form).writes], form)
     if slots:
         yield Candidate(node, How.IN_PLACE, form, node.args, node.kwargs, slots, liveness)
     cast = _cast_back(node, given)
@@ -127,31 +124,18 @@ def _in_place(
         yield Candidate(node, How.CAST_BACK, form, node.args, node.kwargs, slots, liveness)
 
 
-def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
-    """The mutating operator itself, in place of a call of it on copies."""
-    op, *args = node.args
-    assert isinstance(op, OpOverload)
-    if "layouts" in node.kwargs:
-        return  # its operands are not where it needs them, or overlap
-    given = bind(op, tuple(args), node.kwargs)
-    # Here the mutating op has the same arguments as the node, not those of a functional form.
-    slots = _slots(node, [given.get(name) for name in facts(op).writes], op)
-    if slots:
-        yield Candidate(node, How.IN_PLACE, op, tuple(args), node.kwargs, slots, liveness)
-
-
 # --- which result goes where ----------------------------------------------------------------------
 
 
-def _slots(node: fx.Node, written: list[Any], form: OpOverload) -> tuple[Slot, ...]:
+def slots_of(node: fx.Node, written: list[Any], form: OpOverload) -> tuple[Slot, ...]:
     """One slot per tensor that the mutating form writes; none if it is unclear which is which."""
     value = node.meta["val"]
     # The functional form returns the fresh results first, then what the mutating form writes.
     into = [*(None for _ in facts(form).fresh), *written]
-    return tuple(_slots_of(node, value, into if isinstance(value, tuple) else written[0]) or ())
+    return tuple(_nested_slots(node, value, into if isinstance(value, tuple) else written[0]) or ())
 
 
-def _slots_of(result: fx.Node | None, value: Any, into: Any) -> list[Slot] | None:
+def _nested_slots(result: fx.Node | None, value: Any, into: Any) -> list[Slot] | None:
     """The slots of a result, which may be nested, in operands of the same form; None if unclear."""
     if into is None:  # a fresh result, or an optional argument that is not given
         return []
@@ -163,7 +147,7 @@ def _slots_of(result: fx.Node | None, value: Any, into: Any) -> list[Slot] | Non
     if picked is None or not isinstance(into, (list, tuple)):
         return None
     pairs = enumerate(zip(value, into, strict=True))
-    found = [_slots_of(picked.get(index), *pair) for index, pair in pairs]
+    found = [_nested_slots(picked.get(index), *pair) for index, pair in pairs]
     return None if None in found else [slot for slots in found for slot in slots or ()]
 
 

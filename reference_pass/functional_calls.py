@@ -22,13 +22,13 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import nodes_in
 from aliasproof.reference_pass.calls.operator_forms import (
     WRITTEN_IN_PLACE,
     bind,
     facts,
     functional_call,
-    on_copies,
     unbind,
     writes,
 )

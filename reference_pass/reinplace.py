@@ -38,7 +38,6 @@ from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     facts,
-    on_copies,
     stores_through,
     writes,
 )
@@ -145,7 +144,8 @@ class _Reinplacing:
 
     def _decide(self, node: fx.Node) -> Decision | None:
         """Apply the first candidate that meets all conditions; None if there is no candidate."""
-        op = str(node.args[0] if node.target is on_copies else node.target)
+        # A call on copies, or of another wrapper, has its operator as the first argument.
+        op = str(next((op for op in node.args if isinstance(op, OpOverload)), node.target))
         refused: list[tuple[How, str, str]] = []
         for candidate in self.offered(node, self.liveness):
             failure = first_failure(candidate, self.conditions)

@@ -23,8 +23,8 @@ from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.reference_pass.alias_analysis import Analysis, analyse
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import on_copies
 from aliasproof.reference_pass.calls.regions import Size, known, same_strides
 from aliasproof.reference_pass.calls.storages import Geometry, storage_of, written_tensors
 from aliasproof.reference_pass.candidates import How

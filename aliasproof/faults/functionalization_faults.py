@@ -29,17 +29,10 @@ from aliasproof.reference_pass import views
 from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.bases import StorageUses
 from aliasproof.reference_pass.calls import operand_reads
-from aliasproof.reference_pass.calls.copied_operands import Layout
+from aliasproof.reference_pass.calls.copied_operands import Layout, on_copies
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import (
-    SCATTERS,
-    aten,
-    bind,
-    facts,
-    is_opaque,
-    on_copies,
-)
+from aliasproof.reference_pass.calls.operator_forms import SCATTERS, aten, bind, facts, is_opaque
 from aliasproof.reference_pass.calls.regions import Region, Size, contiguous_strides, is_dense
 from aliasproof.reference_pass.calls.storages import Geometry, operand_storages, storage_of
 from aliasproof.reference_pass.calls.view_forms import SPLITS, Arguments, ViewCall, ViewStep

@@ -19,8 +19,9 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, track_ten
 from torch.fx.node import has_side_effect
 from torch.utils import _pytree as pytree
 
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.calls.operator_forms import bind, facts, on_copies
+from aliasproof.reference_pass.calls.operator_forms import bind, facts
 from aliasproof.reference_pass.eager.history import LostHistory, overwriting
 
 

@@ -1,15 +1,75 @@
-"""Copies of the operands of a call, laid out in memory as the operator needs them."""
+"""Calls of an operator on copies of its operands, laid out in memory as the operator needs them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
+from torch._ops import OpOverload
+from torch.fx.node import has_side_effect, map_aggregate
+
+from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque, unbind
 
 # (the number of a storage, its size in bytes, the offset of a tensor in it, its strides, its lazy
 # conjugate bit, its lazy negative bit)
 Layout: TypeAlias = "tuple[int, int, int, tuple[int, ...], bool, bool]"
+
+
+@has_side_effect
+def on_copies(
+    op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
+) -> tuple[Any, ...]:
+    """Call a mutating operator on copies of what it writes.
+
+    This is a functional form of any operator, also of a custom one. Returns its fresh returns, then
+    the new contents of each written argument. The copies have the strides of the originals: what
+    random fills and other opaque kernels compute may depend on strides. For an operator of another
+    library they also have the offset of the originals, and storages of the same size.
+
+    With `layouts`, one per tensor in the order of the arguments, the operator gets copies of all
+    operands, which have these layouts and share memory as these say.
+    """
+    return on_copies_by(_called, op, *args, layouts=layouts, **kwargs)
+
+
+def _called(op: OpOverload, given: dict[str, Any]) -> Any:
+    """What an operator returns for these arguments."""
+    args, kwargs = unbind(op, given)
+    return op(*args, **kwargs)
+
+
+def on_copies_by(
+    call: Callable[[OpOverload, dict[str, Any]], Any],
+    op: OpOverload,
+    /,
+    *args: Any,
+    layouts: Sequence[Layout] | None = None,
+    **kwargs: Any,
+) -> tuple[Any, ...]:
+    """The same, by another way to call an operator: a fake kernel may need a correction."""
+    known = facts(op)
+    given = bind(op, args, kwargs)
+    if layouts is not None:
+        copies = iter(laid_out(tensors_in(given), layouts))
+        given = map_aggregate(
+            given, lambda leaf: next(copies) if isinstance(leaf, torch.Tensor) else leaf
+        )
+    for name in known.writes if layouts is None else ():
+        value = given.get(name)  # a tensor, a list of tensors, or None for an optional one
+        given[name] = (
+            [copy_with_strides(item, located=is_opaque(op)) for item in value]
+            if isinstance(value, (list, tuple))
+            else copy_with_strides(value, located=is_opaque(op))
+        )
+    returned = call(op, given)
+    several = isinstance(returned, (list, tuple)) and len(op._schema.returns) > 1
+    returns = returned if several else (returned,)
+    return (*(returns[index] for index in known.fresh), *(given.get(name) for name in known.writes))
+
+
+# --- the copies -----------------------------------------------------------------------------------
 
 
 def copy_with_strides(tensor: Any, *, located: bool) -> Any:

@@ -11,8 +11,9 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import nodes_in
-from aliasproof.reference_pass.calls.operator_forms import bind, facts, on_copies
+from aliasproof.reference_pass.calls.operator_forms import bind, facts
 from aliasproof.reference_pass.calls.regions import Size
 
 

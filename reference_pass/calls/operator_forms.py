@@ -13,17 +13,13 @@ writes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.fx.node import has_side_effect, map_aggregate
-
-from aliasproof.reference_pass.calls.copied_operands import Layout, copy_with_strides, laid_out
-from aliasproof.reference_pass.calls.nested import tensors_in
 
 aten = torch.ops.aten
 
@@ -264,9 +260,6 @@ def stores_through(scatter: fx.Node) -> tuple[OpOverload, tuple[Any, ...]]:
     return view, unbind(view, given)[0]
 
 
-# --- mutating operators without a functional form -------------------------------------------------
-
-
 def is_opaque(op: object) -> bool:
     """True for an operator of another library: nothing is known of it but its schema.
 
@@ -274,55 +267,3 @@ def is_opaque(op: object) -> bool:
     size of its storage, and which operands share memory.
     """
     return isinstance(op, OpOverload) and op.namespace not in ("aten", "prims")
-
-
-@has_side_effect
-def on_copies(
-    op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
-) -> tuple[Any, ...]:
-    """Call a mutating operator on copies of what it writes.
-
-    This is a functional form of any operator, also of a custom one. Returns its fresh returns, then
-    the new contents of each written argument. The copies have the strides of the originals: what
-    random fills and other opaque kernels compute may depend on strides. For an operator of another
-    library they also have the offset of the originals, and storages of the same size.
-
-    With `layouts`, one per tensor in the order of the arguments, the operator gets copies of all
-    operands, which have these layouts and share memory as these say.
-    """
-    return on_copies_by(_called, op, *args, layouts=layouts, **kwargs)
-
-
-def _called(op: OpOverload, given: dict[str, Any]) -> Any:
-    """What an operator returns for these arguments."""
-    args, kwargs = unbind(op, given)
-    return op(*args, **kwargs)
-
-
-def on_copies_by(
-    call: Callable[[OpOverload, dict[str, Any]], Any],
-    op: OpOverload,
-    /,
-    *args: Any,
-    layouts: Sequence[Layout] | None = None,
-    **kwargs: Any,
-) -> tuple[Any, ...]:
-    """The same, by another way to call an operator: a fake kernel may need a correction."""
-    known = facts(op)
-    given = bind(op, args, kwargs)
-    if layouts is not None:
-        copies = iter(laid_out(tensors_in(given), layouts))
-        given = map_aggregate(
-            given, lambda leaf: next(copies) if isinstance(leaf, torch.Tensor) else leaf
-        )
-    for name in known.writes if layouts is None else ():
-        value = given.get(name)  # a tensor, a list of tensors, or None for an optional one
-        given[name] = (
-            [copy_with_strides(item, located=is_opaque(op)) for item in value]
-            if isinstance(value, (list, tuple))
-            else copy_with_strides(value, located=is_opaque(op))
-        )
-    returned = call(op, given)
-    several = isinstance(returned, (list, tuple)) and len(op._schema.returns) > 1
-    returns = returned if several else (returned,)
-    return (*(returns[index] for index in known.fresh), *(given.get(name) for name in known.writes))

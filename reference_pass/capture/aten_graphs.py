@@ -19,10 +19,11 @@ from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 from torch.utils._pytree import tree_leaves
 
 from aliasproof.reference_pass.alias_analysis import Analysis
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
 from aliasproof.reference_pass.calls.graphs import with_graph
 from aliasproof.reference_pass.calls.nested import graphs_called, leaves_in, nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, on_copies, unbind
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, unbind
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.exceptions import Refused

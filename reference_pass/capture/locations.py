@@ -8,7 +8,8 @@ from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 
 from aliasproof.reference_pass.calls import operand_reads
-from aliasproof.reference_pass.calls.operator_forms import aten, is_opaque, on_copies
+from aliasproof.reference_pass.calls.copied_operands import on_copies
+from aliasproof.reference_pass.calls.operator_forms import aten, is_opaque
 from aliasproof.reference_pass.capture.control_flow_calls import CONTROL_FLOW
 from aliasproof.reference_pass.eager.operand_access import NEEDS_ALIGNMENT
 

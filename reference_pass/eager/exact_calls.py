@@ -13,8 +13,9 @@ from __future__ import annotations
 from torch import fx
 
 from aliasproof.reference_pass.alias_analysis import Effect
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.calls.operator_forms import facts, on_copies, writes
+from aliasproof.reference_pass.calls.operator_forms import facts, writes
 from aliasproof.reference_pass.calls.regions import contiguous_strides, same_strides
 from aliasproof.reference_pass.eager.rounding import ROUND_SCALARS, rounds_its_scalar
 from aliasproof.reference_pass.eager.strided_operands import depends_on_strides

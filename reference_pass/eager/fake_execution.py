@@ -14,13 +14,12 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
+from aliasproof.reference_pass.calls.copied_operands import on_copies, on_copies_by
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     facts,
-    on_copies,
-    on_copies_by,
     unbind,
     writes_outs_alone,
 )

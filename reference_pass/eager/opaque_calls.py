@@ -15,9 +15,9 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.reference_pass.alias_analysis import Effect
-from aliasproof.reference_pass.calls.copied_operands import Layout
+from aliasproof.reference_pass.calls.copied_operands import Layout, on_copies
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import facts, is_opaque, on_copies
+from aliasproof.reference_pass.calls.operator_forms import facts, is_opaque
 from aliasproof.reference_pass.calls.regions import is_data_dependent, known
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.functional_calls import WritingCall, write_results

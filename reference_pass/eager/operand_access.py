@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import unread
 from aliasproof.reference_pass.calls.operand_strides import called
@@ -17,7 +18,6 @@ from aliasproof.reference_pass.calls.operator_forms import (
     functional_form,
     is_opaque,
     is_pointwise,
-    on_copies,
 )
 from aliasproof.reference_pass.calls.regions import Size, known
 from aliasproof.reference_pass.semantics import Values

@@ -21,8 +21,9 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import has_side_effect
 
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import nodes_in
-from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque, on_copies
+from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.semantics import Semantics, Values
 

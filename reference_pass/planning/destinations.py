@@ -1,5 +1,7 @@
 """Further candidates of reinplacing: into any operand, or the input that a result is copied to.
 
+A call on copies (`on_copies`) is no functional form of an op, but it can be in place, too.
+
 The epilogue copies a result into an input. The result is live until then, so it is best if it is in
 that input at once: by an in-place op, or by an `out=`, or by a `copy_` that comes earlier.
 """
@@ -14,6 +16,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.operator_forms import (
     SCATTERS,
     aten,
@@ -25,7 +28,7 @@ from aliasproof.reference_pass.calls.operator_forms import (
     writes,
 )
 from aliasproof.reference_pass.calls.storages import storage_of
-from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates
+from aliasproof.reference_pass.candidates import Candidate, How, Slot, candidates, slots_of
 from aliasproof.reference_pass.liveness import Liveness
 
 
@@ -34,6 +37,8 @@ def all_candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     op, own = node.target, list(candidates(node, liveness))
     if op is operator.getitem:
         yield from _into_input(node, liveness)
+    elif op is on_copies:
+        yield from _called_on_copies(node, liveness)
     if not isinstance(op, OpOverload) or writes(op) or node in liveness.views or op in SCATTERS:
         yield from own
         return
@@ -52,6 +57,19 @@ def all_candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     else:  # the epilogue comes next, so a result in another operand is not live for longer
         yield from others
         yield from into_input
+
+
+def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The mutating operator itself, in place of a call of it on copies."""
+    op, *args = node.args
+    assert isinstance(op, OpOverload)
+    if "layouts" in node.kwargs:
+        return  # its operands are not where it needs them, or overlap
+    given = bind(op, tuple(args), node.kwargs)
+    # Here the mutating op has the same arguments as the node, not those of a functional form.
+    slots = slots_of(node, [given.get(name) for name in facts(op).writes], op)
+    if slots:
+        yield Candidate(node, How.IN_PLACE, op, tuple(args), node.kwargs, slots, liveness)
 
 
 def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:

@@ -11,9 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from aliasproof.reference_pass import functionalize, pipeline
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.fake_inputs import fake_inputs
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode
-from aliasproof.reference_pass.calls.operator_forms import on_copies
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.eager.fake_execution import _view_as
 from aliasproof.reference_pass.exceptions import DataDependent, Refused

@@ -11,8 +11,8 @@ from torch import Tensor, fx
 
 import aliasproof.ir.custom_operators  # noqa: F401 - it registers them
 from aliasproof.reference_pass import functionalize, pipeline, remove_noops
+from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.calls.operator_forms import on_copies
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.pipeline import NOOP_RULES
 from tests.reference_pass.graphs import X, Y, graph_of
