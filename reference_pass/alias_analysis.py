@@ -173,12 +173,10 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
         if node.op == "get_attr":
             return fake_value(analysis.mode, attribute(node))
         return analysis.semantics.run(node, analysis.value)
-    except DataDependentOutputException as error:
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise DataDependent(
             f"{node.target} is data-dependent ({error}), and one graph must be right for all data"
         ) from error
-    except DynamicOutputShapeException as error:
-        raise DataDependent(f"the shape of what {node.target} returns is data-dependent") from error
     except RuntimeError as error:
         # An error of eager stays as it is. But on a size that is unknown until the run, the fake
         # kernel may fail where eager would not.

@@ -31,7 +31,7 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import bind, writes
-from aliasproof.reference_pass.calls.regions import Size, contains, is_dense, known, overlaps_itself
+from aliasproof.reference_pass.calls.regions import contains, is_dense, known, overlaps_itself
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.calls.view_forms import ToSteps, ViewCall, view_form
 from aliasproof.reference_pass.semantics import Semantics
@@ -102,14 +102,12 @@ def _find_only_by_as_strided(
     found: dict[int, list[Geometry]] = {}
     met: set[int] = set()  # the first tensor of a storage is not a view of another
     for node, effect in analysis.effects.items():
-        before: list[tuple[Size, ...]] = []  # the sizes of the results before
         for tensor in tensors_in(effect.value):
             geometry = effect.shows[id(tensor)]
             first = geometry.storage not in met
-            if not first and not _has_steps(node, geometry, before, analysis, copies, table):
+            if not first and not _has_steps(node, geometry, analysis, copies, table):
                 found.setdefault(geometry.storage, []).append(geometry)
             met.add(geometry.storage)
-            before.append(geometry.sizes)
         if effect.copied is not None:
             found.setdefault(effect.copied.storage, []).append(effect.copied)
         for geometry in effect.mutated_metadata.values():
@@ -122,7 +120,6 @@ def _find_only_by_as_strided(
 def _has_steps(
     node: fx.Node,
     geometry: Geometry,
-    before: Sequence[tuple[Size, ...]],
     analysis: Analysis,
     copies: bool,
     table: Mapping[OpOverload, ToSteps],
@@ -144,7 +141,8 @@ def _has_steps(
         if any(seen.storage == storage and overlaps_itself(seen.region) for seen in operands):
             return False
     given = bind(op, node.args, node.kwargs) if isinstance(op, OpOverload) else {}
-    call = ViewCall(op, given, geometry.sizes, before, False)
+    # Which result of the call it is does not matter here: the others have steps, too.
+    call = ViewCall(op, given, geometry.sizes, (), conj=False)
     return view_steps(call, table) is not None
 
 

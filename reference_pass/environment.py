@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.node import map_aggregate
 
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect
 from aliasproof.reference_pass.bases import (
@@ -29,7 +28,7 @@ from aliasproof.reference_pass.bases import (
     without_lazy_bits,
 )
 from aliasproof.reference_pass.calls.emission import Emitter
-from aliasproof.reference_pass.calls.nested import on_values, tensors_in
+from aliasproof.reference_pass.calls.nested import on_tensors, on_values, tensors_in
 from aliasproof.reference_pass.calls.operand_strides import note_strides
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.regions import Size, known
@@ -96,7 +95,7 @@ class Environment:
         def argument(node: fx.Node) -> Any:
             if node in self.plain:
                 return self.plain[node]
-            return map_tensors(self.shown(node), lambda tensor: self._value(tensor, call))
+            return on_tensors(self.shown(node), lambda tensor: self._value(tensor, call))
 
         return on_values(given, argument)
 
@@ -240,10 +239,3 @@ class Environment:
             return contents
         count = self.nbytes[index] // tensor.element_size()
         return self.emit.call(aten.new_zeros.default, value, [count])
-
-
-def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    """The value with each tensor, at any depth, replaced by what the function makes of it."""
-    return map_aggregate(
-        value, lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf
-    )

@@ -20,11 +20,11 @@ from typing import Any
 from torch import fx
 
 from aliasproof.reference_pass.bases import BaseKind
-from aliasproof.reference_pass.calls.nested import on_values, tensors_in
+from aliasproof.reference_pass.calls.nested import on_tensors, on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.regions import known
 from aliasproof.reference_pass.calls.storages import storage_of
-from aliasproof.reference_pass.environment import Environment, map_tensors
+from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.flattening import clear_lazy_bits, flattened
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
 
@@ -43,7 +43,7 @@ def finish(env: Environment, output: fx.Node) -> None:
     def result(node: fx.Node) -> Any:
         if node in env.plain:
             return env.plain[node]
-        return map_tensors(env.shown(node), lambda tensor: final[id(tensor)])
+        return on_tensors(env.shown(node), lambda tensor: final[id(tensor)])
 
     env.emit.graph.output(on_values(output.args[0], result))
 

@@ -76,10 +76,8 @@ def put_in_place(
 ) -> None:
     """Turn functional ops of a functional graph into in-place ones.
 
-    The metadata of the graph are true. `offered` gives the candidates of a node, the best
-    first. Notes the decisions in
-    `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
-    inputs at its end.
+    The metadata of the graph are true. Notes the decisions in `graph_module.meta["reinplace"]`.
+    Raises `Refused` if the graph writes anything except its inputs at its end.
     """
     graph = graph_module.graph
     for node in graph.nodes:
@@ -89,9 +87,17 @@ def put_in_place(
             )
     erase_dead(graph)  # a dead use must not count as a read
     with on_fakes(fake_mode(graph_module)):
-        graph_module.meta["reinplace"] = tuple(
-            _Reinplacing(graph, semantics, conditions, offered).run()
-        )
+        liveness = Liveness(graph, semantics)
+        # A copy of the list: rewrites erase nodes and add nodes. A dead node need not be in place,
+        # unless it is called for its effect.
+        made = [
+            decide(node, offered(node, liveness), conditions)
+            for node in list(graph.nodes)
+            if node.op == "call_function" and (node.users or has_effect(node))
+        ]
+        _drop_self_copies(graph)
+        erase_dead(graph)
+    graph_module.meta["reinplace"] = tuple(decision for decision in made if decision is not None)
     graph_module.recompile()
 
 
@@ -114,121 +120,104 @@ def first_failure(candidate: Candidate, conditions: Sequence[Condition]) -> tupl
     return None
 
 
-class _Reinplacing:
-    """The walk over a graph."""
+def decide(
+    node: fx.Node, candidates: Iterator[Candidate], conditions: Sequence[Condition]
+) -> Decision | None:
+    """Apply the first candidate that meets all conditions; None if there is no candidate."""
+    # A call on copies, or of another wrapper, has its operator as the first argument.
+    op = str(next((op for op in node.args if isinstance(op, OpOverload)), node.target))
+    refused: list[tuple[How, str, str]] = []
+    for candidate in candidates:
+        failure = first_failure(candidate, conditions)
+        if failure is None:
+            into = tuple(slot.destination.name for slot in candidate.slots)
+            _apply(candidate)
+            return Decision(node.name, op, candidate.how, tuple(refused), into)
+        refused.append((candidate.how, *failure))
+    return Decision(node.name, op, None, tuple(refused)) if refused else None
 
-    def __init__(
-        self,
-        graph: fx.Graph,
-        semantics: Semantics,
-        conditions: Sequence[Condition],
-        offered: Offered,
-    ) -> None:
-        self.graph = graph
-        self.conditions = conditions
-        self.offered = offered
-        self.liveness = Liveness(graph, semantics)
 
-    def run(self) -> Iterator[Decision]:
-        """Put mutation back; gives what was decided about each node that had a candidate."""
-        # A copy of the list: rewrites erase nodes and add nodes.
-        for node in list(self.graph.nodes):
-            # A dead node need not be in place, unless it is called for its effect.
-            if node.op != "call_function" or not (node.users or has_effect(node)):
-                continue
-            decision = self._decide(node)
-            if decision is not None:
-                yield decision
-        self._drop_self_copies()
-        erase_dead(self.graph)
+# --- rewrites -------------------------------------------------------------------------------------
+#
+# What they leave without a use is erased at the end.
 
-    def _decide(self, node: fx.Node) -> Decision | None:
-        """Apply the first candidate that meets all conditions; None if there is no candidate."""
-        # A call on copies, or of another wrapper, has its operator as the first argument.
-        op = str(next((op for op in node.args if isinstance(op, OpOverload)), node.target))
-        refused: list[tuple[How, str, str]] = []
-        for candidate in self.offered(node, self.liveness):
-            failure = first_failure(candidate, self.conditions)
-            if failure is None:
-                into = tuple(slot.destination.name for slot in candidate.slots)
-                self._apply(candidate)
-                return Decision(node.name, op, candidate.how, tuple(refused), into)
-            refused.append((candidate.how, *failure))
-        return Decision(node.name, op, None, tuple(refused)) if refused else None
 
-    # Rewrites. What they leave without a use is erased at the end. --------------------------------
+def _apply(candidate: Candidate) -> None:
+    node, liveness = candidate.node, candidate.liveness
+    # The others give way to where they are: a scatter to its base, a copy to a view.
+    if candidate.how not in (How.IN_PLACE, How.OUT, How.CAST_BACK):
+        (slot,) = candidate.slots
+        if candidate.how is How.SCATTER:
+            _store(node, liveness)
+        liveness.replace(node, slot.destination, slot.value)
+        if candidate.how is How.COPIED:
+            with node.graph.inserting_after(node):
+                _new(node.graph, candidate.op, candidate.args, liveness)
+        return
+    had_tuple = isinstance(node.meta["val"], tuple)
+    node.target, node.args, node.kwargs = candidate.op, candidate.args, candidate.kwargs
+    liveness.replace_all(  # (4)
+        (slot.result, slot.destination, slot.value)
+        for slot in candidate.slots
+        if slot.result is not None
+    )
+    returns = candidate.op._schema.returns
+    if len(returns) == len(candidate.slots) == 1 and not facts(candidate.op).fresh:
+        # It hands back what it writes, so it need not run.
+        note_value(node, candidate.slots[0].destination.meta["val"])
+    else:
+        set_value(node, liveness.semantics)
+    if had_tuple:
+        _renumber(node, candidate.op, liveness)
 
-    def _apply(self, candidate: Candidate) -> None:
-        node = candidate.node
-        # The others give way to where they are: a scatter to its base, a copy to a view.
-        if candidate.how not in (How.IN_PLACE, How.OUT, How.CAST_BACK):
-            (slot,) = candidate.slots
-            if candidate.how is How.SCATTER:
-                self._store(node)
-            self.liveness.replace(node, slot.destination, slot.value)
-            if candidate.how is How.COPIED:
-                with self.graph.inserting_after(node):
-                    self._new(candidate.op, candidate.args)
-            return
-        had_tuple = isinstance(node.meta["val"], tuple)
-        node.target, node.args, node.kwargs = candidate.op, candidate.args, candidate.kwargs
-        self.liveness.replace_all(  # (4)
-            (slot.result, slot.destination, slot.value)
-            for slot in candidate.slots
-            if slot.result is not None
-        )
-        returns = candidate.op._schema.returns
-        if len(returns) == len(candidate.slots) == 1 and not facts(candidate.op).fresh:
-            # It hands back what it writes, so it need not run.
-            note_value(node, candidate.slots[0].destination.meta["val"])
+
+def _store(node: fx.Node, liveness: Liveness) -> None:
+    """(3a) A scatter as a view and a copy_."""
+    assert isinstance(node.target, OpOverload)
+    # Before the scatter, where the base still has its old contents and its source is known.
+    with node.graph.inserting_before(node):
+        view = _new(node.graph, *stores_through(node), liveness)
+        stored = view, bind(node.target, node.args, node.kwargs)["src"]
+        _new(node.graph, aten.copy_.default, stored, liveness)
+
+
+def _new(graph: fx.Graph, op: OpOverload, args: tuple[Any, ...], liveness: Liveness) -> fx.Node:
+    """A new node, at the position of the node that comes after it."""
+    new = graph.create_node("call_function", op, args, name=op.overloadpacket.__name__)
+    if op is aten.copy_.default:
+        note_value(new, args[0].meta["val"])  # it hands back what it writes
+    else:
+        set_value(new, liveness.semantics)
+        liveness.views.add(new)
+    liveness.position[new] = liveness.position[new.next]
+    return new
+
+
+def _renumber(node: fx.Node, op: OpOverload, liveness: Liveness) -> None:
+    """Correct the indices of results: a mutating form does not return what it writes."""
+    fresh = facts(op).fresh
+    single = len(op._schema.returns) == 1
+    for user in list(node.users):
+        # Users of what it writes use the destinations by now; fresh results come first.
+        index = user.args[1] if user.target is operator.getitem else None
+        if not isinstance(index, int) or index >= len(fresh):
+            continue
+        if single:  # then a call returns the tensor itself, not a tuple
+            liveness.replace(user, node, user.meta["val"])
         else:
-            set_value(node, self.liveness.semantics)
-        if had_tuple:
-            self._renumber(node, candidate.op)
+            user.args = (node, fresh[index])
+            liveness.follow([user])
 
-    def _store(self, node: fx.Node) -> None:
-        """(3a) A scatter as a view and a copy_."""
-        assert isinstance(node.target, OpOverload)
-        # Before the scatter, where the base still has its old contents and its source is known.
-        with self.graph.inserting_before(node):
-            view = self._new(*stores_through(node))
-            self._new(aten.copy_.default, (view, bind(node.target, node.args, node.kwargs)["src"]))
 
-    def _new(self, op: OpOverload, args: tuple[Any, ...]) -> fx.Node:
-        """A new node, at the position of the node that comes after it."""
-        new = self.graph.create_node("call_function", op, args, name=op.overloadpacket.__name__)
-        if op is aten.copy_.default:
-            note_value(new, args[0].meta["val"])  # it hands back what it writes
-        else:
-            set_value(new, self.liveness.semantics)
-            self.liveness.views.add(new)
-        self.liveness.position[new] = self.liveness.position[new.next]
-        return new
-
-    def _renumber(self, node: fx.Node, op: OpOverload) -> None:
-        """Correct the indices of results: a mutating form does not return what it writes."""
-        fresh = facts(op).fresh
-        single = len(op._schema.returns) == 1
-        for user in list(node.users):
-            # Users of what it writes use the destinations by now; fresh results come first.
-            index = user.args[1] if user.target is operator.getitem else None
-            if not isinstance(index, int) or index >= len(fresh):
-                continue
-            if single:  # then a call returns the tensor itself, not a tuple
-                self.liveness.replace(user, node, user.meta["val"])
-            else:
-                user.args = (node, fresh[index])
-                self.liveness.follow([user])
-
-    def _drop_self_copies(self) -> None:
-        """(5) Erase each copy_ of data that is at its destination already."""
-        # At the end: only then is it known which results were written into inputs.
-        for node in list(self.graph.nodes):
-            if node.target is not aten.copy_.default:
-                continue
-            destination, source = node.args[:2]
-            if not (isinstance(destination, fx.Node) and isinstance(source, fx.Node)):
-                continue
-            if same_view(destination.meta["val"], source.meta["val"]):
-                node.replace_all_uses_with(destination)
-                self.graph.erase_node(node)
+def _drop_self_copies(graph: fx.Graph) -> None:
+    """(5) Erase each copy_ of data that is at its destination already."""
+    # At the end: only then is it known which results were written into inputs.
+    for node in list(graph.nodes):
+        if node.target is not aten.copy_.default:
+            continue
+        destination, source = node.args[:2]
+        assert isinstance(destination, fx.Node)
+        assert isinstance(source, fx.Node)
+        if same_view(destination.meta["val"], source.meta["val"]):
+            node.replace_all_uses_with(destination)
+            graph.erase_node(node)

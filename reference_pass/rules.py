@@ -1,7 +1,7 @@
 """The decisions of functionalization, as one table of functions.
 
-Each right function is a default of `Rules`: those of a few lines are here, the others where they
-are explained. With another function in its place the pass makes wrong programs, which is how
+Each right function is a default of `Rules`: those of a line are here, the others where they are
+explained. With another function in its place the pass makes wrong programs, which is how
 `aliasproof/faults/` shows that each rule is needed:
 
     always = Rules(is_base=lambda uses, geometry: True)
@@ -13,6 +13,7 @@ for a base with strides, because `as_strided` and outputs show them.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,32 +28,6 @@ from aliasproof.reference_pass.calls.regions import Size
 from aliasproof.reference_pass.calls.storages import Geometry
 from aliasproof.reference_pass.calls.view_forms import ToSteps
 from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS, Inverse
-
-
-def is_current(noted: int, version: int) -> bool:
-    """True if a value of a view, noted at one version of its storage, is right at another one."""
-    return noted == version
-
-
-def must_apply(queued: int, value: fx.Node | None) -> bool:
-    """True if a read of a view must apply the queue first, whatever its current value is."""
-    # A queued update may overlap the view that is read.
-    return queued > 0
-
-
-def base_strides(geometry: Geometry | None, value: torch.Tensor) -> Sequence[Size]:
-    """The strides that a new value of a base must have; `geometry` is None for a flattened one."""
-    return (1,) if geometry is None else geometry.strides
-
-
-def as_strided_offset(geometry: Geometry, start: torch.dtype) -> Size:
-    """The offset of a view in elements of its own dtype, whatever dtype the chain starts from."""
-    return geometry.offset
-
-
-def result_strides(geometry: Geometry) -> Sequence[Size]:
-    """The strides that a new tensor must have: those of eager."""
-    return geometry.strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +50,25 @@ class Rules:
     # byte once.
     is_base: Callable[[StorageUses, Geometry], bool] = is_base
 
-    # Those above.
-    is_current: Callable[[int, int], bool] = is_current
-    must_apply: Callable[[int, fx.Node | None], bool] = must_apply
-    base_strides: Callable[[Geometry | None, torch.Tensor], Sequence[Size]] = base_strides
-    as_strided_offset: Callable[[Geometry, torch.dtype], Size] = as_strided_offset
-    result_strides: Callable[[Geometry], Sequence[Size]] = result_strides
+    # True if a value of a view, noted at one version of its storage, is right at another one.
+    is_current: Callable[[int, int], bool] = operator.eq
+
+    # True if a read of a view must apply the queue first, given the number of updates in it and the
+    # current value of the view: any of them may overlap the view.
+    must_apply: Callable[[int, fx.Node | None], bool] = lambda queued, value: queued > 0
+
+    # The strides that a new value of a base must have; a flattened base has no geometry.
+    base_strides: Callable[[Geometry | None, torch.Tensor], Sequence[Size]] = (
+        lambda geometry, value: (1,) if geometry is None else geometry.strides
+    )
+
+    # The offset of a view in elements of its own dtype, whatever dtype the chain starts from.
+    as_strided_offset: Callable[[Geometry, torch.dtype], Size] = lambda geometry, start: (
+        geometry.offset
+    )
+
+    # The strides that a new tensor must have: those of eager.
+    result_strides: Callable[[Geometry], Sequence[Size]] = operator.attrgetter("strides")
 
     # Whether `x.detach()` is another view than `x`, as it is to autograd (`eager.history`).
     detaches: bool = False

@@ -43,11 +43,6 @@ Inverse: TypeAlias = Callable[[Emitter, ParentValue, fx.Node, Arguments], fx.Nod
 # --- inverses -------------------------------------------------------------------------------------
 
 
-def _rank(value: fx.Node) -> int:
-    rank: int = value.meta["val"].dim()
-    return rank
-
-
 # Some inverses need only sizes of the parent, and some need nothing of it. A call of `parent` may
 # emit calls that regenerate it, which dead code elimination then removes.
 def _unchanged(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
@@ -64,9 +59,6 @@ def _view_back(op: OpOverload) -> Inverse:
 
 def _computed(op: OpOverload) -> Inverse:
     return lambda emit, parent, new, args: emit.call(op, new)
-
-
-_of_transpose = _view_back(aten.transpose.int)
 
 
 def _of_view(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
@@ -94,7 +86,7 @@ def _of_squeeze(emit: Emitter, parent: ParentValue, new: fx.Node, args: Argument
 def _of_expand(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     shape = parent().meta["val"].shape
     # All copies of an element got the same value, so the first one is taken.
-    for _ in range(_rank(new) - len(shape)):
+    for _ in range(new.meta["val"].dim() - len(shape)):
         new = emit.view(aten.select.int, new, 0, 0)
     for dim, size in enumerate(shape):
         if known(size == 1) and not known(new.meta["val"].shape[dim] == 1):
@@ -105,7 +97,7 @@ def _of_expand(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 def _of_unfold(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     dim, window, step = args
     whole = parent()
-    rank = _rank(whole)
+    rank = whole.meta["val"].dim()
     if rank == 0:
         return emit.view(aten.select.int, new, 0, 0)
     dim %= rank
@@ -157,7 +149,7 @@ INVERSES: dict[OpOverload, Inverse] = {
     aten.detach.default: _unchanged,
     aten.view.default: _of_view,
     aten.t.default: _view_back(aten.t.default),
-    aten.transpose.int: _of_transpose,
+    aten.transpose.int: _view_back(aten.transpose.int),
     aten.permute.default: _of_permute,
     aten.select.int: _scatter(aten.select_scatter.default),
     aten.slice.Tensor: _scatter(aten.slice_scatter.default),

@@ -177,11 +177,8 @@ def bytes_are_converted(
     return emit.call(aten._to_copy.default, new, dtype=whole.dtype)
 
 
-_of_transpose, _of_unfold, _of_view_dtype = (
-    views._of_transpose,
-    views._of_unfold,
-    views._of_view_dtype,
-)
+_of_transpose = views.INVERSES[aten.transpose.int]
+_of_unfold, _of_view_dtype = views._of_unfold, views._of_view_dtype
 
 
 # Steps. -------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import torch
 from torch._ops import OpOverload
-from torch.fx.node import has_side_effect, map_aggregate
+from torch.fx.node import has_side_effect
 
-from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.nested import on_tensors, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import bind, facts, is_opaque, unbind
 
 # (the number of a storage, its size in bytes, the offset of a tensor in it, its strides, its lazy
@@ -53,9 +53,7 @@ def on_copies_by(
     given = bind(op, args, kwargs)
     if layouts is not None:
         copies = iter(laid_out(tensors_in(given), layouts))
-        given = map_aggregate(
-            given, lambda leaf: next(copies) if isinstance(leaf, torch.Tensor) else leaf
-        )
+        given = on_tensors(given, lambda _: next(copies))
     for name in known.writes if layouts is None else ():
         value = given.get(name)  # a tensor, a list of tensors, or None for an optional one
         given[name] = (

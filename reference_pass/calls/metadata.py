@@ -22,7 +22,7 @@ from aliasproof.reference_pass.calls.fake_tensors import fake_on
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values
 from aliasproof.reference_pass.calls.operand_reads import is_plain_view
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
-from aliasproof.reference_pass.calls.regions import Size, equal, known, same_strides
+from aliasproof.reference_pass.calls.regions import Region, Size, equal, known, same_strides
 from aliasproof.reference_pass.calls.storages import (
     encoding,
     operand_storages,
@@ -118,10 +118,8 @@ def _is_inside(
 ) -> bool:
     """True if a view by `as_strided` is known to be in the storage of its operand."""
     first = operand.storage_offset() if offset is None else offset
-    last = first + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
-    return any(known(size == 0) for size in sizes) or known(
-        last < operand.untyped_storage().nbytes() // operand.itemsize
-    )
+    region = Region.of_layout(sizes, strides, first, operand.itemsize)
+    return region.empty or known(region.end <= operand.untyped_storage().nbytes())
 
 
 def dependencies(node: fx.Node) -> tuple[Any, ...]:

@@ -62,6 +62,13 @@ def on_values(argument: Any, value: Callable[[fx.Node], Any]) -> Any:
     return map_aggregate(argument, lambda leaf: value(leaf) if isinstance(leaf, fx.Node) else leaf)
 
 
+def on_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    """The value with each tensor replaced by what the function makes of it."""
+    return map_aggregate(
+        value, lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf
+    )
+
+
 def graphs_called(node: fx.Node) -> dict[str, fx.GraphModule]:
     """The graphs that a control flow call runs, by their names in the module of its graph."""
     owner = node.graph.owning_module

@@ -155,12 +155,13 @@ def contains(outer: Region, inner: Region) -> bool:
         return True
     if not (outer.fixed and inner.fixed):
         moved = _moved_to_zero(outer, inner)
-        return _is_inside(outer, inner) if moved is None else contains(*moved)
-    if outer.empty or inner.start < outer.start or inner.end > outer.end:
+        if moved is not None:
+            return contains(*moved)
+    if outer.empty or not (known(outer.start <= inner.start) and known(inner.end <= outer.end)):
         return False
     if is_dense(outer):  # it fills its interval, and the interval of `inner` is inside
         return True
-    masks = _masks(outer, inner)
+    masks = _masks(outer, inner) if outer.fixed and inner.fixed else None
     return masks is not None and masks[1] & ~masks[0] == 0
 
 
@@ -178,16 +179,6 @@ def _moved_to_zero(one: Region, other: Region) -> tuple[Region, Region] | None:
     low = min(0, distance)
     moved = replace(one, start=-low), replace(other, start=distance - low)
     return moved if all(region.fixed for region in moved) else None
-
-
-def _is_inside(outer: Region, inner: Region) -> bool:
-    """True if a region is known to be inside the interval that another one fills."""
-    return (
-        is_dense(outer)
-        and not outer.empty
-        and known(outer.start <= inner.start)
-        and known(inner.end <= outer.end)
-    )
 
 
 def overlaps_itself(region: Region) -> bool:
