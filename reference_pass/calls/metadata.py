@@ -11,22 +11,18 @@ beside it (`meta["val_of"]`). So `refresh` knows what is out of date.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
 
-from aliasproof.reference_pass.calls.fake_tensors import fake_on
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values
-from aliasproof.reference_pass.calls.operand_reads import is_plain_view
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.regions import Region, Size, equal, known, same_strides
 from aliasproof.reference_pass.calls.storages import (
     encoding,
     operand_storages,
-    same_layout,
     same_location,
     storage_of,
     value_of,
@@ -39,39 +35,8 @@ def set_value(node: fx.Node, semantics: Semantics) -> Any:
 
     The caller has entered `on_fakes`.
     """
-    value = _moved(node)
-    if value is None:
-        value = run(node, value_of, semantics)
-    note_value(node, value)
-    return value
-
-
-def _moved(node: fx.Node) -> Any:
-    """The value of a view, if its operand has only moved since it was noted; else None.
-
-    The operand has the layout of before, at another offset or in another storage.
-    """
-    if not isinstance(node.target, OpOverload) or not is_plain_view(node.target):
-        return None
-    old: Any = node.meta.get("val")
-    noted, now = node.meta.get("val_of"), dependencies(node)
-    # All leaves except the operand are constants, and equal.
-    if noted is None or any(map(is_value, (*noted[2:], *now[2:]))):
-        return None
-    if noted[0] is not now[0] or noted[2:] != now[2:]:
-        return None
-    before, operand = noted[1], now[1]
-    if not all(map(_is_fixed, (old, before, operand))) or not same_layout(before, operand):
-        return None
-    if storage_of(old) != storage_of(before):
-        return None
-    offset = old.storage_offset() + operand.storage_offset() - before.storage_offset()
-    return fake_on(operand.untyped_storage(), offset, old, old.fake_mode)
-
-
-def _is_fixed(value: Any) -> bool:
-    """True for a fake tensor without symbols."""
-    return isinstance(value, FakeTensor) and not value._has_symbolic_sizes_strides
+    note_value(node, run(node, value_of, semantics))
+    return node.meta["val"]
 
 
 def note_value(node: fx.Node, value: Any) -> None:
@@ -142,25 +107,20 @@ def can_keep(old: Any, new: Any, node: fx.Node) -> bool:
     It has the metadata of the new one, and is on the same storage; or each is on a storage of its
     own.
     """
-    # Once for all tensors of a list.
-    return _can_keep(old, new, node, operand_storages(node))
+    operands, pairs = operand_storages(node), zip_longest(leaves_in(old), leaves_in(new))
+    return all(_can_keep(*pair, node, operands) for pair in pairs)
 
 
 def _can_keep(old: Any, new: Any, node: fx.Node, operands: set[int]) -> bool:
-    if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
-        if not _same_metadata(old, new):
-            return False
-        if storage_of(old) == storage_of(new):  # a view, or a mutating call
-            # A mutating call hands back the very object that it writes.
-            return not writes(node.target) or old is new
-        # Two storages, none of them an operand's: the node makes a new tensor in each run.
-        return not operands & {storage_of(old), storage_of(new)}
-    if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
-        return len(old) == len(new) and all(
-            _can_keep(a, b, node, operands) for a, b in zip(old, new, strict=True)
-        )
-    # Sizes and other plain results.
-    return type(old) is type(new) and not isinstance(old, torch.Tensor) and bool(old == new)
+    if not (isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor)):
+        return type(old) is type(new) and bool(old == new)  # sizes and other plain results
+    if not _same_metadata(old, new):
+        return False
+    if storage_of(old) == storage_of(new):  # a view, or a mutating call
+        # A mutating call hands back the very object that it writes.
+        return not writes(node.target) or old is new
+    # Two storages, none of them an operand's: the node makes a new tensor in each run.
+    return not operands & {storage_of(old), storage_of(new)}
 
 
 def _same_metadata(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -53,23 +53,3 @@ def depends_on_location(op: object) -> bool:
         aten.as_strided_copy,
         aten.as_strided_scatter,
     )
-
-
-# The offset of the result is counted in other elements than that of the operand.
-OTHER_ITEM_SIZE = {aten.view.dtype, aten.view_as_complex.default, aten.view_as_real.default}
-
-
-@functools.cache
-def is_plain_view(op: OpOverload) -> bool:
-    """True for a view op whose result is at a distance from its operand that the layout decides.
-
-    So if the operand is elsewhere in a storage, or in another one, the view moves with it.
-    """
-    info = op._schema.arguments[0].alias_info if op._schema.arguments else None
-    return (
-        op.namespace == "aten"
-        and info is not None
-        and not facts(op).writes
-        and not depends_on_location(op)
-        and op not in OTHER_ITEM_SIZE
-    )

@@ -101,16 +101,6 @@ def encoding(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
     return tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
-def same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if two tensors without symbols have the same sizes and strides, and read bytes alike."""
-    return (
-        encoding(one) == encoding(other)
-        and one.device == other.device
-        and one.shape == other.shape
-        and one.stride() == other.stride()
-    )
-
-
 def same_location(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if two tensors are known to have one offset, in storages of one size."""
     return known(one.storage_offset() == other.storage_offset()) and known(

@@ -26,9 +26,9 @@ from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manag
 
 from aliasproof.reference_pass.calls.fake_tensors import fake_on
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
-from aliasproof.reference_pass.calls.operand_reads import OTHER_ITEM_SIZE, depends_on_location
+from aliasproof.reference_pass.calls.operand_reads import depends_on_location
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_opaque
-from aliasproof.reference_pass.calls.storages import same_layout
+from aliasproof.reference_pass.calls.storages import encoding
 from aliasproof.reference_pass.calls.view_forms import copied_view
 from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.eager.fake_corrections import has_correction, may_be_corrected
@@ -131,10 +131,24 @@ class NotedValues:
             return True
         if not isinstance(value, torch.Tensor):
             return type(note) is type(value) and isinstance(value, (int, float)) and note == value
-        if not _is_plain(note) or not _is_plain(value) or not same_layout(note, value):
+        if not _is_plain(note) or not _is_plain(value) or not _same_layout(note, value):
             return False
         shift = (value.storage_offset() - note.storage_offset()) * note.itemsize
         return self._take(note.untyped_storage()._cdata, value.untyped_storage(), shift)
+
+
+def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if two tensors without symbols have the same sizes and strides, and read bytes alike."""
+    return (
+        encoding(one) == encoding(other)
+        and one.device == other.device
+        and one.shape == other.shape
+        and one.stride() == other.stride()
+    )
+
+
+# The offset of the result is counted in other elements than that of the operand.
+_OTHER_ITEM_SIZE = {aten.view.dtype, aten.view_as_complex.default, aten.view_as_real.default}
 
 
 @functools.cache
@@ -146,7 +160,7 @@ def _is_as_noted(op: Callable[..., Any]) -> bool:
         and not facts(op).writes
         and copied_view(op) is None
         and not depends_on_location(op)
-        and op not in OTHER_ITEM_SIZE
+        and op not in _OTHER_ITEM_SIZE
     )
 
 
