@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import enum
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -86,12 +87,18 @@ def storage_uses(
     semantics: Semantics,
 ) -> StorageUses:
     """The uses of all storages, up to the output, given the view ops as steps (`VIEW_STEPS`)."""
+    # One output that is returned several times counts as several.
+    returned = Counter(
+        analysis.storages.number(tensor)
+        for node in nodes_in(output.args)
+        for tensor in tensors_in(analysis.value(node))
+    )
     return StorageUses(
         analysis,
         copies,
         _find_only_by_as_strided(analysis, copies, table),
         _find_copied_whole(analysis, semantics),
-        _find_returned_twice(output, analysis),
+        frozenset(storage for storage, times in returned.items() if times > 1),
     )
 
 
@@ -167,16 +174,6 @@ def _find_copied_whole(analysis: Analysis, semantics: Semantics) -> dict[int, in
         if more or copy in whole.values():
             whole[copy] = original
     return whole
-
-
-def _find_returned_twice(output: fx.Node, analysis: Analysis) -> frozenset[int]:
-    """The storages of several outputs, or of one output that is returned several times."""
-    returned = [
-        analysis.storages.number(tensor)
-        for node in nodes_in(output.args)
-        for tensor in tensors_in(analysis.effects[node].value)
-    ]
-    return frozenset(storage for storage in returned if returned.count(storage) > 1)
 
 
 # --- the two questions ----------------------------------------------------------------------------

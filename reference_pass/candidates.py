@@ -169,18 +169,17 @@ def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
 
     Functionalization emits such a cast for an in-place op whose result has another dtype.
     """
-    own = next(iter(given.values()), None)
+    own, value, user = (
+        next(iter(given.values()), None),
+        node.meta["val"],
+        next(iter(node.users), None),
+    )
     # With a second user, the result before the cast would still be needed.
-    if (
-        len(node.users) != 1
-        or not isinstance(own, fx.Node)
-        or not isinstance(node.meta["val"], torch.Tensor)
-    ):
+    if user is None or len(node.users) > 1 or user.target is not aten._to_copy.default:
         return None
-    (user,) = node.users
-    if user.target is not aten._to_copy.default or user.args[0] is not node:
+    if not isinstance(own, fx.Node) or not isinstance(value, torch.Tensor):
         return None
-    value, dtype = node.meta["val"], own.meta["val"].dtype
+    dtype = own.meta["val"].dtype
     # Functionalization in torch states what stays, too: `layout=torch.strided`.
     stays = {"layout": value.layout, "device": value.device, "memory_format": torch.preserve_format}
     is_cast = (

@@ -95,13 +95,13 @@ class Environment:
         def argument(node: fx.Node) -> Any:
             if node in self.plain:
                 return self.plain[node]
-            return on_tensors(self.shown(node), lambda tensor: self._value(tensor, call))
+            return on_tensors(self.shown(node), lambda tensor: value(self.views[id(tensor)]))
+
+        def value(view: FunctionalView) -> fx.Node:
+            needed = self.in_eager.operand
+            return view.storage.read(view) if call is None else needed(self, view, call)
 
         return on_values(given, argument)
-
-    def _value(self, tensor: torch.Tensor, call: fx.Node | None) -> fx.Node:
-        view = self.views[id(tensor)]
-        return view.storage.read(view) if call is None else self.in_eager.operand(self, view, call)
 
     def noted(self, new: fx.Node) -> fx.Node:
         """The new call, with the strides in eager of its operands noted for the invariants."""

@@ -26,6 +26,7 @@ known; the base can be the whole storage in one dimension (`flattening.py`).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -151,27 +152,20 @@ class FunctionalStorage:
         assert geometry is not None
         if geometry.region.empty:
             return
-        sizes = tuple(given.shape)
+        sizes, wanted = tuple(given.shape), list(geometry.sizes)
         # Symbolic sizes that may be equal are taken to be equal.
-        wanted = list(geometry.sizes)
-        if len(sizes) != len(wanted) or any(
-            known(one != other) for one, other in zip(sizes, wanted, strict=True)
-        ):
+        if len(sizes) != len(wanted) or any(map(known, map(operator.ne, sizes, wanted))):
             raise Refused(f"a value of size {list(sizes)} is stored in a tensor of size {wanted}")
         if given.dtype != geometry.dtype:
             value = self.emit.call(aten._to_copy.default, value, dtype=geometry.dtype)
         strides = value.meta["val"].stride()
         if is_dense(geometry.region) and not same_strides(sizes, strides, geometry.strides):
             value = self.emit.call(aten.copy.default, self.read(view), value)
-        self._queue_update(view, value)
-
-    def _queue_update(self, view: FunctionalView, value: fx.Node) -> None:
-        """Queue an update, and drop those that it overwrites."""
-        # An older update of this view must stay: updates of other views came after it.
+        # The update is queued, and those that it overwrites are dropped. An older update of this
+        # view must stay: updates of other views came after it.
         if self.queue and self.queue[-1][0] is view:
             self.queue.pop()
-        # A write to the base overwrites the whole storage.
-        if view is self.base:
+        if view is self.base:  # it shows the whole storage
             self.queue.clear()
         self.queue.append((view, value))
 
@@ -217,16 +211,12 @@ class FunctionalStorage:
             value = self.rules.inverses[op](self.emit, parent, value, arguments)
             view = view.parent
             chain.append((view, value))
-        chain[-1] = view, self._in_base_layout(value)
-        return chain
-
-    def _in_base_layout(self, value: fx.Node) -> fx.Node:
-        """A new value of the base, copied if it has other strides than it must have."""
+        # A new value of the base is copied if it has other strides than it must have.
         new = value.meta["val"]
         wanted = tuple(self.rules.base_strides(self.base.geometry, new))
-        if same_strides(new.shape, new.stride(), wanted):
-            return value
-        return self.emit.call(aten.copy.default, self.regenerate(self.base), value)
+        if not same_strides(new.shape, new.stride(), wanted):
+            chain[-1] = view, self.emit.call(aten.copy.default, self.regenerate(view), value)
+        return chain
 
     # --- finding a view ---------------------------------------------------------------------------
     #

@@ -107,18 +107,16 @@ def _of_unfold(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
     if not isinstance(count, int) or window <= count:
         for k in range(window):  # the k-th elements of all windows are one strided slice
             piece = emit.view(aten.select.int, new, -1, k)
-            whole = emit.call(
-                aten.slice_scatter.default, whole, piece, dim, k, k + (count - 1) * step + 1, step
-            )
+            end = k + (count - 1) * step + 1
+            whole = emit.call(aten.slice_scatter.default, whole, piece, dim, k, end, step)
         return whole
     for k in range(count):  # each window is one slice
         # A window has its elements in the last dimension; the slice has them in `dim`.
         piece = emit.view(aten.select.int, new, dim, k)
         order = [*range(dim), rank - 1, *range(dim, rank - 1)]
         piece = emit.view(aten.permute.default, piece, order)
-        whole = emit.call(
-            aten.slice_scatter.default, whole, piece, dim, k * step, k * step + window
-        )
+        bounds = k * step, k * step + window
+        whole = emit.call(aten.slice_scatter.default, whole, piece, dim, *bounds)
     return whole
 
 
@@ -128,15 +126,9 @@ def _of_as_strided(emit: Emitter, parent: ParentValue, new: fx.Node, args: Argum
     for dim in reversed(range(len(sizes))):
         if known(strides[dim] == 0):
             new = emit.view(aten.select.int, new, dim, 0)
-    kept = [(n, s) for n, s in zip(sizes, strides, strict=True) if not known(s == 0)]
-    return emit.call(
-        aten.as_strided_scatter.default,
-        parent(),
-        new,
-        [n for n, _ in kept],
-        [s for _, s in kept],
-        offset,
-    )
+    kept = [dim for dim in range(len(sizes)) if not known(strides[dim] == 0)]
+    layout = [sizes[dim] for dim in kept], [strides[dim] for dim in kept], offset
+    return emit.call(aten.as_strided_scatter.default, parent(), new, *layout)
 
 
 # The bytes stay as they are. `_to_copy` would convert the values instead.

@@ -43,29 +43,20 @@ class Facts:
 @functools.cache
 def facts(op: OpOverload) -> Facts:
     """The facts of an overload."""
-    schema = op._schema
-    # `alias_info` without `is_write` is a view: `Tensor(a) self`. With it, it is `Tensor(a!) self`.
-    writes = tuple(
-        argument.name
-        for argument in schema.arguments
-        if argument.alias_info is not None and argument.alias_info.is_write
-    )
+    arguments, returns = op._schema.arguments, op._schema.returns
     return Facts(
-        names=tuple(argument.name for argument in schema.arguments),
-        writes=writes,
-        outs=tuple(
-            argument.name
-            for argument in schema.arguments
-            if argument.is_out and argument.name in writes
-        ),
+        names=tuple(it.name for it in arguments),
+        writes=tuple(it.name for it in arguments if _is_written(it)),
+        outs=tuple(it.name for it in arguments if it.is_out and _is_written(it)),
         # A return that is marked as written is an argument handed back.
-        fresh=tuple(
-            index
-            for index, returned in enumerate(schema.returns)
-            if returned.alias_info is None or not returned.alias_info.is_write
-        ),
+        fresh=tuple(index for index, it in enumerate(returns) if not _is_written(it)),
         random=torch.Tag.nondeterministic_seeded in op.tags,
     )
+
+
+def _is_written(it: Any) -> bool:
+    """True for `Tensor(a!) self`; `Tensor(a) self`, without `!`, is a view."""
+    return it.alias_info is not None and bool(it.alias_info.is_write)
 
 
 def writes(op: object) -> TypeGuard[OpOverload]:
@@ -124,15 +115,12 @@ def functional_form(op: OpOverload) -> OpOverload | None:
     # An `out=` argument is only a destination, so the functional form has none for it.
     wanted = signature(op, leave_out=known.outs)
     for candidate in overloads(*_functional_names(op)):
+        arguments, returns = candidate._schema.arguments, candidate._schema.returns
         # A form that aliases or writes an argument is not functional.
-        if any(argument.alias_info is not None for argument in candidate._schema.arguments):
+        if any(it.alias_info is not None for it in (*arguments, *returns)):
             continue
-        returns = candidate._schema.returns
-        if any(returned.alias_info is not None for returned in returns):
-            continue
-        if len(returns) == len(known.fresh) + len(known.writes) and (
-            signature(candidate) == wanted
-        ):
+        counts_match = len(returns) == len(known.fresh) + len(known.writes)
+        if counts_match and signature(candidate) == wanted:
             return candidate
     return None
 
@@ -146,20 +134,13 @@ def functional_call(
     computes in it if the form takes a dtype and none is given.
     """
     names = [name for name in facts(op).names if name not in facts(op).outs]
-    defaults = {
-        argument.name: argument.default_value
-        for argument in op._schema.arguments
-        if argument.has_default_value()
-    }
+    defaults = {it.name: it.default_value for it in op._schema.arguments}
     # The form may require an argument that has a default in `op`.
-    required = [
-        argument.name for argument in form._schema.arguments if not argument.has_default_value()
-    ]
-    pairs = list(zip(names, facts(form).names, strict=True))
+    required = [it.name for it in form._schema.arguments if not it.has_default_value()]
     # By position, since names may differ. What is not given is left to the default of the form.
     given = {
-        new: given.get(old, defaults.get(old))
-        for old, new in pairs
+        new: given.get(old, defaults[old])
+        for old, new in zip(names, facts(form).names, strict=True)
         if old in given or new in required
     }
     # A reduction into an `out=`, such as `sum`, computes in the dtype of that tensor.
@@ -178,14 +159,8 @@ def in_place_form(op: OpOverload) -> OpOverload | None:
 def out_form(op: OpOverload) -> OpOverload | None:
     """The overload that writes what `op` computes to one `out=`; None if there is none."""
     # Several outs would need several destinations that are free at once; no pointwise op has them.
-    return next(
-        (
-            form
-            for form in _mutating_forms(op)
-            if len(facts(form).outs) == len(facts(form).writes) == 1
-        ),
-        None,
-    )
+    forms = [form for form in _mutating_forms(op) if len(facts(form).writes) == 1]
+    return next((form for form in forms if facts(form).outs), None)
 
 
 # The key in the metadata of a node that is the functional form of an in-place call.
@@ -200,9 +175,9 @@ def is_pointwise(op: OpOverload) -> bool:
     return torch.Tag.pointwise in op.tags or op.overloadpacket in _UNTAGGED
 
 
-_UNTAGGED = {
+_UNTAGGED = (
     *(aten._add_relu, aten.floor_divide, aten.gcd, aten.lcm, aten.masked_fill, aten.threshold),
-}
+)
 
 
 def _functional_names(op: OpOverload) -> list[str]:

@@ -183,12 +183,10 @@ def _moved_to_zero(one: Region, other: Region) -> tuple[Region, Region] | None:
 
 def overlaps_itself(region: Region) -> bool:
     """True if two elements share a byte, or may share one."""
-    if region.empty or is_dense(region):
+    # Nested strides never meet again. For symbols there is no other test.
+    if region.empty or is_dense(region) or _nested(region):
         return False
-    # Nested strides never meet again. For symbols this is the only test there is.
-    if _nested(region) or not region.fixed:
-        return not _nested(region)
-    masks = _masks(region)
+    masks = _masks(region) if region.fixed else None
     # Elements that share a byte set its bit once, so the mask has fewer bits than they have bytes.
     return masks is None or masks[0].bit_count() != prod(region.sizes) * (
         region.itemsize // _unit(region)
