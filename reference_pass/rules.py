@@ -13,7 +13,6 @@ for a base with strides, because `as_strided` and outputs show them.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -51,7 +50,7 @@ class Rules:
     is_base: Callable[[StorageUses, Geometry], bool] = is_base
 
     # True if a value of a view, noted at one version of its storage, is right at another one.
-    is_current: Callable[[int, int], bool] = operator.eq
+    is_current: Callable[[int, int], bool] = lambda noted, version: noted == version
 
     # True if a read of a view must apply the queue first, given the number of updates in it and the
     # current value of the view: any of them may overlap the view.
@@ -68,7 +67,7 @@ class Rules:
     )
 
     # The strides that a new tensor must have: those of eager.
-    result_strides: Callable[[Geometry], Sequence[Size]] = operator.attrgetter("strides")
+    result_strides: Callable[[Geometry], Sequence[Size]] = lambda geometry: geometry.strides
 
     # Whether `x.detach()` is another view than `x`, as it is to autograd (`eager.history`).
     detaches: bool = False
