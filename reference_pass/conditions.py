@@ -120,6 +120,7 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
     if candidate.how is How.COPIED:
         return None  # what is copied is a new tensor
     elementwise = _is_elementwise(candidate)
+    in_place = candidate.how in (How.IN_PLACE, How.CAST_BACK)
     written: dict[int, list[Slot]] = {}  # by storage, since ops on lists write many operands
     for slot in _writing(candidate):
         written.setdefault(storage_of(slot.written), []).append(slot)
@@ -128,7 +129,7 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
             for slot in written.get(storage_of(tensor), ()):
                 # A destination that occurs again is for `not_repeated`. A scatter reads its source.
                 # Only an in-place form of an operator that is not elementwise may read it.
-                own = operand is slot.destination and (elementwise or candidate.how in _IN_PLACE)
+                own = operand is slot.destination and (elementwise or in_place)
                 alike = elementwise and _same_elements(tensor, slot.written)
                 if not own and not alike and overlap(Region.of(tensor), Region.of(slot.written)):
                     return f"{operand} shares memory with {slot.destination}"
@@ -138,9 +139,6 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
             if any(overlap(region, Region.of(other.written)) for other in slots[:index]):
                 return "two results would share memory"
     return None
-
-
-_IN_PLACE = (How.IN_PLACE, How.CAST_BACK)
 
 
 def not_repeated(candidate: Candidate) -> str | None:
@@ -184,10 +182,10 @@ def no_new_alias(candidate: Candidate) -> str | None:
     live = candidate.liveness
     for slot in candidate.slots:
         # On the same storage as before there is no new alias, whoever shares it.
-        if live.escapes(slot.value) and storage_of(slot.value) != storage_of(slot.written):
+        if live.returned_in(slot.value) and storage_of(slot.value) != storage_of(slot.written):
             if live.memory(slot.written).is_input:
                 return f"the result is returned, and {slot.destination} is memory of an input"
-            if live.escapes(slot.written):
+            if live.returned_in(slot.written):
                 return (
                     "the result is returned, and so is another value on the storage of"
                     f" {slot.destination}"
@@ -197,12 +195,11 @@ def no_new_alias(candidate: Candidate) -> str | None:
             if any(read.at == END for reads in memory.values.values() for read in reads):
                 return f"the result is returned, and a call keeps the memory of {slot.destination}"
     # Results of one op that go into two views of one storage would alias each other.
-    if len(candidate.slots) > 1:
-        storages = [
-            storage_of(slot.written) for slot in candidate.slots if live.escapes(slot.value)
-        ]
-        if len(set(storages)) < len(storages):
-            return "two results that are returned would share a storage"
+    escaping = [
+        storage_of(slot.written) for slot in candidate.slots if live.returned_in(slot.value)
+    ]
+    if len(set(escaping)) < len(escaping):
+        return "two results that are returned would share a storage"
     return None
 
 
@@ -272,16 +269,11 @@ def _operands(candidate: Candidate) -> Iterator[fx.Node]:
 
 
 def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if two tensors of one storage have the same elements in the same order.
-
-    All strides count, as they do for kernels.
-    """
-    # `same_view` ignores dimensions of size one; a kernel iterates over them.
+    """True if two tensors of one storage have the same elements in the same order."""
+    # `same_view` ignores dimensions of size one; a kernel iterates over them. The dtype may differ:
+    # where an element is read, there it is written.
     same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
-    # As another dtype, too: where an element is read, there it is written.
-    alike = (
-        same and encoding(one)[1:] == encoding(other)[1:] and storage_of(one) == storage_of(other)
-    )
+    alike = same and encoding(one)[1:] == encoding(other)[1:]
     return alike and Region.of(one).same(Region.of(other))
 
 

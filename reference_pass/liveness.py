@@ -173,10 +173,6 @@ class Liveness:
             pending.extend(user for user in view.users if user in self.views)
         return last
 
-    def escapes(self, tensor: torch.Tensor) -> bool:
-        """True if the graph returns a value on the storage of a tensor."""
-        return bool(self.returned_in(tensor))
-
     def returned_in(self, tensor: torch.Tensor) -> list[fx.Node]:
         """The returned values on the storage of a tensor, each as often as it is returned."""
         # A returned value has a read at the end, so it is among the live values of its memory.
@@ -298,24 +294,18 @@ def _reads_by(liveness: Liveness, node: fx.Node) -> Iterator[tuple[fx.Node, Read
     """The reads of a call, each with the operand that is read."""
     at = liveness.position[node]
     if node in liveness.views:
-        yield from ((operand, Read(at, node)) for operand in _arguments_of_view(node))
+        # What a view shows is not read, but a number is that says what it shows, such as the start
+        # of `narrow`.
+        shown = {storage_of(tensor) for tensor in tensors_in(node.meta["val"])}
+        for operand, *_ in contents_read(node):
+            if shown.isdisjoint(map(storage_of, tensors_in(operand.meta["val"]))):
+                yield operand, Read(at, node)
         return
     for operand, is_scatter, overwritten in contents_read(node):
         whole = node in liveness.whole and operand is node.all_input_nodes[0]
         # A read of the whole storage gets no exception for the bytes that are stored over: it also
         # reads the bytes around them.
         yield operand, Read(at, node, is_scatter and not whole, overwritten and not whole, whole)
-
-
-def _arguments_of_view(view: fx.Node) -> Iterator[fx.Node]:
-    """The operands whose data say what a view shows, such as the start of `narrow`."""
-    op, shown = view.target, {storage_of(tensor) for tensor in tensors_in(view.meta["val"])}
-    given = bind(op, view.args, view.kwargs) if isinstance(op, OpOverload) else {}
-    for name, value in given.items():
-        for operand in nodes_in(value) if name not in unread(op) else ():
-            storages = {storage_of(tensor) for tensor in tensors_in(operand.meta["val"])}
-            if not storages & shown:
-                yield operand
 
 
 def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:

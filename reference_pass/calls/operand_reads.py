@@ -48,8 +48,5 @@ _OVERWRITES = {
 
 def depends_on_location(op: object) -> bool:
     """True if what an op shows or stores depends on its operand's offset and whole storage."""
-    return getattr(op, "overloadpacket", None) in (
-        aten.as_strided,
-        aten.as_strided_copy,
-        aten.as_strided_scatter,
-    )
+    located = aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter
+    return getattr(op, "overloadpacket", None) in located

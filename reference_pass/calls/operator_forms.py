@@ -66,9 +66,7 @@ def writes(op: object) -> TypeGuard[OpOverload]:
 
 def writes_outs_alone(op: object) -> TypeGuard[OpOverload]:
     """True if a call of it writes its `out=` arguments and nothing else."""
-    return (
-        isinstance(op, OpOverload) and bool(facts(op).outs) and facts(op).outs == facts(op).writes
-    )
+    return writes(op) and facts(op).outs == facts(op).writes
 
 
 def bind(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

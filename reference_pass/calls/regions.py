@@ -112,11 +112,8 @@ class Region:
     def end(self) -> Size:
         """One past the last byte; only of a region that is not empty."""
         # torch has no negative strides, so the last element has the largest index everywhere.
-        return (
-            self.start
-            + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
-            + self.itemsize
-        )
+        last = sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
+        return self.start + last + self.itemsize
 
     @property
     def empty(self) -> bool:

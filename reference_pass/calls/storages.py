@@ -113,9 +113,8 @@ def same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
 
     They have the same elements at the same bytes, and read them in the same way.
     """
-    if encoding(one) != encoding(other):
-        return False
-    return storage_of(one) == storage_of(other) and Region.of(one).same(Region.of(other))
+    alike = encoding(one) == encoding(other) and storage_of(one) == storage_of(other)
+    return alike and Region.of(one).same(Region.of(other))
 
 
 def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torch.Tensor]:
@@ -123,8 +122,6 @@ def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torc
     if not writes(node.target):
         return []
     given = bind(node.target, node.args, node.kwargs)
-    found: list[torch.Tensor] = []
     # A written argument may be a list (`_foreach_add_`), or absent (an optional running mean).
-    for name in facts(node.target).writes:
-        found.extend(tensors_in(on_values(given.get(name), value)))
-    return found
+    written = [given.get(name) for name in facts(node.target).writes]
+    return tensors_in(on_values(written, value))

@@ -138,7 +138,11 @@ def _location_matters(
                     f"{user} copies the whole storage of {slot.destination},"
                     " whose size is not a multiple of the element size"
                 )
-            if larger and liveness.memory(operand).is_input and liveness.escapes(user.meta["val"]):
+            if (
+                larger
+                and liveness.memory(operand).is_input
+                and liveness.returned_in(user.meta["val"])
+            ):
                 return (
                     f"{user} is returned, so it would copy the whole input that {slot.destination}"
                     " is memory of"

@@ -32,7 +32,7 @@ def larger_output_storage(candidate: Candidate) -> str | None:
         # A scatter copies the whole storage of its base.
         values = () if slot.result is None else live.at_same_offset(slot.result)
         shown = [tensor for value in values for tensor in tensors_in(value.meta["val"])]
-        if any(map(live.escapes, (slot.value, *shown))):
+        if any(map(live.returned_in, (slot.value, *shown))):
             return (
                 f"the result is returned, and would keep the storage of {slot.destination}"
                 f" alive: {ours} bytes in place of {eager}"

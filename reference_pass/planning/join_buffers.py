@@ -121,7 +121,7 @@ def _storage_of_parts(join: Join, roots: Roots, liveness: Liveness) -> Root | No
         *(result.dtype, result.device, result.shape, result.stride()),
     )
     is_whole = value.untyped_storage().nbytes() == result.untyped_storage().nbytes()
-    return root if is_alike and is_whole and not liveness.escapes(value) else None
+    return root if is_alike and is_whole and not liveness.returned_in(value) else None
 
 
 def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[BufferPart]:
@@ -133,7 +133,7 @@ def _parts(join: Join, roots: Roots, liveness: Liveness) -> Iterator[BufferPart]
         if (
             can_be_elsewhere(root)
             and value.numel() == root.meta["val"].numel() > 0
-            and not liveness.escapes(value)
+            and not liveness.returned_in(value)
             and _has_base(join, liveness.position[root], roots, liveness)
         ):
             yield BufferPart(node, root, liveness.position[root], life)

@@ -162,7 +162,7 @@ def view_is_not_returned(duplicate: Duplicate) -> bool:
 
 def copy_is_not_returned(duplicate: Duplicate) -> bool:
     """A copy is not returned, nor a view of it: it would share memory with its original."""
-    return duplicate.is_view or not duplicate.liveness.escapes(duplicate.value)
+    return duplicate.is_view or not duplicate.liveness.returned_in(duplicate.value)
 
 
 def copy_has_the_location(duplicate: Duplicate) -> bool:

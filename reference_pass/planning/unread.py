@@ -72,7 +72,7 @@ def _is_unread(node: fx.Node, liveness: Liveness) -> bool:
         return False
     # A caller sees the memory of a result, too. What only overwrites it reads nothing.
     reads = liveness.later_reads(value, Region.of(value), liveness.position[node])
-    return not liveness.escapes(value) and all(read.overwrites for _, read in reads)
+    return not liveness.returned_in(value) and all(read.overwrites for _, read in reads)
 
 
 def _layout(node: fx.Node) -> tuple[object, ...]:
