@@ -128,12 +128,11 @@ class Emitter:
         `materialize_symints` asks inputs for their sizes. What depends on their strides or offsets,
         too, is computed here.
         """
-        asked = self._stride_questions(values)
-        if not asked:
-            return self.graph.materialize_symints(values)
-        env = values[0].node.shape_env
+        asked, env = self._stride_questions(values), values[0].node.shape_env
         rest = sorted(free_symbols(values) - asked.keys(), key=str)  # a set has no order
         others = [env.create_symintnode(symbol, hint=None) for symbol in rest]
+        if not asked:
+            return self.graph.materialize_symints([*others, *values])[len(others) :]
         sizes = zip(others, self.graph.materialize_symints(others), strict=True)
         nodes: dict[Any, Any] = asked | {size.node.expr: node for size, node in sizes}
         tracer = GraphAppendingTracer(self.graph)
