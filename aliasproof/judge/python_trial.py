@@ -223,13 +223,13 @@ def _kinds(expected: PythonRun, actual: PythonRun) -> Sequence[Violation]:
 class FailsAlike:
     """Whether a program is defined in eager, and its target differs by the same oracle and kind.
 
-    If eager is expected to raise, it raises what it raised for the first program that failed.
-    `compiled` counts the programs that eager did not refuse.
+    If eager is expected to raise, it raises what is `raised`: without that, what it raised for the
+    first program that failed. `compiled` counts the programs that eager did not refuse.
     """
 
     cause: Cause
+    raised: str | None = None
     compiled: int = 0
-    _raised: str | None = None
 
     def __call__(self, program: PythonProgram) -> bool:
         """Ask about a program. Raises `InternalError` for a mistake of ours."""
@@ -239,14 +239,14 @@ class FailsAlike:
             raised = "" if error is None else skeleton(error)
             if (error is not None) != self.cause.kind.startswith(_NO_ERROR):
                 return False
-            if self._raised not in (None, raised):
+            if self.raised not in (None, raised):
                 return False
             self.compiled += 1
             fails = _compare(program, self.cause.target, expected, trace).cause == self.cause
         except Rejected:
             return False
         if fails:
-            self._raised = raised
+            self.raised = raised
         return fails
 
 

@@ -181,8 +181,34 @@ class Offer(NamedTuple):
     candidate: Program
 
 
+@dataclass(slots=True, kw_only=True)
+class ReductionCost:
+    """What the steps of a reduction cost and gave so far."""
+
+    passes: dict[str, StepStatistics] = field(default_factory=dict)
+    step: str = ""  # whose candidate was asked about last
+
+    @property
+    def tried(self) -> int:
+        """How many candidates the predicate was asked about."""
+        return sum(spent.candidates for spent in self.passes.values())
+
+    @property
+    def accepted(self) -> int:
+        """How many candidates became `current`."""
+        return sum(spent.accepted for spent in self.passes.values())
+
+    def note(self, step: str, seconds: float, *, accepted: bool) -> None:
+        """Count a candidate of a step."""
+        self.step = step
+        spent = self.passes.setdefault(step, StepStatistics())
+        spent.candidates += 1
+        spent.accepted += accepted
+        spent.seconds += seconds
+
+
 @dataclass(slots=True)
-class Reducer:
+class Reducer(ReductionCost):
     """Makes `current` simpler as long as `predicate(current)` holds. Counts what it tried.
 
     The reducer is greedy. Steps (`aliasproof.reduction.reducer`) enumerate candidates and know
@@ -228,19 +254,7 @@ class Reducer:
     evaluate: Evaluate = one_by_one
     grade: int = 1
     best_grade: int = 1
-    passes: dict[str, StepStatistics] = field(default_factory=dict)
-    step: str = ""  # whose candidate was asked about last
     _rejected: set[Program] = field(default_factory=set)
-
-    @property
-    def tried(self) -> int:
-        """How many candidates the predicate was asked about."""
-        return sum(spent.candidates for spent in self.passes.values())
-
-    @property
-    def accepted(self) -> int:
-        """How many candidates became `current`."""
-        return sum(spent.accepted for spent in self.passes.values())
 
     def run(self, groups: StepGroups = GROUPS) -> Program:
         """Reduce to a fixpoint of all steps and return the result with canonical names."""
@@ -298,16 +312,13 @@ class Reducer:
 
     def _take(self, offer: Offer, grade: int, seconds: float, *, better: bool) -> bool:
         """Note the answer about an offer. True if the candidate is accepted."""
-        self.step = offer.step
-        spent = self.passes.setdefault(offer.step, StepStatistics())
-        spent.candidates += 1
-        spent.seconds += seconds
-        if grade < self.grade + better:
+        accepted = grade >= self.grade + better
+        self.note(offer.step, seconds, accepted=accepted)
+        if accepted:
+            self.current, self.grade = offer.candidate, grade
+        else:
             self._rejected.add(offer.candidate.renamed())
-            return False
-        spent.accepted += 1
-        self.current, self.grade = offer.candidate, grade
-        return True
+        return accepted
 
     def _offers(
         self, steps: tuple[ReductionStep, ...], start: Place, *, better: bool

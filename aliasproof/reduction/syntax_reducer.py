@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import TypeAlias
 
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import CALLS, COMPILED, PythonProgram
+from aliasproof.reduction.reducer import ReductionCost
 from aliasproof.reduction.syntax_passes import PASSES, shorten_results, unwrap_blocks
 from aliasproof.reduction.syntax_trees import Edit, Path, at, blocks_of, delete_at, is_complete
 
@@ -25,17 +27,16 @@ _NO_PLACE = (LookupError, AttributeError, TypeError, ValueError, AssertionError)
 
 
 @dataclass(slots=True)
-class SyntaxReducer:
+class SyntaxReducer(ReductionCost):
     """A program that gets smaller as long as `is_interesting` holds.
 
-    `tried` counts the candidates that were asked. A text that was asked is not asked again. Nor is
-    a change of the same lines, until nothing else makes the program smaller.
+    A text that was asked is not asked again. Nor is a change of the same lines, until nothing else
+    makes the program smaller.
     """
 
     current: PythonProgram
     is_interesting: Callable[[PythonProgram], bool]
     most: int = 400
-    tried: int = 0
     _seen: set[str] = field(default_factory=set)
     _refused: set[Change] = field(default_factory=set)
 
@@ -57,7 +58,7 @@ class SyntaxReducer:
                 self._apply(edits)
         return self.current
 
-    def consider(self, tree: ast.Module) -> bool:
+    def consider(self, tree: ast.Module, step: str = "print_plainly") -> bool:
         """Take the tree as the program if it is smaller, valid and interesting."""
         try:
             source = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
@@ -70,12 +71,14 @@ class SyntaxReducer:
             return False
         if size(candidate) > size(self.current) or not is_complete(ast.parse(source)):
             return False
-        self.tried += 1
-        if not self.is_interesting(candidate):
+        started = time.perf_counter()
+        accepted = self.is_interesting(candidate)
+        self.note(step, time.perf_counter() - started, accepted=accepted)
+        if accepted:
+            self.current = candidate
+        else:
             self._refused.add(change)
-            return False
-        self.current = candidate
-        return True
+        return accepted
 
     def _place(self, name: str) -> Path:
         (index,) = (
@@ -95,7 +98,9 @@ class SyntaxReducer:
         while index > 0:
             length = min(length, index)
             place = (*block[:-1], (block[-1][0], index - 1))
-            if self._try(functools.partial(delete_at, path=place, length=length)):
+            if self._try(
+                functools.partial(delete_at, path=place, length=length), "delete_statements"
+            ):
                 index -= length
                 length *= 2
             elif length > 1:
@@ -136,7 +141,7 @@ class SyntaxReducer:
         while index < len(listed := edits(self._tree())):
             edit = listed[index]
             path = getattr(edit, "keywords", {}).get("path", ())
-            if path[: len(within)] == within and self._try(edit):
+            if path[: len(within)] == within and self._try(edit, edits.__name__):
                 if first:
                     return
             else:
@@ -145,13 +150,13 @@ class SyntaxReducer:
     def _tree(self) -> ast.Module:
         return ast.parse(self.current.source)
 
-    def _try(self, edit: Edit) -> bool:
+    def _try(self, edit: Edit, step: str) -> bool:
         tree = self._tree()
         try:
             edit(tree)
         except _NO_PLACE:  # the place is gone, or the edit has no meaning there
             return False
-        return self.consider(tree)
+        return self.consider(tree, step)
 
 
 def size(program: PythonProgram) -> tuple[int, int]:
