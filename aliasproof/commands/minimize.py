@@ -42,10 +42,10 @@ from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.ir.program import Program
-    from aliasproof.minimization.minimize import CandidateCheck, Minimized
+    from aliasproof.minimization.candidate_checks import TargetCheck
+    from aliasproof.minimization.minimize import AnyReducer, CandidateCheck, Minimized, P
     from aliasproof.minimization.minimize_session import Found
     from aliasproof.minimization.minimized_output import MinimizeResult, SmallestFile
-    from aliasproof.reduction.reducer import Reducer
 
 NOT_JUDGED, INTERRUPTED = 4, 130
 # By name: the functions run in the other process.
@@ -194,7 +194,6 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     """Reduce what is in a file, and print the result. Returns the exit status."""
     from aliasproof.campaigns.store.finding import is_of_python
     from aliasproof.ir.devices import require_device
-    from aliasproof.minimization.minimize_python import print_minimized as print_python
     from aliasproof.minimization.minimized_output import SmallestFile, print_minimized, write_folder
     from aliasproof.targets.user_names import grant
 
@@ -202,19 +201,18 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     grant(request.granted)  # the script of a finding is made in this process
     if is_of_python(request.path):
         options.validate(replace(request, target=request.target or ""))
-        more = request.oracle or request.device or options.finding or options.resume
-        if options.interesting is not None or more or options.repeat > 1:
+        if options.interesting or request.oracle or request.device or options.finding:
             raise UserError("a finding of 'hunt' keeps its cause: give no other options for that")
-        with print_progress(notes()) as show:
-            arguments = options.limits, options.output, show
-            return print_python(request.path, request.granted, *arguments, as_json=options.as_json)
-    request = complete(request, by_target=options.interesting is None)
-    options.validate(request)
+    else:
+        request = complete(request, by_target=options.interesting is None)
+        options.validate(request)
     if request.device is not None:  # before a process is started for it
         require_device(request.device)
     smallest = SmallestFile(options.output)
     try:
-        if options.interesting is not None:
+        if is_of_python(request.path):
+            reduced = _of_python(request, options, smallest)
+        elif options.interesting is not None:
             reduced = _by_script(request, options, smallest)
         else:
             reduced = _by_target(request, options, smallest)
@@ -223,8 +221,8 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
         return NOT_JUDGED
     print_minimized(reduced, str(request.path), as_json=options.as_json)
     if reduced.minimized.interrupted:
-        if smallest.path is not None and not reduced.user_code and options.resume is None:
-            command = shlex.join(_next_command(smallest.path, request, options))
+        if smallest.continued and not reduced.user_code and options.resume is None:
+            command = shlex.join(_next_command(smallest.continued, request, options))
             print_notes([f"to continue: {command}"])
         return INTERRUPTED
     if options.finding is not None and reduced.named is not None:
@@ -374,32 +372,103 @@ def _by_target(
         print_notes([f"its calls differ with gradients alone: reduced through {target}"])
         request, subject = replace(request, target=target), replace(subject, program=program)
     print_kept(kept, program)
-    check = TargetCheck(request, subject, kept, options.limits)
-    with check.at_work(options.count):
-        question = question_about(kept, request)
-        minimized = _reduced(subject.program, check, question, options, smallest, len(kept.grades))
-    if check.mistakes:
-        what = counted(check.mistakes, "candidate")
-        print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
+    preparation = f"{SESSION}:attend", request, subject
+    check = TargetCheck(kept, preparation, options.limits, program.device)
+    question = question_about(kept, request)
+    with _at_work(check, options.count):
+        minimized = _reduced(program, check, question, options, smallest, len(kept.grades))
     if minimized is None:
         raise UserError(f"{request.path} shows '{symptom.oracle}: {symptom.kind}' only sometimes")
     if minimized.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
         return MinimizeResult(minimized, kept, user_code=subject.user_code)
     with _process(request, options) as process:
         value_of(outcome_of(process, f"{SESSION}:attend", request, subject), request)
-        arguments = minimized.program, minimized.original, kept, minimized.reducer.grade
+        arguments = minimized.program, minimized.original, kept, minimized.grade
         named = value_of(outcome_of(process, f"{SESSION}:named", *arguments), request)
     return MinimizeResult(minimized, kept, named)
 
 
+@contextlib.contextmanager
+def _at_work(check: TargetCheck, workers: int) -> Iterator[None]:
+    """The processes of a check, and at the end a note on our mistakes in them."""
+    with check.at_work(workers):
+        yield
+    if check.mistakes:
+        what = counted(check.mistakes, "candidate")
+        print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
+
+
+def _of_python(
+    request: MinimizeRequest, options: MinimizeOptions, smallest: SmallestFile
+) -> MinimizeResult:
+    """The result for a finding of `hunt`, and the finding that it makes."""
+    import torch
+
+    from aliasproof.campaigns.store.finding import PythonFinding
+    from aliasproof.judge.attribution import Symptom
+    from aliasproof.judge.python_trial import EAGER
+    from aliasproof.minimization.candidate_checks import CALL, TargetCheck, outcome_of
+    from aliasproof.minimization.minimize_python import KeptPython
+    from aliasproof.minimization.minimize_session import NamedResult
+    from aliasproof.minimization.minimized_output import MinimizeResult, print_kept, question_about
+    from aliasproof.targets.registry import backend_source
+
+    given = smallest.finding = PythonFinding.load(request.path)
+    if request.target not in (None, given.target):
+        raise UserError(
+            f"{request.path} is of the target {given.target}, and not of {request.target}"
+        )
+    if given.target != EAGER:
+        backend_source(given.target)  # it says what is wrong with a user's code
+    symptom = Symptom(given.target, given.oracle, given.kind)
+    print_kept(KeptPython(symptom), given.program)
+    preparation = "aliasproof.judge.trial:start_worker", (given.target,)
+
+    def in_process(function: Callable[..., object], *arguments: object) -> Outcome:
+        with _process(request, options) as process:
+            value_of(outcome_of(process, *preparation), request)
+            return outcome_of(process, CALL, function, *arguments)
+
+    asked = (
+        in_process(KeptPython(symptom, past_known=past_known).of_first, given.program)
+        for past_known in (False, True)
+        for _ in range(options.repeat)
+    )
+    shown = (it.value for it in asked if isinstance(it, Returned))
+    kept: KeptPython | None = next((it for it in shown if it is not None), None)
+    if kept is None:
+        raise UserError(
+            f"nothing to reduce: {given.target} does not show '{given.oracle}: {given.kind}' in"
+            f" torch {torch.__version__}; 'aliasproof show' says what it does"
+        )
+    check = TargetCheck(kept, preparation, options.limits)
+    question = question_about(kept, replace(request, target=given.target))
+    with _at_work(check, 1):
+        minimized = _reduced(given.program, check, question, options, smallest)
+    if minimized is None:
+        raise UserError(f"{request.path} shows '{symptom.oracle}: {symptom.kind}' only sometimes")
+    if minimized.interrupted:
+        return MinimizeResult(minimized, kept)
+    outcome = in_process(kept.describe, given, minimized.program)
+    if isinstance(outcome, Raised):
+        raise outcome.error
+    smallest.finding = finding = (
+        outcome.value
+        if isinstance(outcome, Returned)
+        else replace(given, program=minimized.program)
+    )
+    smallest.write(minimized.program)
+    return MinimizeResult(minimized, kept, NamedResult(finding.identifier, finding))
+
+
 def _reduced(
-    program: Program,
+    program: P,
     check: CandidateCheck,
     question: Mapping[str, object],
     options: MinimizeOptions,
     smallest: SmallestFile,
     best_grade: int = 1,
-) -> Minimized | None:
+) -> Minimized[P] | None:
     """The reduced program; None if the program as it was given is not interesting."""
     from aliasproof.minimization import minimize
     from aliasproof.minimization.candidate_checks import RememberedCheck, RepeatedCheck
@@ -426,14 +495,16 @@ def _reduced(
 
 
 @contextlib.contextmanager
-def _listener(smallest: SmallestFile) -> Iterator[Callable[[Reducer], None]]:
+def _listener(smallest: SmallestFile) -> Iterator[Callable[[AnyReducer], None]]:
     """Writes what a reducer accepts, and shows its progress."""
+    from aliasproof.minimization.minimized_output import sized
+
     with print_progress(notes()) as show:
 
-        def listener(it: Reducer) -> None:
+        def listener(it: AnyReducer) -> None:
             smallest.write(it.current)
             show(
-                f"{counted(len(it.current), 'instruction')}, {counted(it.tried, 'candidate')}"
+                f"{counted(*sized(it.current))}, {counted(it.tried, 'candidate')}"
                 f" tried, {it.accepted} accepted; {it.step.replace('_', ' ')}".removesuffix("; ")
             )
 

@@ -19,21 +19,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.ir.errors import InternalError, UserError, shown
 from aliasproof.ir.printing import inputs_source, source
 from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.ir.serialization import dumps
 from aliasproof.ir.stored_text import read_text
-from aliasproof.minimization.minimize import CandidateCheck
-from aliasproof.minimization.minimize_request import MinimizeRequest, Subject
-from aliasproof.processes.isolation import Isolated, Limits
+from aliasproof.minimization.minimize import AnyProgram, CandidateCheck
+from aliasproof.processes.isolation import CPU, Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 
-# By name: the functions run in the other processes.
-ATTEND = "aliasproof.minimization.minimize_session:attend"
+if TYPE_CHECKING:
+    from aliasproof.campaigns.failure.failure import Kept
+    from aliasproof.minimization.minimize_python import KeptPython
+
+# By name: the function runs in the other processes.
 CALL = "operator:call"
 _LONGEST_WAIT = 0.05  # seconds between two looks at limits
 
@@ -69,13 +71,14 @@ def outcome_of(process: Isolated, function: str, *arguments: object) -> Outcome:
 class TargetCheck:
     """Tries candidates on a target, each in a process that can die or hang.
 
+    `preparation` is the name of a function, and its arguments: what such a process runs first.
     `mistakes` counts candidates on which aliasproof itself failed; they are not interesting.
     """
 
-    request: MinimizeRequest
-    subject: Subject
-    kept: Kept
+    kept: Kept | KeptPython
+    preparation: tuple[str, *tuple[object, ...]]
     limits: Limits
+    device: str = CPU
     mistakes: int = 0
     _idle: queue.SimpleQueue[_Worker] = field(default_factory=queue.SimpleQueue)
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -98,11 +101,11 @@ class TargetCheck:
         self._stopping.set()
 
     def _new_worker(self) -> _Worker:
-        worker = _Worker(Isolated(self.limits, self.subject.program.device))
-        worker.process.call(ATTEND, self.request, self.subject)
+        worker = _Worker(Isolated(self.limits, self.device))
+        worker.process.call(*self.preparation)
         return worker
 
-    def __call__(self, candidate: Program) -> int:
+    def __call__(self, candidate: AnyProgram) -> int:
         worker = self._idle.get()
         try:
             if not worker.prepared:
@@ -185,8 +188,10 @@ class ScriptCheck:
         return None
 
 
-def file_source(program: Program) -> str:
-    """A file that `aliasproof check` takes: the program, and its inputs."""
+def file_source(program: AnyProgram) -> str:
+    """A file of Python; of a `Program`, one that `aliasproof check` takes, with its inputs."""
+    if isinstance(program, PythonProgram):
+        return program.source
     head = "import torch\n\naten = torch.ops.aten\n\n\n"
     return f"{head}{source(program)}\n\n{inputs_source(program)}"
 
@@ -239,8 +244,9 @@ class RememberedCheck:
         with file:
             yield cls(check, answers, _file=file)
 
-    def __call__(self, candidate: Program, /) -> int:
-        digest = hashlib.sha256(dumps(candidate.renamed()).encode()).hexdigest()
+    def __call__(self, candidate: AnyProgram, /) -> int:
+        text = dumps(candidate.renamed()) if isinstance(candidate, Program) else candidate.source
+        digest = hashlib.sha256(text.encode()).hexdigest()
         known = self.answers.get(digest)
         if known is not None:
             self.remembered += 1
@@ -288,11 +294,11 @@ class RepeatedCheck:
     times: int
     flaky: bool = False
 
-    def showing(self, program: Program) -> int:
+    def showing(self, program: AnyProgram) -> int:
         """In how many of the runs a program is interesting."""
         return sum(self.check(program) > 0 for _ in range(self.times))
 
-    def __call__(self, candidate: Program, /) -> int:
+    def __call__(self, candidate: AnyProgram, /) -> int:
         grade = 0
         for _ in range(self.times):
             answer = self.check(candidate)

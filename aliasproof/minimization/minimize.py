@@ -8,51 +8,64 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.processes.interrupts import raise_interrupt, signal_handler
 from aliasproof.reduction.reducer import Predicate, Reducer, ahead
+from aliasproof.reduction.syntax_reducer import SyntaxReducer
+
+AnyProgram: TypeAlias = Program | PythonProgram
+AnyReducer: TypeAlias = Reducer | SyntaxReducer
+P = TypeVar("P", bound=AnyProgram)
 
 
 class CandidateCheck(Protocol):
     """Says whether a candidate is interesting, in any thread."""
 
-    def __call__(self, candidate: Program, /) -> int: ...
+    def __call__(self, candidate: Any, /) -> int: ...
 
     def stop(self) -> None:
         """Give up all checks that are under way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Minimized:
+class Minimized(Generic[P]):
     """The smallest program that was found, and what it cost.
 
     `again` says in how many further runs it was interesting, if that was asked.
     """
 
-    program: Program
-    original: Program
-    reducer: Reducer
+    program: P
+    original: P
+    reducer: AnyReducer
     seconds: float
     interrupted: bool
     again: int | None = None
 
+    @property
+    def grade(self) -> int:
+        """How good a failure the program is, as the check says it."""
+        return self.reducer.grade if isinstance(self.reducer, Reducer) else 1
+
 
 def minimize(
-    program: Program,
+    program: P,
     check: CandidateCheck,
     workers: int,
-    listener: Callable[[Reducer], None],
+    listener: Callable[[AnyReducer], None],
     best_grade: int = 1,
-    again: Callable[[Program], int] | None = None,
-) -> Minimized:
+    again: Callable[[P], int] | None = None,
+) -> Minimized[P]:
     """Reduce a program that the check finds interesting.
 
-    The result does not depend on the number of workers. Ctrl-C and SIGTERM end it with the best
-    program so far. `listener` is called before the first candidate and after each one. `again` is
-    asked about the result at the end.
+    The result does not depend on the number of workers. Python needs one, since each edit follows
+    from the answer before. Ctrl-C and SIGTERM end it with the best program so far. `listener` is
+    called before the first candidate and after each one. `again` is asked about the result at the
+    end.
     """
+    reducer: Any
     started, interrupted, showing = time.monotonic(), False, None
     with ThreadPoolExecutor(workers) as executor:
         several = ahead(executor, workers)
@@ -63,7 +76,14 @@ def minimize(
                     listener(reducer)
                     yield grade
 
-        reducer = Reducer(program, check, evaluate, best_grade=best_grade)
+        def is_interesting(candidate: Any) -> bool:
+            (grade,) = evaluate(check, (candidate,))
+            return grade > 0
+
+        if isinstance(program, Program):
+            reducer = Reducer(program, check, evaluate, best_grade=best_grade)
+        else:
+            reducer = SyntaxReducer(program, is_interesting)
         try:
             with signal_handler(signal.SIGTERM, lambda number, frame: raise_interrupt()):
                 listener(reducer)
@@ -75,4 +95,5 @@ def minimize(
         finally:
             check.stop()  # what was asked ahead need not end
     seconds = time.monotonic() - started
-    return Minimized(reducer.current.renamed(), program, reducer, seconds, interrupted, showing)
+    best = reducer.current.renamed() if isinstance(program, Program) else reducer.current
+    return Minimized(best, program, reducer, seconds, interrupted, showing)

@@ -17,7 +17,7 @@ from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.failure.recognition import cause_of
 from aliasproof.campaigns.failure.reduction import shown_by_reduced
 from aliasproof.campaigns.failure.signature import signature
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.finding import AnyFinding, Finding
 from aliasproof.formats.stored_graph import is_stored_graph
 from aliasproof.ir.devices import on_device, require_device
 from aliasproof.ir.errors import Rejected, UserError, did_you_mean
@@ -221,7 +221,7 @@ class NamedResult:
     """
 
     identifier: str
-    finding: Finding | None = None
+    finding: AnyFinding | None = None
     reason: str = ""
 
 

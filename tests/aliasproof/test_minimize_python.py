@@ -12,8 +12,9 @@ from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.ir.errors import InternalError
 from aliasproof.ir.python_program import PythonProgram
-from aliasproof.judge.python_trial import Cause, FailsAlike
-from aliasproof.minimization import minimize_python
+from aliasproof.judge.attribution import Symptom
+from aliasproof.minimization.candidate_checks import TargetCheck
+from aliasproof.minimization.minimize_python import KeptPython
 from aliasproof.processes.isolation import Limits
 from aliasproof.processes.outcome import Death, Raised, Returned
 from tests.wrong_python import WRONG
@@ -71,9 +72,26 @@ def test_a_finding_that_does_not_show_is_told(call, tmp_path: Path):
 
 
 def test_what_ends_a_process_or_is_our_mistake_is_not_interesting(monkeypatch):
-    fails = FailsAlike(Cause("aot-eager", "values", "wrong value"))
-    candidates = minimize_python.Candidates(fails, Limits(1.0, 2**30))
-    answers = [Death("hangs", ""), Raised(InternalError("ours")), Returned((True, fails))]
-    monkeypatch.setattr(candidates.__class__, "call", lambda *given: answers.pop(0))
-    assert [candidates(FINDING.program) for _ in range(3)] == [False, False, True]
-    assert (candidates.tried, candidates.accepted, candidates.mistakes) == (3, 1, 1)
+    kept = KeptPython(Symptom("aot-eager", "values", "wrong value"))
+    check = TargetCheck(kept, ("operator:abs", 1), Limits(60.0, 2**30))
+    answers = [Returned(1), Death("hangs", ""), Raised(InternalError("ours")), Returned(1)]
+    monkeypatch.setattr(TargetCheck, "_await_outcome", lambda *given: answers.pop(0))
+    with check.at_work(1):
+        # A process after a death is prepared first.
+        assert check(FINDING.program) == 0
+        answers.insert(0, Returned(1))
+        assert [check(FINDING.program) for _ in range(2)] == [0, 1]
+    assert check.mistakes == 1
+
+
+def test_answers_are_kept_and_each_candidate_is_repeated(call, stored: Path, tmp_path: Path):
+    command = ("minimize", "finding", "--repeat", 2, "--resume", "answers", "--json")
+    first = call(*command)
+    assert first.code == 0, first.err
+    answers = (tmp_path / "answers").read_text()
+    again = call(*command)
+    assert (tmp_path / "answers").read_text() == answers
+    outcomes = [json.loads(done.out) for done in (first, again)]
+    assert outcomes[0]["source"] == outcomes[1]["source"]
+    assert outcomes[0]["candidates tried"] == len(answers.splitlines()) - 1
+    assert sum(it["accepted"] for it in outcomes[0]["steps"].values()) == outcomes[0]["accepted"]
