@@ -7,7 +7,7 @@ import builtins
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from aliasproof.ir.python_program import CALLS, COMPILED
@@ -152,11 +152,10 @@ def is_complete(tree: ast.Module) -> bool:
     try:
         count = len(function(tree, COMPILED).args.args)
         function(tree, CALLS)
+        _ReadNames(set(_ALWAYS), set(bound(tree))).visit_all(tree.body)
     except LookupError:
         return False
-    if any(len(call.args) != count for call in calls_of(tree, COMPILED)):
-        return False
-    return _binds_all(tree.body, set(_ALWAYS), set(bound(tree)))
+    return all(len(call.args) == count for call in calls_of(tree, COMPILED))
 
 
 def bound(scope: ast.AST) -> Iterator[str]:
@@ -181,88 +180,70 @@ def _within(scope: ast.AST) -> Iterator[ast.AST]:
             yield from _within(child)
 
 
-def _binds_all(statements: Iterable[ast.stmt], known: set[str], visible: set[str]) -> bool:
-    """Whether statements that run in this order read only names that are `known` by then.
+class _ReadNames(ast.NodeVisitor):
+    """Walks in the order in which Python runs. Raises `LookupError` for a name that is not `known`.
 
-    `known` gets what they bind. Functions within may also read what is `visible` when they run.
+    Functions may also read what is `visible` when they run.
     """
-    for statement in statements:
-        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            if not _scope_binds_all(statement, known, visible):
-                return False
-            known.add(statement.name)
-        elif not _statement_binds_all(statement, known, visible):
-            return False
-    return True
 
+    def __init__(self, known: set[str], visible: set[str]) -> None:
+        self.known, self.visible = known, visible
 
-def _statement_binds_all(statement: ast.stmt, known: set[str], visible: set[str]) -> bool:
-    blocks = [getattr(at(statement, path), field) for path, field in blocks_of(statement)]
-    if isinstance(statement, ast.For):
-        heads: list[ast.AST] = [statement.iter, statement.target]
-    elif isinstance(statement, ast.With):
-        heads = [*statement.items]
-    elif isinstance(statement, ast.If | ast.While):
-        heads = [statement.test]
-    elif isinstance(statement, ast.Assign):
-        heads = [statement.value, *statement.targets]
-    elif isinstance(statement, ast.Try):
-        heads = [it.type for it in statement.handlers if it.type is not None]
-    else:
-        heads = [statement]
-    if isinstance(statement, ast.AugAssign):
-        target = statement.target
-        if isinstance(target, ast.Name) and target.id not in known:
-            return False
-    for head in heads:
-        if not _expression_binds_all(head, known, visible):
-            return False
-    return all(_binds_all(block, known, visible) for block in blocks)
+    def visit_all(self, trees: Iterable[ast.AST]) -> None:
+        for tree in trees:
+            self.visit(tree)
 
+    def visit_Name(self, node: ast.Name) -> None:
+        if not isinstance(node.ctx, ast.Load):
+            self.known.add(node.id)
+        elif node.id not in self.known:
+            raise LookupError(node.id)
 
-def _expression_binds_all(node: ast.AST, known: set[str], visible: set[str]) -> bool:
-    comprehensions = [
-        it
-        for it in ast.walk(node)
-        if isinstance(it, ast.ListComp | ast.DictComp | ast.GeneratorExp)
-    ]
-    own = {name for it in comprehensions for name in bound(it)}
-    for scope in (it for it in _within(node) if isinstance(it, ast.Lambda)):
-        if not _scope_binds_all(scope, known | own, visible):
-            return False
-    if isinstance(node, ast.Lambda):
-        return _scope_binds_all(node, known, visible)
-    for part in (node, *_within(node)):
-        if isinstance(part, ast.Name):
-            if isinstance(part.ctx, ast.Load):
-                if part.id not in known | own:
-                    return False
-            else:
-                known.add(part.id)
-        elif isinstance(part, ast.Nonlocal | ast.Global):
-            known.update(part.names)
-        elif isinstance(part, ast.Import):
-            known.update(alias.name for alias in part.names)
-    return True
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.visit_all((node.value, *node.targets))
 
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name):
+            self.visit(ast.Name(node.target.id, ast.Load()))
+        self.generic_visit(node)
 
-def _scope_binds_all(
-    scope: ast.FunctionDef | ast.Lambda | ast.ClassDef, known: set[str], visible: set[str]
-) -> bool:
-    if isinstance(scope, ast.ClassDef):
-        heads: list[ast.AST] = [*scope.bases, *scope.decorator_list]
-        if not all(_expression_binds_all(head, known, visible) for head in heads):
-            return False
+    def visit_For(self, node: ast.For) -> None:
+        self.visit_all((node.iter, node.target, *node.body, *node.orelse))
+
+    def visit_Nonlocal(self, node: ast.Nonlocal | ast.Global) -> None:
+        self.known.update(node.names)
+
+    visit_Global = visit_Nonlocal  # noqa: N815 - as `ast` has it
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.known.update(alias.name for alias in node.names)
+
+    def visit_ListComp(self, node: ast.ListComp | ast.DictComp | ast.GeneratorExp) -> None:
+        self.known.update(bound(node))  # it is written after what reads it
+        self.generic_visit(node)
+
+    visit_DictComp = visit_GeneratorExp = visit_ListComp  # noqa: N815 - as `ast` has it
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.visit_all((*node.bases, *node.decorator_list))
         # The methods do not see the names of the class.
-        return _binds_all(scope.body, set(known), visible)
-    inner = set(bound(scope))
-    parameters = {it.arg for it in ast.walk(scope.args) if isinstance(it, ast.arg)}
-    if not all(_expression_binds_all(it, known, visible) for it in scope.args.defaults):
-        return False
-    # It runs later, when all names around it may be bound.
-    around = (visible | known) - (inner - parameters) | parameters
-    body = [ast.Expr(scope.body)] if isinstance(scope, ast.Lambda) else scope.body
-    return _binds_all(body, around, visible | inner)
+        _ReadNames(set(self.known), self.visible).visit_all(node.body)
+        self.known.add(node.name)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._visit_function(node, node.body)
+        self.known.add(node.name)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._visit_function(node, [node.body])
+
+    def _visit_function(self, scope: ast.FunctionDef | ast.Lambda, body: Sequence[ast.AST]) -> None:
+        self.visit_all(scope.args.defaults)
+        inner = set(bound(scope))
+        parameters = {it.arg for it in ast.walk(scope.args) if isinstance(it, ast.arg)}
+        # It runs later, when all names around it may be bound.
+        around = (self.visible | self.known) - (inner - parameters) | parameters
+        _ReadNames(around, self.visible | inner).visit_all(body)
 
 
 # --- unused syntax --------------------------------------------------------------------------------
