@@ -449,15 +449,16 @@ def _of_python(
         raise UserError(f"{request.path} shows '{symptom.oracle}: {symptom.kind}' only sometimes")
     if minimized.interrupted:
         return MinimizeResult(minimized, kept)
-    outcome = in_process(kept.describe, given, minimized.program)
+    try:
+        outcome = in_process(kept.describe, given, minimized.program)
+    except KeyboardInterrupt:  # experiments that name the part at fault take long
+        return MinimizeResult(replace(minimized, interrupted=True), kept)
     if isinstance(outcome, Raised):
         raise outcome.error
-    smallest.finding = finding = (
-        outcome.value
-        if isinstance(outcome, Returned)
-        else replace(given, program=minimized.program)
-    )
-    smallest.write(minimized.program)
+    program = minimized.program
+    finding = outcome.value if isinstance(outcome, Returned) else replace(given, program=program)
+    smallest.finding = finding
+    smallest.write(program)
     return MinimizeResult(minimized, kept, NamedResult(finding.identifier, finding))
 
 

@@ -84,8 +84,9 @@ def test_what_ends_a_process_or_is_our_mistake_is_not_interesting(monkeypatch):
     assert check.mistakes == 1
 
 
-def test_answers_are_kept_and_each_candidate_is_repeated(call, stored: Path, tmp_path: Path):
-    command = ("minimize", "finding", "--repeat", 2, "--resume", "answers", "--json")
+def test_answers_are_kept_and_each_candidate_is_repeated(call, tmp_path: Path):
+    write_finding(tmp_path / "short", replace(FINDING, program=PythonProgram(WRONG)))
+    command = ("minimize", "short", "--repeat", 2, "--resume", "answers", "--json")
     first = call(*command)
     assert first.code == 0, first.err
     answers = (tmp_path / "answers").read_text()
