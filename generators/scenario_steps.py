@@ -311,3 +311,19 @@ class Scenario:
     layers: tuple[str, ...]
     family: str
     play: Play | None
+
+
+class ScenarioTable(list[Scenario]):
+    """The scenarios of one layer, in their order."""
+
+    def add(
+        self, sketch: str, layers: tuple[str, ...], family: str, name: str = ""
+    ) -> Callable[[Play], Play]:
+        """Add the decorated function as a line. By default, it has the name of the function."""
+
+        def added(play: Play) -> Play:
+            line = name or play.__name__.replace("_", " ")
+            self.append(Scenario(line, sketch, layers, family, play))
+            return play
+
+        return added

@@ -11,7 +11,7 @@ from aliasproof.generators.scenario_steps import (
     FUNCTIONALIZATION,
     OPEN_END,
     REINPLACING,
-    Scenario,
+    ScenarioTable,
     any_view,
     fresh,
     has_rows,
@@ -24,7 +24,14 @@ from aliasproof.generators.scenario_steps import (
 from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.ir.program import Ref
 
+CUSTOM_SCENARIOS = ScenarioTable()
 
+
+@CUSTOM_SCENARIOS.add(
+    "custom_op(x[:3], x[1:])  # mutates both",
+    (FUNCTIONALIZATION, REINPLACING),
+    "auto_functionalized_v2 restores the views of one base",
+)
 def two_writes_by_one_operator(pick: Pick, scene: Scene) -> None:
     """An operator writes two views of one base: they overlap, touch, or are the same one."""
     base = some(pick, scene, has_rows)
@@ -64,6 +71,7 @@ def _two_views(pick: Pick, scene: Scene, base: str) -> tuple[str, str]:
     return low, high
 
 
+@CUSTOM_SCENARIOS.add("y = x.clone(); custom_op(x, y)  # mutates x", (REINPLACING,), "#198031")
 def operator_beside_clone(pick: Pick, scene: Scene) -> None:
     """An operator writes a tensor; a clone of it is another operand, or is read later."""
     name = some_input(pick, scene, not_empty) if pick.chance(60) else some(pick, scene, not_empty)
@@ -81,6 +89,11 @@ def operator_beside_clone(pick: Pick, scene: Scene) -> None:
     scene.wants(fresh(pick, scene, other), clone)
 
 
+@CUSTOM_SCENARIOS.add(
+    "t = x + 1; custom_op(x[1:]); x.copy_(t)  # mutates x[1:]",
+    (AOT_AUTOGRAD, REINPLACING),
+    "the epilogue beside auto_functionalized_v2",
+)
 def operator_before_copy(pick: Pick, scene: Scene) -> None:
     """An operator writes a view of an input, and then `copy_` overwrites the input."""
     name = some_input(pick, scene, has_rows)
@@ -98,28 +111,3 @@ def operator_before_copy(pick: Pick, scene: Scene) -> None:
     if pick.chance(50):
         overwrite(pick, scene, before)
     scene.wants(read, view)
-
-
-CUSTOM_SCENARIOS: tuple[Scenario, ...] = (
-    Scenario(
-        "two writes by one operator",
-        "custom_op(x[:3], x[1:])  # mutates both",
-        (FUNCTIONALIZATION, REINPLACING),
-        "auto_functionalized_v2 restores the views of one base",
-        two_writes_by_one_operator,
-    ),
-    Scenario(
-        "operator beside clone",
-        "y = x.clone(); custom_op(x, y)  # mutates x",
-        (REINPLACING,),
-        "#198031",
-        operator_beside_clone,
-    ),
-    Scenario(
-        "operator before copy",
-        "t = x + 1; custom_op(x[1:]); x.copy_(t)  # mutates x[1:]",
-        (AOT_AUTOGRAD, REINPLACING),
-        "the epilogue beside auto_functionalized_v2",
-        operator_before_copy,
-    ),
-)

@@ -1,7 +1,6 @@
 """Scenarios of code generation: what is fused with a write, computed late, or shares a buffer.
 
-Each function adds a few instructions to a scene, or raises `NoChoice`. The table at the end lists
-them.
+Each function adds a few instructions to a scene, or raises `NoChoice`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from aliasproof.generators.scenario_steps import (
     GRAPH_PASSES,
     LONG,
     OpOn,
-    Scenario,
+    ScenarioTable,
     a_number,
     any_view,
     combine,
@@ -40,6 +39,8 @@ from aliasproof.generators.scenario_steps import (
 from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.ir.program import Ref
 
+CODE_SCENARIOS = ScenarioTable()
+
 
 def product(pick: Pick, scene: Scene) -> str:
     """A matrix product, which has a buffer of its own: nothing is fused into it."""
@@ -50,6 +51,7 @@ def product(pick: Pick, scene: Scene) -> str:
     return scene.call("aten.mm.default", Ref(left), Ref(right))[0]
 
 
+@CODE_SCENARIOS.add("x[i] = 5; x.add_(x.flip(0) + 1)", (CODE_GENERATION,), "fused-copy-back")
 def read_elsewhere(pick: Pick, scene: Scene) -> None:
     """A tensor is written with what is computed from other positions of it.
 
@@ -75,6 +77,7 @@ def read_elsewhere(pick: Pick, scene: Scene) -> None:
         scene.wants(read)
 
 
+@CODE_SCENARIOS.add("x[(x + 1) % 3] = v", (CODE_GENERATION,), "index-read-while-written")
 def index_from_written(pick: Pick, scene: Scene) -> None:
     """The indices or the mask of a store are computed from the tensor that is written."""
     name = some(pick, scene, has_rows)
@@ -92,6 +95,11 @@ def index_from_written(pick: Pick, scene: Scene) -> None:
     scene.wants(*([index] if pick.chance(30) else []), name)
 
 
+@CODE_SCENARIOS.add(
+    "a = x.t() + 1; x[i] = a.sum(); return a * 2",
+    (CODE_GENERATION,),
+    "dtype-view-read-late, view-of-replaced-buffer",
+)
 def view_read_late(pick: Pick, scene: Scene) -> None:
     """A value computed from a view is used before and after a write to the viewed tensor.
 
@@ -118,6 +126,9 @@ def view_read_late(pick: Pick, scene: Scene) -> None:
     scene.wants(fresh(pick, scene, value), base)
 
 
+@CODE_SCENARIOS.add(
+    "a = x + 1; b = cat([a, x]); a[i] = 5; return b, a * a", (CODE_GENERATION,), "cat-input-written"
+)
 def cat_and_write(pick: Pick, scene: Scene) -> None:
     """The operands of `cat` or its result are written while the others are read."""
     first = some(pick, scene, has_rows)
@@ -132,6 +143,9 @@ def cat_and_write(pick: Pick, scene: Scene) -> None:
     scene.wants(result, combine(pick, scene, first, first), first)
 
 
+@CODE_SCENARIOS.add(
+    "a, i = x.min(0); x.zero_()", (CODE_GENERATION,), "narrow-minimum, bool-argmin, any-of-uint8"
+)
 def extremes(pick: Pick, scene: Scene) -> None:
     """The smallest or largest elements, of a dimension or all, beside a write to the operand."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and not tensor.is_complex())
@@ -161,6 +175,11 @@ def extremes(pick: Pick, scene: Scene) -> None:
     scene.wants(*results)
 
 
+@CODE_SCENARIOS.add(
+    "a = x.sum(0, True); x.sub_(a); b = x.sum(0)",
+    (CODE_GENERATION,),
+    "a reduction fused with a write of its operand",
+)
 def write_after_reduction(pick: Pick, scene: Scene) -> None:
     """A tensor is written with the result of its own reduction, as in a normalization."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and is_arithmetic(tensor))
@@ -176,6 +195,11 @@ def write_after_reduction(pick: Pick, scene: Scene) -> None:
     scene.wants(reduced)
 
 
+@CODE_SCENARIOS.add(
+    "a = x + 1; v = a.view(int16); b = a @ x; c = b @ x; return v, c",
+    (CODE_GENERATION,),
+    "planned-over-output",
+)
 def chain_of_buffers(pick: Pick, scene: Scene) -> None:
     """Many values of one size that die soon, while a view of an early one is returned.
 
@@ -205,6 +229,9 @@ def chain_of_buffers(pick: Pick, scene: Scene) -> None:
     scene.wants(view, value)
 
 
+@CODE_SCENARIOS.add(
+    "a = x + 1; b = a.flip(0) + 1; b[i] = 5; return b", (CODE_GENERATION,), "in-place buffers"
+)
 def born_as_another_dies(pick: Pick, scene: Scene) -> None:
     """A value is read for the last time by the call that makes one of the same size."""
     name = some(pick, scene, not_empty)
@@ -217,6 +244,11 @@ def born_as_another_dies(pick: Pick, scene: Scene) -> None:
     scene.wants(born, combine(pick, scene, kept, kept))
 
 
+@CODE_SCENARIOS.add(
+    "x // (y * 0.1); x % y; round(x * 2500, decimals=-3)",
+    (CODE_GENERATION, GRAPH_PASSES),
+    "floor-of-quotient, remainder-of-infinity, rounded-by-reciprocal",
+)
 def rounded_quotients(pick: Pick, scene: Scene) -> None:
     """Quotients and remainders, whose generated code is another formula than eager's kernel."""
     name = some(pick, scene, lambda tensor: is_real(tensor) and not_empty(tensor))
@@ -245,6 +277,11 @@ def rounded_quotients(pick: Pick, scene: Scene) -> None:
     scene.wants(result)
 
 
+@CODE_SCENARIOS.add(
+    "a = ldexp(x.half(), y); x.zero_(); return a",
+    (CODE_GENERATION, GRAPH_PASSES),
+    "ldexp-dtype, complex-numbers",
+)
 def promoted_operands(pick: Pick, scene: Scene) -> None:
     """Operands of several dtypes, with dimensions and without: the result has one dtype."""
     name = some(pick, scene, not_empty)
@@ -265,6 +302,11 @@ def promoted_operands(pick: Pick, scene: Scene) -> None:
     scene.wants(result)
 
 
+@CODE_SCENARIOS.add(
+    "a = x + 1; v = a[1:]; w = a[::2]; v[i] = 5; return w, a",
+    (CODE_GENERATION,),
+    "views of a buffer that is written",
+)
 def write_beside_view(pick: Pick, scene: Scene) -> None:
     """Two views of one new tensor: one is written by index, the other is read and returned."""
     base = product(pick, scene) if pick.chance(40) else fresh(pick, scene, some(pick, scene))
@@ -274,84 +316,3 @@ def write_beside_view(pick: Pick, scene: Scene) -> None:
     before = fresh(pick, scene, other)
     write_somewhere(pick, scene, one)
     scene.wants(other, before, base)
-
-
-CODE_SCENARIOS: tuple[Scenario, ...] = (
-    Scenario(
-        "read elsewhere",
-        "x[i] = 5; x.add_(x.flip(0) + 1)",
-        (CODE_GENERATION,),
-        "fused-copy-back",
-        read_elsewhere,
-    ),
-    Scenario(
-        "index from written",
-        "x[(x + 1) % 3] = v",
-        (CODE_GENERATION,),
-        "index-read-while-written",
-        index_from_written,
-    ),
-    Scenario(
-        "view read late",
-        "a = x.t() + 1; x[i] = a.sum(); return a * 2",
-        (CODE_GENERATION,),
-        "dtype-view-read-late, view-of-replaced-buffer",
-        view_read_late,
-    ),
-    Scenario(
-        "cat and write",
-        "a = x + 1; b = cat([a, x]); a[i] = 5; return b, a * a",
-        (CODE_GENERATION,),
-        "cat-input-written",
-        cat_and_write,
-    ),
-    Scenario(
-        "extremes",
-        "a, i = x.min(0); x.zero_()",
-        (CODE_GENERATION,),
-        "narrow-minimum, bool-argmin, any-of-uint8",
-        extremes,
-    ),
-    Scenario(
-        "write after reduction",
-        "a = x.sum(0, True); x.sub_(a); b = x.sum(0)",
-        (CODE_GENERATION,),
-        "a reduction fused with a write of its operand",
-        write_after_reduction,
-    ),
-    Scenario(
-        "chain of buffers",
-        "a = x + 1; v = a.view(int16); b = a @ x; c = b @ x; return v, c",
-        (CODE_GENERATION,),
-        "planned-over-output",
-        chain_of_buffers,
-    ),
-    Scenario(
-        "born as another dies",
-        "a = x + 1; b = a.flip(0) + 1; b[i] = 5; return b",
-        (CODE_GENERATION,),
-        "in-place buffers",
-        born_as_another_dies,
-    ),
-    Scenario(
-        "rounded quotients",
-        "x // (y * 0.1); x % y; round(x * 2500, decimals=-3)",
-        (CODE_GENERATION, GRAPH_PASSES),
-        "floor-of-quotient, remainder-of-infinity, rounded-by-reciprocal",
-        rounded_quotients,
-    ),
-    Scenario(
-        "promoted operands",
-        "a = ldexp(x.half(), y); x.zero_(); return a",
-        (CODE_GENERATION, GRAPH_PASSES),
-        "ldexp-dtype, complex-numbers",
-        promoted_operands,
-    ),
-    Scenario(
-        "write beside view",
-        "a = x + 1; v = a[1:]; w = a[::2]; v[i] = 5; return w, a",
-        (CODE_GENERATION,),
-        "views of a buffer that is written",
-        write_beside_view,
-    ),
-)

@@ -1,7 +1,6 @@
 """Scenarios of graph passes: what Inductor's patterns match, and what almost matches.
 
-Each function adds a few instructions to a scene, or raises `NoChoice`. The table at the end lists
-them.
+Each function adds a few instructions to a scene, or raises `NoChoice`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from aliasproof.generators.scenario_steps import (
     GRAPH_PASSES,
     OPEN_END,
     OpOn,
-    Scenario,
+    ScenarioTable,
     a_number,
     combine,
     convert,
@@ -30,6 +29,8 @@ from aliasproof.generators.scenario_steps import (
 )
 from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.ir.program import Ref
+
+GRAPH_PASS_SCENARIOS = ScenarioTable()
 
 
 def copy_that_changes_nothing(pick: Pick, scene: Scene, name: str) -> str:
@@ -56,6 +57,11 @@ def copy_that_changes_nothing(pick: Pick, scene: Scene, name: str) -> str:
     return scene.call(op, Ref(name), *args)[0]
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "a = x.clone(); b = x + 0; x.add_(1); return a, b",
+    (GRAPH_PASSES,),
+    "collapsed-copies, copy-of-written-input; noop_registry in post_grad.py",
+)
 def equal_copies(pick: Pick, scene: Scene) -> None:
     """One or two copies of a tensor; tensor or copy is written, and both are returned."""
     name = some(pick, scene)
@@ -80,6 +86,11 @@ def constant(pick: Pick, scene: Scene, name: str) -> str:
     return scene.call(op, Ref(name), dtype=dtype)[0]
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "y = x + zeros_like(x); x.mul_(2); return y",
+    (GRAPH_PASSES,),
+    "identity-arithmetic, negative-zero, zero-times-input",
+)
 def constant_operand(pick: Pick, scene: Scene) -> None:
     """A tensor combined with zeros, ones or another constant tensor, and then written."""
     name = some(pick, scene, is_arithmetic)
@@ -98,6 +109,11 @@ def constant_operand(pick: Pick, scene: Scene) -> None:
     scene.wants(result)
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "full_like(x, 2).cumsum(0); ones_like(x) + full_like(y, 100)",
+    (GRAPH_PASSES,),
+    "cumsum-of-constant, cumsum-of-number, folded-numbers",
+)
 def folded_constants(pick: Pick, scene: Scene) -> None:
     """Constant tensors combined with each other or scanned, which a compiler computes itself."""
     name = constant(pick, scene, some(pick, scene))
@@ -111,6 +127,9 @@ def folded_constants(pick: Pick, scene: Scene) -> None:
     scene.wants(name, scene.call("aten.gt.Scalar", Ref(name), 0)[0])
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "zeros_like(x).scatter(0, i, 1)", (GRAPH_PASSES,), "scatter-in-float32, scatter-into-number"
+)
 def scatter_into_constant(pick: Pick, scene: Scene) -> None:
     """A store of a number into a constant tensor, at indices along a dimension."""
     name = constant(pick, scene, some(pick, scene, not_empty))
@@ -126,6 +145,11 @@ def scatter_into_constant(pick: Pick, scene: Scene) -> None:
     scene.wants(result, name)
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "a, b = cat([x, y]).split(2); x.add_(1); return a, b",
+    (GRAPH_PASSES,),
+    "split-of-cat, promoting-cat",
+)
 def split_of_cat(pick: Pick, scene: Scene) -> None:
     """The parts of a `cat` are its operands, if sizes and dtypes agree."""
     first = some(pick, scene, has_rows)
@@ -144,6 +168,9 @@ def split_of_cat(pick: Pick, scene: Scene) -> None:
     scene.wants(*parts)
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "y = cat(x.split([1, 3])); x.add_(1); return y", (GRAPH_PASSES,), "cat-of-split"
+)
 def cat_of_split(pick: Pick, scene: Scene) -> None:
     """The parts of a tensor put together again: all of them or some, in any order."""
     name = some(pick, scene, has_rows)
@@ -161,6 +188,11 @@ def cat_of_split(pick: Pick, scene: Scene) -> None:
     scene.wants(whole, name)
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "a = cat([x, y], 1); b = cat([a, a[:, :2]], 1); a.zero_()",
+    (GRAPH_PASSES,),
+    "cat_slice_cat in post_grad.py",
+)
 def cat_of_slice_of_cat(pick: Pick, scene: Scene) -> None:
     """A `cat` with a slice of another `cat`, and a write to one of them."""
     first = some(pick, scene, lambda tensor: tensor.dim() >= 2 and tensor.numel() > 0)
@@ -175,6 +207,7 @@ def cat_of_slice_of_cat(pick: Pick, scene: Scene) -> None:
     scene.wants(outer, inner)
 
 
+@GRAPH_PASS_SCENARIOS.add("cat([x[0:0].double(), x])", (GRAPH_PASSES,), "cat-of-empties")
 def cat_of_empties(pick: Pick, scene: Scene) -> None:
     """A `cat` with operands that have no elements, of the same dtype or another."""
     name = some(pick, scene, lambda tensor: tensor.dim() >= 1 and not tensor.is_complex())
@@ -188,6 +221,11 @@ def cat_of_empties(pick: Pick, scene: Scene) -> None:
     scene.wants(result)
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "y = x.permute(1, 0).permute(1, 0); y.add_(1); return x",
+    (GRAPH_PASSES,),
+    "pointless_view_pair, pointless_permute_pair, pointless_convert in joint_graph.py",
+)
 def undone_pair(pick: Pick, scene: Scene) -> None:
     """Two views or conversions of which the second undoes the first, and a write to either end."""
     name = some(pick, scene, not_empty)
@@ -213,6 +251,9 @@ def undone_pair(pick: Pick, scene: Scene) -> None:
     scene.wants(back, name)
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "a = x @ x.t(); b = a + 2 * y; a.zero_(); return b", (GRAPH_PASSES,), "pattern-keywords"
+)
 def fused_products(pick: Pick, scene: Scene) -> None:
     """Matrix products with a sum or another product, which a compiler merges into one call."""
     left = some(pick, scene, is_matrix)
@@ -232,6 +273,9 @@ def fused_products(pick: Pick, scene: Scene) -> None:
     scene.wants(result, *([first] if pick.chance(30) else []))
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "a = x / c; return a - a.amax(0, True)", (GRAPH_PASSES,), "softmax-of-integers"
+)
 def scaled_then_maximum(pick: Pick, scene: Scene) -> None:
     """A scaled tensor minus its maximum, as in a softmax; the scale may be an integer or 0."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and is_real(tensor))
@@ -252,6 +296,11 @@ def scaled_then_maximum(pick: Pick, scene: Scene) -> None:
     scene.wants(result)
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "a = x.amax(0); x.add_(1); b = x.amax()",
+    (GRAPH_PASSES, CODE_GENERATION),
+    "reuse_partial in post_grad.py",
+)
 def reductions_of_one(pick: Pick, scene: Scene) -> None:
     """A tensor is reduced along a dimension and as a whole; one may be made from the other."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and is_real(tensor))
@@ -263,6 +312,11 @@ def reductions_of_one(pick: Pick, scene: Scene) -> None:
     scene.wants(part, whole)
 
 
+@GRAPH_PASS_SCENARIOS.add(
+    "a = x * 2; x.add_(1); b = x * 2; a.zero_()",
+    (GRAPH_PASSES,),
+    "common subexpressions across a write",
+)
 def repeated_expression(pick: Pick, scene: Scene) -> None:
     """The same computation twice, with a write to its operand or its result in between."""
     name = some(pick, scene, is_arithmetic)
@@ -275,98 +329,3 @@ def repeated_expression(pick: Pick, scene: Scene) -> None:
     if pick.chance(30):
         overwrite(pick, scene, pick.one((first, second)))
     scene.wants(first, second, combine(pick, scene, first, second))
-
-
-GRAPH_PASS_SCENARIOS: tuple[Scenario, ...] = (
-    Scenario(
-        "equal copies",
-        "a = x.clone(); b = x + 0; x.add_(1); return a, b",
-        (GRAPH_PASSES,),
-        "collapsed-copies, copy-of-written-input; noop_registry in post_grad.py",
-        equal_copies,
-    ),
-    Scenario(
-        "constant operand",
-        "y = x + zeros_like(x); x.mul_(2); return y",
-        (GRAPH_PASSES,),
-        "identity-arithmetic, negative-zero, zero-times-input",
-        constant_operand,
-    ),
-    Scenario(
-        "folded constants",
-        "full_like(x, 2).cumsum(0); ones_like(x) + full_like(y, 100)",
-        (GRAPH_PASSES,),
-        "cumsum-of-constant, cumsum-of-number, folded-numbers",
-        folded_constants,
-    ),
-    Scenario(
-        "scatter into constant",
-        "zeros_like(x).scatter(0, i, 1)",
-        (GRAPH_PASSES,),
-        "scatter-in-float32, scatter-into-number",
-        scatter_into_constant,
-    ),
-    Scenario(
-        "split of cat",
-        "a, b = cat([x, y]).split(2); x.add_(1); return a, b",
-        (GRAPH_PASSES,),
-        "split-of-cat, promoting-cat",
-        split_of_cat,
-    ),
-    Scenario(
-        "cat of split",
-        "y = cat(x.split([1, 3])); x.add_(1); return y",
-        (GRAPH_PASSES,),
-        "cat-of-split",
-        cat_of_split,
-    ),
-    Scenario(
-        "cat of slice of cat",
-        "a = cat([x, y], 1); b = cat([a, a[:, :2]], 1); a.zero_()",
-        (GRAPH_PASSES,),
-        "cat_slice_cat in post_grad.py",
-        cat_of_slice_of_cat,
-    ),
-    Scenario(
-        "cat of empties",
-        "cat([x[0:0].double(), x])",
-        (GRAPH_PASSES,),
-        "cat-of-empties",
-        cat_of_empties,
-    ),
-    Scenario(
-        "undone pair",
-        "y = x.permute(1, 0).permute(1, 0); y.add_(1); return x",
-        (GRAPH_PASSES,),
-        "pointless_view_pair, pointless_permute_pair, pointless_convert in joint_graph.py",
-        undone_pair,
-    ),
-    Scenario(
-        "fused products",
-        "a = x @ x.t(); b = a + 2 * y; a.zero_(); return b",
-        (GRAPH_PASSES,),
-        "pattern-keywords",
-        fused_products,
-    ),
-    Scenario(
-        "scaled then maximum",
-        "a = x / c; return a - a.amax(0, True)",
-        (GRAPH_PASSES,),
-        "softmax-of-integers",
-        scaled_then_maximum,
-    ),
-    Scenario(
-        "reductions of one",
-        "a = x.amax(0); x.add_(1); b = x.amax()",
-        (GRAPH_PASSES, CODE_GENERATION),
-        "reuse_partial in post_grad.py",
-        reductions_of_one,
-    ),
-    Scenario(
-        "repeated expression",
-        "a = x * 2; x.add_(1); b = x * 2; a.zero_()",
-        (GRAPH_PASSES,),
-        "common subexpressions across a write",
-        repeated_expression,
-    ),
-)

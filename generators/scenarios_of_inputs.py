@@ -1,7 +1,6 @@
 """Scenarios of AOTAutograd and Dynamo: what is written and returned of the inputs.
 
-Each function adds a few instructions to a scene, or raises `NoChoice`. The table at the end lists
-them.
+Each function adds a few instructions to a scene, or raises `NoChoice`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from aliasproof.generators.scenario_steps import (
     DYNAMO,
     GRAPH_PASSES,
     REINPLACING,
-    Scenario,
+    ScenarioTable,
     any_view,
     combine,
     fresh,
@@ -26,7 +25,10 @@ from aliasproof.generators.scenario_steps import (
 from aliasproof.generators.scene import Pick, Scene
 from aliasproof.ir.program import Ref
 
+INPUT_SCENARIOS = ScenarioTable()
 
+
+@INPUT_SCENARIOS.add("t = y + 1; x.copy_(t); use(t)", (AOT_AUTOGRAD, REINPLACING), "the epilogue")
 def copy_into_input(pick: Pick, scene: Scene) -> None:
     """Compute something and copy it into an input, as an epilogue does.
 
@@ -37,7 +39,12 @@ def copy_into_input(pick: Pick, scene: Scene) -> None:
     scene.call("aten.copy_.default", Ref(target), Ref(value), named=pick.chance(30))
 
 
-def copies_beside_clone(pick: Pick, scene: Scene) -> None:
+@INPUT_SCENARIOS.add(
+    "t = x.clone(); x.add_(1); x.copy_(z); y.copy_(t)",
+    (GRAPH_PASSES, REINPLACING),
+    "copy-of-written-input",
+)
+def copies_beside_a_clone(pick: Pick, scene: Scene) -> None:
     """A clone of an input, the input written several times, and the clone read in between."""
     name = some_input(pick, scene)
     saved = scene.call("aten.clone.default", Ref(name))[0]
@@ -54,6 +61,11 @@ def copies_beside_clone(pick: Pick, scene: Scene) -> None:
     scene.wants(saved)
 
 
+@INPUT_SCENARIOS.add(
+    "x.add_(1); y.mul_(2); return y[:1], x",
+    (AOT_AUTOGRAD, DYNAMO),
+    "renumbered-input, tangents-of-merged-inputs, write-to-float64-number",
+)
 def several_inputs_written(pick: Pick, scene: Scene) -> None:
     """All inputs are written, and some are returned, themselves or as views."""
     names = [view.name for view in scene.inputs]
@@ -65,6 +77,9 @@ def several_inputs_written(pick: Pick, scene: Scene) -> None:
     scene.wants(returned, pick.one(names))
 
 
+@INPUT_SCENARIOS.add(
+    "x.add_(1); a, b = x.split(1); return a, b", (AOT_AUTOGRAD,), "multi-output-view-of-written"
+)
 def parts_of_written(pick: Pick, scene: Scene) -> None:
     """The parts of an input that is written before or after it is split."""
     name = some_input(pick, scene, has_rows)
@@ -80,6 +95,9 @@ def parts_of_written(pick: Pick, scene: Scene) -> None:
     scene.wants(*parts[:2])
 
 
+@INPUT_SCENARIOS.add(
+    "x.add_(1); a = x * 2; b = x * 3; return a, b, b.view(2)", (AOT_AUTOGRAD,), "renumbered-outputs"
+)
 def views_of_outputs(pick: Pick, scene: Scene) -> None:
     """Outputs that are views of other outputs, beside an input that is written."""
     name = some_input(pick, scene)
@@ -91,6 +109,11 @@ def views_of_outputs(pick: Pick, scene: Scene) -> None:
     scene.wants(first, second, view)
 
 
+@INPUT_SCENARIOS.add(
+    "a = -x; b = a * y; x.add_(1); return b",
+    (AOT_AUTOGRAD, GRAPH_PASSES),
+    "recomputed-from-written",
+)
 def input_read_twice(pick: Pick, scene: Scene) -> None:
     """A product of an input with itself or another, and then a write to the input.
 
@@ -102,49 +125,3 @@ def input_read_twice(pick: Pick, scene: Scene) -> None:
     product = combine(pick, scene, changed, partner)
     write_somewhere(pick, scene, name)
     scene.wants(product)
-
-
-INPUT_SCENARIOS: tuple[Scenario, ...] = (
-    Scenario(
-        "copy into input",
-        "t = y + 1; x.copy_(t); use(t)",
-        (AOT_AUTOGRAD, REINPLACING),
-        "the epilogue",
-        copy_into_input,
-    ),
-    Scenario(
-        "copies beside a clone",
-        "t = x.clone(); x.add_(1); x.copy_(z); y.copy_(t)",
-        (GRAPH_PASSES, REINPLACING),
-        "copy-of-written-input",
-        copies_beside_clone,
-    ),
-    Scenario(
-        "several inputs written",
-        "x.add_(1); y.mul_(2); return y[:1], x",
-        (AOT_AUTOGRAD, DYNAMO),
-        "renumbered-input, tangents-of-merged-inputs, write-to-float64-number",
-        several_inputs_written,
-    ),
-    Scenario(
-        "parts of written",
-        "x.add_(1); a, b = x.split(1); return a, b",
-        (AOT_AUTOGRAD,),
-        "multi-output-view-of-written",
-        parts_of_written,
-    ),
-    Scenario(
-        "views of outputs",
-        "x.add_(1); a = x * 2; b = x * 3; return a, b, b.view(2)",
-        (AOT_AUTOGRAD,),
-        "renumbered-outputs",
-        views_of_outputs,
-    ),
-    Scenario(
-        "input read twice",
-        "a = -x; b = a * y; x.add_(1); return b",
-        (AOT_AUTOGRAD, GRAPH_PASSES),
-        "recomputed-from-written",
-        input_read_twice,
-    ),
-)

@@ -1,8 +1,7 @@
 """Scenarios of memory planning: results that could be in other memory, and what forbids it.
 
 Parts could be computed in their concatenation, results in a storage that is dead, or in a cache.
-Each function adds a few instructions to a scene, or raises `NoChoice`. The table at the end lists
-them.
+Each function adds a few instructions to a scene, or raises `NoChoice`.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from aliasproof.generators.scenario_steps import (
     OPEN_END,
     REINPLACING,
     OpOn,
-    Play,
-    Scenario,
+    ScenarioTable,
     any_view,
     combine,
     convert,
@@ -32,6 +30,9 @@ from aliasproof.generators.scenario_steps import (
 from aliasproof.generators.scene import Pick, Scene
 from aliasproof.ir.program import Ref
 
+PLANNING_SCENARIOS = ScenarioTable()
+
+_LAYERS = (MEMORY_PLANNING, REINPLACING)
 # Dtypes by item size: a dead storage of one can hold the other.
 _DTYPES = {4: (torch.float32, torch.int32), 8: (torch.float64, torch.int64, torch.complex64)}
 
@@ -74,6 +75,11 @@ def _join(pick: Pick, scene: Scene, parts: list[str]) -> str:
     return scene.call(op, tuple(map(Ref, parts)), dim)[0]
 
 
+@PLANNING_SCENARIOS.add(
+    "p = x + 1; q = p * 2; y = cat([p, q.t(), p]); p.zero_()",
+    _LAYERS,
+    "parts are computed in their concatenation",
+)
 def joined_parts(pick: Pick, scene: Scene) -> None:
     """A concatenation of parts that are computed before, and often used again."""
     base = some(pick, scene, not_empty)
@@ -85,6 +91,11 @@ def joined_parts(pick: Pick, scene: Scene) -> None:
     scene.wants(joined)
 
 
+@PLANNING_SCENARIOS.add(
+    "c = cat([p, q]); return stack([c, c + 1]), cat([p, r])",
+    _LAYERS,
+    "parts are computed in their concatenation",
+)
 def nested_joins(pick: Pick, scene: Scene) -> None:
     """A concatenation whose parts are concatenations; one may be a part of both."""
     base = some(pick, scene, not_empty)
@@ -97,6 +108,11 @@ def nested_joins(pick: Pick, scene: Scene) -> None:
     scene.wants(again, outer)
 
 
+@PLANNING_SCENARIOS.add(
+    "y = constant_pad_nd(x + 1, [1, 2]); return y",
+    _LAYERS,
+    "parts are computed in their concatenation",
+)
 def padded_part(pick: Pick, scene: Scene) -> None:
     """A pad of a computed part, at some sides, also negative."""
     base = some(pick, scene, lambda tensor: tensor.dim() >= 1 and tensor.numel() > 0)
@@ -108,6 +124,9 @@ def padded_part(pick: Pick, scene: Scene) -> None:
     scene.wants(padded)
 
 
+@PLANNING_SCENARIOS.add(
+    "a, b = chunk(x + 1, 2); y = cat([a * 2, b])", _LAYERS, "parts are views of what is split"
+)
 def parts_go_on(pick: Pick, scene: Scene) -> None:
     """Parts of a computed tensor, of which some are changed and joined again."""
     whole = fresh(pick, scene, some(pick, scene, has_rows))
@@ -121,6 +140,11 @@ def parts_go_on(pick: Pick, scene: Scene) -> None:
     scene.wants(result)
 
 
+@PLANNING_SCENARIOS.add(
+    "a = x.repeat(3); s = a.sum(); b = x.repeat(2) + s; return b",
+    _LAYERS,
+    "a result takes over a storage that nobody reads any more",
+)
 def dead_storages(pick: Pick, scene: Scene) -> None:
     """Tensors of several sizes die; a later one could be where an earlier one was."""
     base = value = some(pick, scene, not_empty)
@@ -136,6 +160,11 @@ def dead_storages(pick: Pick, scene: Scene) -> None:
     scene.wants(value, *sums)
 
 
+@PLANNING_SCENARIOS.add(
+    "a = c[:, None] * r; s = a.sum(0); return c[:, None] + s",
+    _LAYERS,
+    "a result takes over a storage that nobody reads any more",
+)
 def broadcast_beside_dead(pick: Pick, scene: Scene) -> None:
     """A result that no operand is as large as; a dead tensor is as large, or larger."""
     row = some(pick, scene, lambda tensor: tensor.dim() == 1 and tensor.numel() > 0)
@@ -151,6 +180,11 @@ def broadcast_beside_dead(pick: Pick, scene: Scene) -> None:
     scene.wants(small, wide)
 
 
+@PLANNING_SCENARIOS.add(
+    "a = x + 1; m = a != 1; return m.to(int32) + 1",
+    _LAYERS,
+    "a storage is taken over in another dtype",
+)
 def dead_in_other_dtype(pick: Pick, scene: Scene) -> None:
     """Tensors of different dtypes with equally many bytes, one dead after the other."""
     base = some(pick, scene, lambda tensor: is_real(tensor) and tensor.itemsize in _DTYPES)
@@ -163,6 +197,11 @@ def dead_in_other_dtype(pick: Pick, scene: Scene) -> None:
     scene.wants(mask, third)
 
 
+@PLANNING_SCENARIOS.add(
+    "p = x + 1; custom_op(p[1:]); return cat([p, p * 2])",
+    _LAYERS,
+    "opaque calls may keep or show the memory of their operands",
+)
 def opaque_between(pick: Pick, scene: Scene) -> None:
     """An operator of which a compiler knows nothing takes a part, or what could be reused."""
     base = some(pick, scene, not_empty)
@@ -197,6 +236,11 @@ def _row_stored(pick: Pick, scene: Scene, cache: str, row: str, at: int) -> str:
     return scene.call("aten.index_put.default", Ref(cache), (index,), Ref(row))[0]
 
 
+@PLANNING_SCENARIOS.add(
+    "c = index_copy(cache, 0, i, k); use(c[: i + 1]); cache.copy_(c)",
+    _LAYERS,
+    "a cache is updated in place",
+)
 def cache_with_new_rows(pick: Pick, scene: Scene) -> None:
     """A cache gets a row at a position, step by step; each step may read what is there by now."""
     first = some(pick, scene, has_rows)
@@ -214,6 +258,7 @@ def cache_with_new_rows(pick: Pick, scene: Scene) -> None:
     scene.wants(cache)
 
 
+@PLANNING_SCENARIOS.add("w = cat([x[1:], k]); x.copy_(w)", _LAYERS, "a cache is updated in place")
 def rolling_window(pick: Pick, scene: Scene) -> None:
     """A window drops its first row and gets a new one, step by step."""
     first = window = row = some(pick, scene, has_rows)
@@ -230,6 +275,11 @@ def rolling_window(pick: Pick, scene: Scene) -> None:
     scene.wants(row, window)
 
 
+@PLANNING_SCENARIOS.add(
+    "a, b = f(x, y), x; a, b = f(a, b), a; x.copy_(a); y.copy_(b)",
+    _LAYERS,
+    "a cache is updated in place",
+)
 def double_buffers(pick: Pick, scene: Scene) -> None:
     """Two buffers swap: each step computes the one from the other, and both are stored at last."""
     first = some(pick, scene, not_empty)
@@ -245,6 +295,11 @@ def double_buffers(pick: Pick, scene: Scene) -> None:
     scene.wants(back, front)
 
 
+@PLANNING_SCENARIOS.add(
+    "a = x + 1; b = x * 2; y = where(a != b, a * b, b); return y",
+    _LAYERS,
+    "any dead operand may hold the result",
+)
 def operands_die_together(pick: Pick, scene: Scene) -> None:
     """Several operands die at one call, and each could hold the result."""
     base = some(pick, scene, not_empty)
@@ -257,83 +312,3 @@ def operands_die_together(pick: Pick, scene: Scene) -> None:
         result = scene.call("aten.where.self", Ref(mask), Ref(result), Ref(names[2]))[0]
     _use_again(pick, scene, names[0])
     scene.wants(*([kept] if kept else []), result)
-
-
-def _scenario(name: str, sketch: str, family: str, play: Play) -> Scenario:
-    return Scenario(name, sketch, (MEMORY_PLANNING, REINPLACING), family, play)
-
-
-PLANNING_SCENARIOS: tuple[Scenario, ...] = (
-    _scenario(
-        "joined parts",
-        "p = x + 1; q = p * 2; y = cat([p, q.t(), p]); p.zero_()",
-        "parts are computed in their concatenation",
-        joined_parts,
-    ),
-    _scenario(
-        "nested joins",
-        "c = cat([p, q]); return stack([c, c + 1]), cat([p, r])",
-        "parts are computed in their concatenation",
-        nested_joins,
-    ),
-    _scenario(
-        "padded part",
-        "y = constant_pad_nd(x + 1, [1, 2]); return y",
-        "parts are computed in their concatenation",
-        padded_part,
-    ),
-    _scenario(
-        "parts go on",
-        "a, b = chunk(x + 1, 2); y = cat([a * 2, b])",
-        "parts are views of what is split",
-        parts_go_on,
-    ),
-    _scenario(
-        "dead storages",
-        "a = x.repeat(3); s = a.sum(); b = x.repeat(2) + s; return b",
-        "a result takes over a storage that nobody reads any more",
-        dead_storages,
-    ),
-    _scenario(
-        "broadcast beside dead",
-        "a = c[:, None] * r; s = a.sum(0); return c[:, None] + s",
-        "a result takes over a storage that nobody reads any more",
-        broadcast_beside_dead,
-    ),
-    _scenario(
-        "dead in other dtype",
-        "a = x + 1; m = a != 1; return m.to(int32) + 1",
-        "a storage is taken over in another dtype",
-        dead_in_other_dtype,
-    ),
-    _scenario(
-        "opaque between",
-        "p = x + 1; custom_op(p[1:]); return cat([p, p * 2])",
-        "opaque calls may keep or show the memory of their operands",
-        opaque_between,
-    ),
-    _scenario(
-        "cache with new rows",
-        "c = index_copy(cache, 0, i, k); use(c[: i + 1]); cache.copy_(c)",
-        "a cache is updated in place",
-        cache_with_new_rows,
-    ),
-    _scenario(
-        "rolling window",
-        "w = cat([x[1:], k]); x.copy_(w)",
-        "a cache is updated in place",
-        rolling_window,
-    ),
-    _scenario(
-        "double buffers",
-        "a, b = f(x, y), x; a, b = f(a, b), a; x.copy_(a); y.copy_(b)",
-        "a cache is updated in place",
-        double_buffers,
-    ),
-    _scenario(
-        "operands die together",
-        "a = x + 1; b = x * 2; y = where(a != b, a * b, b); return y",
-        "any dead operand may hold the result",
-        operands_die_together,
-    ),
-)

@@ -1,7 +1,6 @@
 """Scenarios of functionalization: views of a tensor, and writes through them.
 
-Each function adds a few instructions to a scene, or raises `NoChoice`. The table at the end lists
-them.
+Each function adds a few instructions to a scene, or raises `NoChoice`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from aliasproof.generators.scenario_steps import (
     GRAPH_PASSES,
     OPEN_END,
     OpOn,
-    Scenario,
+    ScenarioTable,
     any_view,
     combine,
     convert,
@@ -34,8 +33,16 @@ from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.ir.program import Ref
 from aliasproof.ir.regions import capacity
 
+VIEW_SCENARIOS = ScenarioTable()
 
-def no_op_view(pick: Pick, scene: Scene) -> None:
+
+@VIEW_SCENARIOS.add(
+    "v = x.view(x.shape); v.add_(1)",
+    (FUNCTIONALIZATION, GRAPH_PASSES),
+    "#120585",
+    name="no-op views",
+)
+def no_op_views(pick: Pick, scene: Scene) -> None:
     """A view that shows all of its base unchanged, and then a write through either.
 
     A pass may remove such a view, but not the alias.
@@ -45,6 +52,12 @@ def no_op_view(pick: Pick, scene: Scene) -> None:
     overwrite(pick, scene, pick.one((view, name)))
 
 
+@VIEW_SCENARIOS.add(
+    "x.expand(3, 4).zero_()",
+    (FUNCTIONALIZATION,),
+    "expand-inverse, unfold-inverse, overlapping-as-strided",
+    name="self-overlap",
+)
 def self_overlap(pick: Pick, scene: Scene) -> None:
     """A view that shows an element more than once, and a store of one value through it.
 
@@ -68,6 +81,11 @@ def self_overlap(pick: Pick, scene: Scene) -> None:
     scene.call(store, Ref(view), *value)
 
 
+@VIEW_SCENARIOS.add(
+    "a = x + 1; x.mul_(2); b = x + 1",
+    (FUNCTIONALIZATION, GRAPH_PASSES),
+    "common subexpressions across a write",
+)
 def write_between_reads(pick: Pick, scene: Scene) -> None:
     """Read a tensor, write one of its aliases, read it again."""
     name = some(pick, scene)
@@ -77,6 +95,9 @@ def write_between_reads(pick: Pick, scene: Scene) -> None:
     fresh(pick, scene, name)
 
 
+@VIEW_SCENARIOS.add(
+    "x[0:2].copy_(x[1:3] + 1); x[1:3].zero_()", (FUNCTIONALIZATION,), "inverses of views"
+)
 def overlapping_slices(pick: Pick, scene: Scene) -> None:
     """Two slices of one base overlap or touch; one is written, often with data of the other."""
     name = some(pick, scene, lambda tensor: tensor.dim() >= 1 and tensor.shape[0] >= 3)
@@ -96,6 +117,9 @@ def overlapping_slices(pick: Pick, scene: Scene) -> None:
         overwrite(pick, scene, high)
 
 
+@VIEW_SCENARIOS.add(
+    "x[1:].copy_(x[:-1].clone())", (FUNCTIONALIZATION, CODE_GENERATION), "reads fused with a write"
+)
 def shift(pick: Pick, scene: Scene) -> None:
     """Rows of a tensor move by one within the tensor.
 
@@ -115,7 +139,12 @@ def shift(pick: Pick, scene: Scene) -> None:
     scene.call(write, Ref(ahead), Ref(saved))
 
 
-def misaligned_slice(pick: Pick, scene: Scene) -> None:
+@VIEW_SCENARIOS.add(
+    "v = x[1:]; a = v + 1; v.mul_(2)",
+    (FUNCTIONALIZATION, CODE_GENERATION),
+    "vectorized loads at an offset",
+)
+def misaligned_slices(pick: Pick, scene: Scene) -> None:
     """A slice that starts in the middle of a vector register is written and read."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and tensor.shape[0] >= 3)
     size = scene.values[name].shape[0]
@@ -126,6 +155,9 @@ def misaligned_slice(pick: Pick, scene: Scene) -> None:
     combine(pick, scene, part, read)
 
 
+@VIEW_SCENARIOS.add(
+    "w = x[::2]; x[1:].t()[0].zero_(); use(w)", (FUNCTIONALIZATION,), "inverses of views"
+)
 def nested_views(pick: Pick, scene: Scene) -> None:
     """Write through a view of a view; read the base and another view of it."""
     name = some(pick, scene, has_rows)
@@ -137,6 +169,11 @@ def nested_views(pick: Pick, scene: Scene) -> None:
     scene.wants(fresh(pick, scene, beside), fresh(pick, scene, name))
 
 
+@VIEW_SCENARIOS.add(
+    "v = x.view(int16); v.add_(1); use(x)",
+    (FUNCTIONALIZATION, CODE_GENERATION),
+    "dtype-view-of-nothing, erased-input",
+)
 def view_of_other_dtype(pick: Pick, scene: Scene) -> None:
     """Write through a view of another item size, or read through one after a write."""
     name = some(pick, scene, not_empty)
@@ -148,6 +185,11 @@ def view_of_other_dtype(pick: Pick, scene: Scene) -> None:
     scene.wants(fresh(pick, scene, read), view)
 
 
+@VIEW_SCENARIOS.add(
+    "(x + 1).expand(2, 4).as_strided((3,), (1,), 1)",
+    (FUNCTIONALIZATION, CODE_GENERATION),
+    "as-strided-of-view, as-strided-of-new-base",
+)
 def strided_view(pick: Pick, scene: Scene) -> None:
     """`as_strided` of a tensor or of a view; it counts from the start of the storage."""
     name = some(pick, scene, not_empty)
@@ -167,6 +209,9 @@ def strided_view(pick: Pick, scene: Scene) -> None:
     scene.wants(strided, fresh(pick, scene, strided))
 
 
+@VIEW_SCENARIOS.add(
+    "x.copy_(where(x == y, x, y))", (FUNCTIONALIZATION, CODE_GENERATION), "masked writes"
+)
 def where_copied(pick: Pick, scene: Scene) -> None:
     """A choice between a tensor and new values is copied into that tensor."""
     name = some(pick, scene, not_empty)
@@ -181,6 +226,11 @@ def where_copied(pick: Pick, scene: Scene) -> None:
     scene.wants(chosen)
 
 
+@VIEW_SCENARIOS.add(
+    "y = x + 1; z = y.relu_(); return z * y",
+    (FUNCTIONALIZATION, AOT_AUTOGRAD),
+    "saved-input-written, #113930",
+)
 def updated_then_used(pick: Pick, scene: Scene) -> None:
     """An in-place op whose result is used at once, and its operand again, as in a layer."""
     name = some(pick, scene, lambda tensor: tensor.is_floating_point())
@@ -191,6 +241,9 @@ def updated_then_used(pick: Pick, scene: Scene) -> None:
     scene.wants(combine(pick, scene, result, name), result)
 
 
+@VIEW_SCENARIOS.add(
+    "x.copy_(y.double()); y.zero_()", (FUNCTIONALIZATION, GRAPH_PASSES), "lost-strides"
+)
 def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
     """A copy from a tensor of another dtype, which is then written itself."""
     target = some(pick, scene, not_empty)
@@ -204,91 +257,3 @@ def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
     scene.call("aten.copy_.default", Ref(target), Ref(source))
     overwrite(pick, scene, source)
     scene.wants(fresh(pick, scene, target))
-
-
-VIEW_SCENARIOS: tuple[Scenario, ...] = (
-    Scenario(
-        "no-op views",
-        "v = x.view(x.shape); v.add_(1)",
-        (FUNCTIONALIZATION, GRAPH_PASSES),
-        "#120585",
-        no_op_view,
-    ),
-    Scenario(
-        "self-overlap",
-        "x.expand(3, 4).zero_()",
-        (FUNCTIONALIZATION,),
-        "expand-inverse, unfold-inverse, overlapping-as-strided",
-        self_overlap,
-    ),
-    Scenario(
-        "write between reads",
-        "a = x + 1; x.mul_(2); b = x + 1",
-        (FUNCTIONALIZATION, GRAPH_PASSES),
-        "common subexpressions across a write",
-        write_between_reads,
-    ),
-    Scenario(
-        "overlapping slices",
-        "x[0:2].copy_(x[1:3] + 1); x[1:3].zero_()",
-        (FUNCTIONALIZATION,),
-        "inverses of views",
-        overlapping_slices,
-    ),
-    Scenario(
-        "shift",
-        "x[1:].copy_(x[:-1].clone())",
-        (FUNCTIONALIZATION, CODE_GENERATION),
-        "reads fused with a write",
-        shift,
-    ),
-    Scenario(
-        "misaligned slices",
-        "v = x[1:]; a = v + 1; v.mul_(2)",
-        (FUNCTIONALIZATION, CODE_GENERATION),
-        "vectorized loads at an offset",
-        misaligned_slice,
-    ),
-    Scenario(
-        "nested views",
-        "w = x[::2]; x[1:].t()[0].zero_(); use(w)",
-        (FUNCTIONALIZATION,),
-        "inverses of views",
-        nested_views,
-    ),
-    Scenario(
-        "view of other dtype",
-        "v = x.view(int16); v.add_(1); use(x)",
-        (FUNCTIONALIZATION, CODE_GENERATION),
-        "dtype-view-of-nothing, erased-input",
-        view_of_other_dtype,
-    ),
-    Scenario(
-        "strided view",
-        "(x + 1).expand(2, 4).as_strided((3,), (1,), 1)",
-        (FUNCTIONALIZATION, CODE_GENERATION),
-        "as-strided-of-view, as-strided-of-new-base",
-        strided_view,
-    ),
-    Scenario(
-        "where copied",
-        "x.copy_(where(x == y, x, y))",
-        (FUNCTIONALIZATION, CODE_GENERATION),
-        "masked writes",
-        where_copied,
-    ),
-    Scenario(
-        "updated then used",
-        "y = x + 1; z = y.relu_(); return z * y",
-        (FUNCTIONALIZATION, AOT_AUTOGRAD),
-        "saved-input-written, #113930",
-        updated_then_used,
-    ),
-    Scenario(
-        "copy between dtypes",
-        "x.copy_(y.double()); y.zero_()",
-        (FUNCTIONALIZATION, GRAPH_PASSES),
-        "lost-strides",
-        copy_between_dtypes,
-    ),
-)

@@ -87,7 +87,7 @@ def follow(edit: re.Match[str], scratch: Path) -> None:
         "below": (positions[0] + width, positions[0] + width),
     }.get(edit["how"], (positions[0], positions[0] + width))
     # A function is two empty lines above what follows.
-    gap = ["", ""] if edit["text"].startswith("def ") else []
+    gap = ["", ""] if edit["text"].startswith(("def ", "@")) else []
     lines[start:end] = edit["text"].removesuffix("\n").split("\n") + gap
     path.write_text("\n".join(lines), encoding="utf-8")
 
