@@ -2,7 +2,8 @@
 
 A line of the table in `aliasproof.generators.operators` may give a drawer for any argument.
 Otherwise the name or the type in the schema decides. All drawers are found when the table is built,
-so a line without one fails at import and not in the middle of a campaign.
+so a line without one fails at import and not in the middle of a campaign. A drawer takes the
+`Draft` of the call so far and gives one argument, or raises `NoChoice`.
 """
 
 from __future__ import annotations
@@ -247,9 +248,6 @@ def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> tuple[DrawnArgume
 # --- list arguments -------------------------------------------------------------------------------
 #
 # How the lists of a `_foreach_` op are drawn: the tensors that it writes, and operands for each.
-#
-# Every drawer takes the `Draft` of the call so far and gives one argument, or raises `NoChoice`.
-
 
 # Torch runs such an op on one tensor after the other, or on all at once. So a program with
 # operands that overlap the tensors of other items has no specified meaning.
@@ -297,7 +295,7 @@ def number_per_item(draft: Draft) -> Argument:
 def _per_item(
     draft: Draft, fits: Callable[[torch.Tensor, torch.Tensor], bool]
 ) -> tuple[Argument, ...]:
-    written, chosen = _written_names(draft), []
+    written, chosen = draft.names("self"), []
     for index, name in enumerate(written):
         own = draft.scene.values[name]
         fitting = draft.scene.newest_first(functools.partial(fits, own))
@@ -307,10 +305,6 @@ def _per_item(
             fitting = [candidate for candidate in fitting if candidate in near] or fitting
         chosen.append(Ref(draft.pick.one(_apart(draft, others, fitting))))
     return tuple(chosen)
-
-
-def _written_names(draft: Draft) -> list[str]:
-    return [ref.name for ref in draft.elements("self") if isinstance(ref, Ref)]
 
 
 def _apart(draft: Draft, written: list[str], names: list[str]) -> list[str]:
@@ -396,8 +390,6 @@ ADDBMM = _FACTORS | _drawers(
 # --- metadata arguments ---------------------------------------------------------------------------
 #
 # How the arguments of ops are drawn that give their first tensor other metadata.
-#
-# Every drawer takes the `Draft` of the call so far and gives one argument, or raises `NoChoice`.
 
 
 def any_tensor(draft: Draft) -> Argument:
@@ -454,10 +446,6 @@ def new_sizes(draft: Draft) -> Argument:
 
 
 # --- random arguments -----------------------------------------------------------------------------
-#
-# How the arguments of random ops are drawn.
-#
-# Every drawer takes the `Draft` of the call so far and gives one argument, or raises `NoChoice`.
 
 
 def training(draft: Draft) -> Argument:
@@ -465,14 +453,8 @@ def training(draft: Draft) -> Argument:
     return not draft.pick.chance(20)
 
 
-def inner_probability(draft: Draft) -> Argument:
-    """A probability other than 0 and 1."""
-    return draft.pick.one((0.5, 0.25))
-
-
-def limit(draft: Draft) -> Argument:
-    """What the integers drawn stay below; few, so that they can be indices."""
-    return draft.pick.one((2, 3, 10, 100))
+inner_probability = numbers.one_of(0.5, 0.25)  # other than 0 and 1
+limit = numbers.one_of(2, 3, 10, 100)  # of the integers drawn; few, so that they can be indices
 
 
 def probabilities(draft: Draft) -> Argument:

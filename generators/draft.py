@@ -56,6 +56,10 @@ class Draft:
         assert isinstance(value, tuple)
         return value
 
+    def names(self, name: str) -> list[str]:
+        """The names of the values in a list argument drawn before."""
+        return [element.name for element in self.elements(name) if isinstance(element, Ref)]
+
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor argument drawn before."""
         value = self.drawn[name]

@@ -34,6 +34,7 @@ from aliasproof.generators.scenario_steps import (
     viewed_as,
 )
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
+from aliasproof.generators.tensor_arguments import combines
 from aliasproof.ir.program import Input, Ref, Storage
 from aliasproof.ir.regions import dense_strides
 
@@ -113,11 +114,6 @@ def _value(pick: Pick, scene: Scene, accepts: Callable[[torch.Tensor], bool] = n
     return pick.one(names[:3] if pick.chance(50) else names)
 
 
-def _reduced_dims(pick: Pick, tensor: torch.Tensor) -> Shape:
-    dims = tuple(range(tensor.dim()))
-    return pick.one(((dims[-1],), (dims[0],), dims)) if dims else ()
-
-
 # --- steps ----------------------------------------------------------------------------------------
 
 
@@ -142,7 +138,7 @@ def compute(pick: Pick, scene: Scene) -> None:
     if pick.chance(35):
         fresh(pick, scene, name)
         return
-    other = pick.one(scene.newest_first(lambda it: _broadcasts(it, tensor)))
+    other = pick.one(scene.newest_first(lambda it: combines(it.shape, tensor.shape)))
     if tensor.dtype == torch.bool or scene.values[other].dtype == torch.bool:
         op = pick.one(("aten.add.Tensor", "aten.mul.Tensor", "aten.logical_and.default"))
     else:
@@ -158,11 +154,6 @@ _OF_TWO = (
 )
 
 
-def _broadcasts(one: torch.Tensor, other: torch.Tensor) -> bool:
-    pairs = zip(reversed(one.shape), reversed(other.shape), strict=False)
-    return all(1 in pair or pair[0] == pair[1] for pair in pairs)
-
-
 def change_dtype(pick: Pick, scene: Scene) -> None:
     """A value in another dtype; sometimes its bytes."""
     name = _value(pick, scene)
@@ -176,7 +167,7 @@ def select(pick: Pick, scene: Scene) -> None:
     """A value where a mask holds, which a comparison or a value of bools gives."""
     name = _value(pick, scene)
     other = pick.one(scene.newest_first(lambda it: it.shape == scene.values[name].shape))
-    compared = _value(pick, scene, lambda it: _broadcasts(it, scene.values[name]))
+    compared = _value(pick, scene, lambda it: combines(it.shape, scene.values[name].shape))
     mask = mask_of(pick, scene, compared)
     if pick.chance(30):
         mask = combine(pick, scene, mask, mask_of(pick, scene, other))
@@ -190,7 +181,8 @@ def reduce(pick: Pick, scene: Scene) -> None:
     """A reduction, which is often combined with what is reduced, as in a normalization."""
     name = _value(pick, scene, has_rows)
     tensor = scene.values[name]
-    dims = _reduced_dims(pick, tensor)
+    every = tuple(range(tensor.dim()))
+    dims = pick.one((every[-1:], every[:1], every))
     ops = ["aten.sum.dim_IntList", "aten.any.dims", "aten.all.dims"]
     if not tensor.is_complex():
         ops += ["aten.amax.default", "aten.amin.default"] * 2
@@ -204,11 +196,10 @@ def reduce(pick: Pick, scene: Scene) -> None:
         result = scene.call(f"aten.{pick.one(('min', 'max'))}.dim", Ref(name), dims[-1], keep)[0]
     else:
         op = pick.one(ops)
-        args = (dims, True, keep) if "var" in op else (dims, keep)
         if "var" in op:
             result = scene.call(op, Ref(name), dims, correction=0, keepdim=keep)[0]
         else:
-            result = scene.call(op, Ref(name), *args)[0]
+            result = scene.call(op, Ref(name), dims, keep)[0]
     if keep and pick.chance(60):
         scene.call(pick.one(("aten.sub.Tensor", "aten.mul.Tensor")), Ref(name), Ref(result))
 
@@ -275,25 +266,21 @@ def write(pick: Pick, scene: Scene) -> None:
         source = _value(pick, scene, is_arithmetic)
         put(pick, scene, name, convert(scene, total(pick, scene, source), tensor.dtype))
     elif how == 3:
-        rows = _indices(pick, scene, tensor.shape[0]) if tensor.dim() else None
-        if rows is None:
+        if tensor.dim() == 0:
             raise NoChoice
+        rows = _indices(pick, scene, tensor.shape[0])
         value = a_number(pick, scene, name)
         scene.call("aten.index_put_.default", Ref(name), (Ref(rows),), Ref(value))
     else:
         source = pick.one(scene.newest_first(lambda it: it.shape == tensor.shape))
         if pick.chance(50):
             source = rearrange(pick, scene, source)
-        if _shares(scene, source, name):
+        memory = tensor.untyped_storage().data_ptr()
+        if scene.values[source].untyped_storage().data_ptr() == memory:
             source = fresh(pick, scene, source)
         add = is_arithmetic(tensor) and scene.values[source].dtype == tensor.dtype
         op = "aten.add_.Tensor" if add and pick.chance(50) else "aten.copy_.default"
         scene.call(op, Ref(name), Ref(source))
-
-
-def _shares(scene: Scene, one: str, other: str) -> bool:
-    first, second = scene.values[one], scene.values[other]
-    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
 # The steps, as often as they are drawn.

@@ -137,7 +137,10 @@ def _indexes(
 def values_to_put(draft: Draft) -> Argument:
     """A tensor that broadcasts to what the drawn indices select."""
     # How many elements a mask selects depends on its data, so look at what the call would select.
-    chosen = _selection(draft, "aten.index.Tensor", "indices")
+    try:
+        chosen = resolve("aten.index.Tensor")(draft.self, draft.value("indices"))
+    except (RuntimeError, IndexError) as reason:
+        raise NoChoice from reason
     return _changed_selection(
         draft, "aten.index.Tensor", "indices", accepts=lambda t: broadcasts(t.shape, chosen.shape)
     )
@@ -175,16 +178,6 @@ def as_many_as_mask(draft: Draft) -> Argument:
     """A tensor of the first one's dtype with an element for each one that the mask selects."""
     count = int(draft.tensor("mask").expand(draft.self.shape).sum())
     return separate_tensor(draft, lambda t: t.numel() >= count, draft.self.shape)
-
-
-def _selection(draft: Draft, read: str, *arguments: str) -> torch.Tensor:
-    """What a read of the first tensor gives with the arguments drawn."""
-    values = [draft.value(name) for name in arguments]
-    try:
-        selected: torch.Tensor = resolve(read)(draft.self, *values)
-    except (RuntimeError, IndexError) as reason:
-        raise NoChoice from reason
-    return selected
 
 
 def _changed_selection(

@@ -114,7 +114,9 @@ class _Inputs:
             return
         gapped = [view for view in self.views if view.sizes and view.strides[-1] == 2]
         if gapped and pick.chance(40):
-            self._add_interleaved(pick.one(gapped))
+            # The elements between those of a view with gaps.
+            other = pick.one(gapped)
+            self._add_lengthened(replace(other, offset=other.offset + 1))
             return
         sizes, strides = other.sizes, other.strides
         if sizes and pick.chance(40):
@@ -170,10 +172,6 @@ class _Inputs:
         """Add a 1-d view of all of a storage."""
         length = self.storages[storage].nbytes // dtype.itemsize
         self._add_view(storage, dtype, (length,), (1,), 0)
-
-    def _add_interleaved(self, other: Input) -> None:
-        """Add the elements between those of a view with gaps."""
-        self._add_lengthened(replace(other, offset=other.offset + 1))
 
     def _add_lengthened(self, view: Input) -> None:
         """Add a view like this one, and make its storage long enough for it."""
@@ -232,10 +230,6 @@ def _gaps(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
     return shape, pick.one((every_second, dense_strides((*shape[:-1], shape[-1] + 1))))
 
 
-def _expanded_layout(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
-    return (2, *shape), (0, *dense_strides(shape))
-
-
 def _overlapping(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
     """Windows that move by one element, or rows that begin within the row before."""
     if len(shape) == 1:
@@ -257,7 +251,7 @@ _LAYOUTS: dict[str, tuple[int, Callable[[Pick, Shape], tuple[Shape, Shape]]]] = 
     "transposed": (2, _transposed_layout),
     "channels last": (3, _channels_last),
     "gaps": (1, _gaps),
-    "expanded": (0, _expanded_layout),
+    "expanded": (0, lambda pick, shape: ((2, *shape), (0, *dense_strides(shape)))),
     "overlapping": (1, _overlapping),
 }
 

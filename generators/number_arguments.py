@@ -63,9 +63,7 @@ def dimension_in_list(draft: Draft) -> Argument:
     return (dimension(draft),)
 
 
-def shift_in_list(draft: Draft) -> Argument:
-    """A list of one shift, by a few elements in either direction."""
-    return (draft.pick.one((1, -1, 2)),)
+shift_in_list = one_of((1,), (-1,), (2,))
 
 
 def repetitions(draft: Draft) -> Argument:
@@ -116,9 +114,7 @@ def end_in_dimension(draft: Draft) -> Argument:
     return draft.pick.one((2**63 - 1, start + 1, start + 2, max(extent(draft) - 1, start)))
 
 
-def step(draft: Draft) -> Argument:
-    """A step of 1, or one that leaves gaps."""
-    return draft.pick.one((1, 2, 3))
+step = one_of(1, 2, 3)  # one, or one that leaves gaps
 
 
 def length_in_dimension(draft: Draft) -> Argument:
@@ -143,9 +139,7 @@ def pieces(draft: Draft) -> Argument:
     return draft.pick.integer(1, 3)
 
 
-def offset_of_diagonal(draft: Draft) -> Argument:
-    """The main diagonal or one beside it."""
-    return draft.pick.one((0, 1, -1))
+offset_of_diagonal = one_of(0, 1, -1)  # the main diagonal or one beside it
 
 
 def wrap_of_diagonal(draft: Draft) -> Argument:

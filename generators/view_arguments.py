@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from aliasproof.generators.draft import Draft, Drawer
-from aliasproof.generators.number_arguments import extent
+from aliasproof.generators.number_arguments import extent, one_of
 from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.tensor_arguments import broadcasts, tensor_like
 from aliasproof.ir.program import Argument, Ref
@@ -173,6 +173,4 @@ def truth(draft: Draft) -> Argument:
     return draft.pick.chance(20)
 
 
-def probability(draft: Draft) -> Argument:
-    """A probability."""
-    return draft.pick.one((0.5, 0.0, 0.25, 1.0))
+probability = one_of(0.5, 0.0, 0.25, 1.0)

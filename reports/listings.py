@@ -15,9 +15,6 @@ from aliasproof.reports.console import new_table, print_heading, print_lines, pr
 if TYPE_CHECKING:  # they import torch
     from aliasproof.oracles.contract import Contract
 
-
-# It imports torch, and `aliasproof --help` must not.
-
 EVERYTHING = ("promises", "everything that eager does", "")
 CLAUSE_WIDTH = 16  # columns: the longest is "does not promise"
 
@@ -142,7 +139,9 @@ LEGEND = (
 
 def print_ops(console: Console, ops: Sequence[Mapping[str, Any]], total: int) -> None:
     """Print one row per op, and the counts; `ops` are JSON values, of `total` listed ones."""
-    rows = [_op_row(op) for op in ops]
+    rows = [
+        (*(op[name] for name in NAMES[:3]), ", ".join(op["writes"]), op["detail"]) for op in ops
+    ]
     if _fits(console, NAMES, rows):
         _print_table(console, NAMES, rows)
     else:  # a narrow terminal would cut the names
@@ -174,10 +173,6 @@ def _counts(ops: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tup
         for kind in dict.fromkeys(op["kind"] for op in ops)
     ]
     return ("kind", *STATUSES), rows
-
-
-def _op_row(op: Mapping[str, Any]) -> tuple[str, ...]:
-    return (op["op"], op["kind"], op["status"], ", ".join(op["writes"]), op["detail"])
 
 
 def _print_table(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

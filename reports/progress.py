@@ -80,18 +80,13 @@ class _Lines:
         for note in campaign.notes[self.printed :]:
             print_lines(self.console, note)
         self.printed = len(campaign.notes)
-        for finding in _new(campaign, self.known):
-            print_lines(self.console, f"[{clock(campaign.elapsed)}] found {in_a_line(finding)}")
+        for name, finding in campaign.findings.items():
+            if name not in self.known:
+                self.known.add(name)
+                print_lines(self.console, f"[{clock(campaign.elapsed)}] found {in_a_line(finding)}")
         if now - self.last >= LINE_EVERY:
             self.last = now
             print_lines(self.console, f"[{clock(campaign.elapsed)}] {_status(campaign)}")
-
-
-def _new(campaign: Campaign, known: set[str]) -> list[AnyFinding]:
-    """The findings that are not known yet; from now on they are."""
-    new = [finding for name, finding in campaign.findings.items() if name not in known]
-    known.update(campaign.findings)
-    return new
 
 
 def in_a_line(finding: AnyFinding) -> str:

@@ -283,25 +283,19 @@ def _uri(finding: ReportedFinding) -> str:
 # --- report files ---------------------------------------------------------------------------------
 
 
-def _sarif_text(report: RunReport) -> str:
-    return json.dumps(sarif(report), indent=1) + "\n"
-
-
-def _json_text(report: RunReport) -> str:
-    return json.dumps(report.to_json(), indent=1, default=str) + "\n"
-
-
-def _summary(report: RunReport) -> str:
-    return step_summary(report, report.unsettled, "unsettled finding")
-
-
 # By format: the name of the file, and its text.
 FILES: Mapping[str, tuple[str, Callable[[RunReport], str]]] = {
     "html": ("report.html", run_page),
     "junit": ("junit.xml", junit_xml),
-    "sarif": ("aliasproof.sarif", _sarif_text),
-    "github": ("summary.md", _summary),
-    "json": ("report.json", _json_text),
+    "sarif": ("aliasproof.sarif", lambda report: json.dumps(sarif(report), indent=1) + "\n"),
+    "github": (
+        "summary.md",
+        lambda report: step_summary(report, report.unsettled, "unsettled finding"),
+    ),
+    "json": (
+        "report.json",
+        lambda report: json.dumps(report.to_json(), indent=1, default=str) + "\n",
+    ),
 }
 NAMES = frozenset(name for name, _ in FILES.values())
 

@@ -17,11 +17,6 @@ from aliasproof.ir.regions import Region, overlaps_itself
 # --- drawers --------------------------------------------------------------------------------------
 
 
-def first(draft: Draft) -> Argument:
-    """The first tensor."""
-    return Ref(draft.self_name)
-
-
 def written_tensor(draft: Draft) -> Argument:
     """The first tensor, or a slice of it beside another one; the two overlap or touch."""
     tensor = draft.self
@@ -33,7 +28,7 @@ def written_tensor(draft: Draft) -> Argument:
         draft.scene.call("aten.slice.Tensor", Ref(name), 0, start, size)
         low = draft.scene.call("aten.slice.Tensor", Ref(name), 0, 0, size - start)
         draft.drawn["self"] = Ref(low[0])
-    return first(draft)
+    return tensors.itself(draft)
 
 
 def beside(draft: Draft) -> Argument:
@@ -76,14 +71,14 @@ CUSTOM: tuple[Operator, ...] = (
     _line("add_both", x=written_tensor, y=beside),
     _line("add_twice", x=written_tensor, y=tensors.operand),
     _line("double", x=written_tensor),
-    _line("add_into", x=first, total=beside_or_none),
+    _line("add_into", x=tensors.itself, total=beside_or_none),
     _line("running_sum", tensors=tensors_beside),
     _line("add_if", x=written_tensor, y=beside, flag=flag),
     _line("store_sum", x=written_tensor, y=beside, z=beside),
     _line("add_", x=written_tensor, y=tensors.operand),
-    _line("add_out", x=first, y=beside, out=beside),
+    _line("add_out", x=tensors.itself, y=beside, out=beside),
     _line("add_composite", x=written_tensor, y=beside),
-    _line("plus", x=first, y=tensors.partner),
-    _line("strides", x=first),
-    _line("location", x=first),
+    _line("plus", x=tensors.itself, y=tensors.partner),
+    _line("strides", x=tensors.itself),
+    _line("location", x=tensors.itself),
 )

@@ -33,11 +33,9 @@ def parameters(draft: Draft) -> Argument:
 
 def per_parameter(draft: Draft) -> Argument:
     """For each parameter a tensor like it, apart from all that the call has so far."""
-    used = [
-        ref.name for name in draft.drawn for ref in draft.elements(name) if isinstance(ref, Ref)
-    ]
+    used = [name for argument in draft.drawn for name in draft.names(argument)]
     chosen: list[str] = []
-    for name in _names(draft, "self"):
+    for name in draft.names("self"):
         like = draft.scene.values[name]
 
         def fits(tensor: torch.Tensor, like: torch.Tensor = like) -> bool:
@@ -77,7 +75,7 @@ def per_channel(draft: Draft) -> Argument:
 
 def step_per_parameter(draft: Draft) -> Argument:
     """For each parameter, how often it was updated: a new number."""
-    return tuple(_number(draft, name, torch.float32, 2) for name in _names(draft, "self"))
+    return tuple(_number(draft, name, torch.float32, 2) for name in draft.names("self"))
 
 
 def one_number(draft: Draft) -> Argument:
@@ -100,10 +98,6 @@ def zero_or_one(draft: Draft) -> Argument:
 def _number(draft: Draft, like: str, dtype: torch.dtype, value: int) -> Ref:
     made = draft.scene.call("aten.new_full.default", Ref(like), (1,), value, dtype=dtype)
     return Ref(made[0])
-
-
-def _names(draft: Draft, argument: str) -> list[str]:
-    return [ref.name for ref in draft.elements(argument) if isinstance(ref, Ref)]
 
 
 def _overlaps(draft: Draft, name: str, others: list[str]) -> bool:

@@ -32,17 +32,14 @@ def view_of(sketch: Sketch, name: str) -> str:
     if tensor.dim() > 1:
         choices += [f"{name}.t()", f"{name}.T"] * (tensor.dim() == 2)
         choices += [f"{name}.transpose(0, 1)", f"{name}[:, 1:]", f"{name}[:, 0]"]
-        choices += [f"{name}.diagonal()", f"{name}.permute({_reversed(tensor)})"]
+        order = ", ".join(map(str, reversed(range(tensor.dim()))))
+        choices += [f"{name}.diagonal()", f"{name}.permute({order})"]
         choices += [f"{name}[0, 1:]"]
     return pick.one(choices)
 
 
 def _sizes(tensor: torch.Tensor) -> str:
     return ", ".join(map(str, tensor.shape)) or "1"
-
-
-def _reversed(tensor: torch.Tensor) -> str:
-    return ", ".join(map(str, reversed(range(tensor.dim()))))
 
 
 def number(sketch: Sketch, tensor: torch.Tensor) -> str:
@@ -121,7 +118,7 @@ def another_name(sketch: Sketch) -> None:
 def new_tensor(sketch: Sketch) -> None:
     name = sketch.tensor()
     made = sketch.pick.one(["zeros_like", "ones_like", "empty_like"])
-    fresh, lines = sketch.fresh(), []
+    fresh = sketch.fresh()
     lines = [f"{fresh} = torch.{made}({name})"]
     lines += [f"{fresh}.copy_({name})"] * (made == "empty_like")
     sketch.add(*lines)

@@ -203,14 +203,9 @@ def tabled() -> tuple[str, ...]:
         str(op)
         for table in tables
         for op in table
-        if isinstance(op, OpOverload) and op.namespace == "aten" and _dispatched_name(op) in known
+        if isinstance(op, OpOverload) and op.namespace == "aten" and op.name() in known
     }
     return tuple(sorted(overloads))
-
-
-def _dispatched_name(op: OpOverload) -> str:
-    name: str = op._schema.name
-    return f"{name}.{op._overloadname}" if op._overloadname != "default" else name
 
 
 @functools.cache

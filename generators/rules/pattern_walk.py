@@ -271,12 +271,13 @@ class Walk:
 
     def _of_call(self, value: Any, parameter: torch.Argument, before: list[Argument]) -> Argument:
         """An argument of a call of which some are drawn already."""
-        if not isinstance(value, patterns.PatternExpr) or not _is_open(value):
-            return self._argument(value, parameter)
         name = getattr(value, "name", None)
-        if name in self.by_name or value in self.known:
-            return self._argument(value, parameter)
-        if "Tensor" in str(parameter.real_type):
+        if (
+            not isinstance(value, _OPEN)
+            or name in self.by_name
+            or value in self.known
+            or "Tensor" in str(parameter.real_type)
+        ):
             return self._argument(value, parameter)
         operands = [self.scene.values[name] for name in names_in(tuple(before))]
         if parameter.name == "dim" and self.dims and self.pick.chance(60):
@@ -331,9 +332,8 @@ def operators_of(target: object) -> list[OpOverload]:
     return [getattr(packet, overload) for overload in packet.overloads()]
 
 
-def _is_open(pattern: patterns.PatternExpr) -> bool:
-    kinds = (patterns.KeywordArg, patterns.ExclusiveKeywordArg, patterns.Arg, patterns.Ignored)
-    return isinstance(pattern, kinds)
+# What leaves an argument open.
+_OPEN = (patterns.KeywordArg, patterns.ExclusiveKeywordArg, patterns.Arg, patterns.Ignored)
 
 
 def _may_be_called(op: OpOverload) -> bool:

@@ -98,19 +98,9 @@ def program_of(search: SearchFunction, pick: Pick, kind: str, dtype: torch.dtype
             graph = search.trace(search.function, args)
     except Exception as error:
         raise NoChoice from error
-    return as_program(_keeping_all(graph, search))
-
-
-# A dropout that drops nothing draws numbers, and its values can be compared.
-DROPOUT = "dropout_p"
-
-
-def _keeping_all(graph: fx.GraphModule, search: SearchFunction) -> fx.GraphModule:
-    """The graph with another probability of dropout: none.
-
-    With none from the start, torch would trace no random numbers.
-    """
-    drops = search.numbers.get(DROPOUT)
+    # A dropout that drops nothing draws numbers, and its values can be compared. With none from the
+    # start, torch would trace no random numbers.
+    drops = search.numbers.get("dropout_p")
     if drops is not None:
         with_others = {drops: 0.0, 1 / (1 - drops): 1.0}
         for node in graph.graph.nodes:
@@ -118,7 +108,7 @@ def _keeping_all(graph: fx.GraphModule, search: SearchFunction) -> fx.GraphModul
                 with_others.get(value, value) if isinstance(value, float) else value
                 for value in node.args
             )
-    return graph
+    return as_program(graph)
 
 
 def _tensors(
@@ -368,7 +358,11 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
     raises: list[Program] = []  # a program on which the check of the rule raises meets it, too
     for _ in range(MOST_WALKS if search is None else _MOST_TRACES[usual is None]):
         try:
-            program = _drawn(rule, search, pick, kind)
+            if search is None:
+                program = _walked(rule, pick, kind)
+            else:
+                dtype = pick.one(OTHER_DTYPES) if kind == OTHER_DTYPE else None
+                program = program_of(search, pick, kind, dtype)
             program = with_constants(pick, program) if is_frozen(rule) else program
         except NoChoice as error:
             refused[(str(error) or str(error.__cause__ or "nothing fits")).partition("\n")[0]] += 1
@@ -399,13 +393,6 @@ def _searched(rule: str, kind: str, number: int, usual: Program | None) -> Found
 
 
 _CHECK = "its check "
-
-
-def _drawn(rule: str, search: SearchFunction | None, pick: Pick, kind: str) -> Program:
-    if search is None:
-        return _walked(rule, pick, kind)
-    dtype = pick.one(OTHER_DTYPES) if kind == OTHER_DTYPE else None
-    return program_of(search, pick, kind, dtype)
 
 
 WORDS = {EMPTY: "empty", NUMBER: "without dimensions", OTHER_DTYPE: "of another dtype"}
@@ -446,22 +433,20 @@ def with_constants(pick: Pick, program: Program) -> Program:
     before = max(len(views) - 1, 0) if pick.chance(80) else pick.integer(0, 2)
     unused = [replace(given, name=f"unused{index}") for index in range(before)]
     views = [*unused, given, *views]
-    storages = tuple(program.storages[view.storage] for view in views)
-    inputs = tuple(replace(view, storage=index) for index, view in enumerate(views))
-    return replace(program, storages=storages, inputs=inputs).renamed()
+    return _with_inputs(program, views)
 
 
 def pruned(program: Program) -> Program:
     """The program without the inputs that no call reads, each with a storage of its own."""
     read = {name for call in program.instructions for name in call.refs}
     views = [view for view in program.inputs if view.name in read]
+    return _with_inputs(program, views)
+
+
+def _with_inputs(program: Program, views: list[Input]) -> Program:
     storages = tuple(program.storages[view.storage] for view in views)
-    inputs = tuple(
-        Input(view.name, index, view.dtype, view.sizes, view.strides, view.offset)
-        for index, view in enumerate(views)
-    )
-    kept = Program(storages, inputs, program.instructions, program.outputs, program.seed)
-    return kept.renamed()
+    inputs = tuple(replace(view, storage=index) for index, view in enumerate(views))
+    return replace(program, storages=storages, inputs=inputs).renamed()
 
 
 def _pool(pick: Pick, kind: str) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:

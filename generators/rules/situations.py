@@ -175,7 +175,7 @@ def written_after(weaving: Weaving) -> None:
 def inner_read(weaving: Weaving) -> None:
     """An inner value is returned, or another call reads it."""
     weaving.play()
-    inner = _inner(weaving)
+    inner = weaving.inner()
     if weaving.pick.chance(50):
         inner = fresh(weaving.pick, weaving.scene, inner)
     weaving.scene.wants(*weaving.results(), inner)
@@ -184,18 +184,11 @@ def inner_read(weaving: Weaving) -> None:
 def inner_written(weaving: Weaving) -> None:
     """An inner value is written, between the calls of the match or after them."""
     weaving.play(weaving.middle())
-    inner = _inner(weaving)
+    inner = weaving.inner()
     if weaving.pick.chance(50):
         weaving.play()
     overwrite(weaving.pick, weaving.scene, inner)
     match_alone(weaving)
-
-
-def _inner(weaving: Weaving) -> str:
-    inner = weaving.inner()
-    if not inner:
-        raise NoChoice("no call of the match reads another one's result")
-    return weaving.pick.one(inner)
 
 
 def match_twice(weaving: Weaving) -> None:

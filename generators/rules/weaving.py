@@ -11,7 +11,7 @@ import torch
 from aliasproof.generators.scenario_steps import fresh
 from aliasproof.generators.scene import NoChoice, Pick, Scene
 from aliasproof.ir.execution import execute, seed_generators
-from aliasproof.ir.program import Instruction, Program, Ref, rename
+from aliasproof.ir.program import Program, Ref, rename
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.ir.values import input_tensors
 
@@ -60,15 +60,12 @@ class Weaving:
         """
         stop = len(self.plain) if until is None else until
         for call in self.plain.instructions[self.played : stop]:
-            self._play(call)
+            self.calls.append(len(self.scene.instructions))
+            args = tuple(rename(argument, self.names) for argument in call.args)
+            kwargs = {key: rename(value, self.names) for key, value in call.kwargs}
+            results = self.scene.call(call.op, *args, named=True, **kwargs)
+            self.names.update(zip(call.results, results, strict=False))
         self.played = max(self.played, stop)
-
-    def _play(self, call: Instruction) -> None:
-        self.calls.append(len(self.scene.instructions))
-        args = tuple(rename(argument, self.names) for argument in call.args)
-        kwargs = {key: rename(value, self.names) for key, value in call.kwargs}
-        results = self.scene.call(call.op, *args, named=True, **kwargs)
-        self.names.update(zip(call.results, results, strict=False))
 
     # --- values of the match ----------------------------------------------------------------------
 
@@ -83,11 +80,14 @@ class Weaving:
         """The tensors that the match takes."""
         return list(dict.fromkeys(self.names[view.name] for view in self.plain.inputs))
 
-    def inner(self) -> list[str]:
-        """The values so far that one call of the match makes and another one reads."""
+    def inner(self) -> str:
+        """A value so far that one call of the match makes and another one reads."""
         read = {name for call in self.plain.instructions for name in call.refs}
         made = [name for call in self.plain.instructions for name in call.results]
-        return [self.names[name] for name in made if name in read and name in self.names]
+        inner = [self.names[name] for name in made if name in read and name in self.names]
+        if not inner:
+            raise NoChoice("no call of the match reads another one's result")
+        return self.pick.one(inner)
 
     def result(self) -> str:
         """A result of the match."""

@@ -40,32 +40,18 @@ _LAYER = "AOTAutograd"
 
 
 def _cases() -> list[Site]:
-    enumerations = [
-        (member, f"{OutputType.__name__}.{member.name}", "an output is of this kind")
-        for member in OutputType
-    ] + [
-        (member, f"{MutationType.__name__}.{member.name}", "an input is mutated like this")
-        for member in MutationType
+    kinds: list[tuple[type, str, str]] = [
+        *((OutputType, it.name, "an output is of this kind") for it in OutputType),
+        *((MutationType, it.name, "an input is mutated like this") for it in MutationType),
     ]
-    flags = [
-        Site(
-            f"case/{kind.__name__}.{name}",
-            "case",
-            _LAYER,
-            _FILE,
-            _line(kind),
-            f"it is true of an {noun}",
-        )
-        for kind, noun in _FLAGGED.items()
-        for name in _FLAGS[kind]
-    ]
+    for kind, noun in ((InputAliasInfo, "input"), (OutputAliasInfo, "output")):
+        kinds += [(kind, flag, f"it is true of an {noun}") for flag in _FLAGS[kind]]
     return [
-        Site(f"case/{name}", "case", _LAYER, _FILE, _line(type(member)), fires_when)
-        for member, name, fires_when in enumerations
-    ] + flags
+        Site(f"case/{kind.__name__}.{name}", "case", _LAYER, _FILE, _line(kind), fires_when)
+        for kind, name, fires_when in kinds
+    ]
 
 
-_FLAGGED: dict[type, str] = {InputAliasInfo: "input", OutputAliasInfo: "output"}
 _FLAGS: dict[type, tuple[str, ...]] = {
     kind: tuple(field.name for field in fields(kind) if field.type in (bool, "bool"))
     for kind in (InputAliasInfo, OutputAliasInfo)

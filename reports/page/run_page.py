@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from aliasproof.campaigns.store.run_view import Moment
@@ -350,16 +349,11 @@ def run_page(report: RunReport) -> str:
     return text
 
 
-def _jinja() -> ModuleType:
+def _environment() -> Any:
     try:
         import jinja2  # noqa: PLC0415 - only the page needs it
     except ModuleNotFoundError as error:
         raise UserError("the page needs Jinja: pip install 'aliasproof[pages]'") from error
-    return jinja2
-
-
-def _environment() -> Any:
-    jinja2 = _jinja()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FILES),
         autoescape=True,
