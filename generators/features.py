@@ -130,7 +130,10 @@ def swarm(seed: int) -> Features:
         dtypes=(DTYPES[0], *_some(chance, DTYPES[1:], 1, 3)),
         groups=(GROUPS[0], *groups),
         layouts=(LAYOUTS[0], *(layout for layout in LAYOUTS[1:] if chance.random() < 0.6)),
-        scenarios=(*_each(chance, _OF_INPUTS), *_some(chance, _PLAYED, 4, 20)),
+        scenarios=(
+            *(it for it in _OF_INPUTS if chance.random() < 0.5),
+            *_some(chance, _PLAYED, 4, 20),
+        ),
         large=chance.random() < 0.7,
         instructions=chance.choice((3, 5, 8, 12)),
         gradients=chance.random() < 0.25,
@@ -157,11 +160,6 @@ def without(features: Features, left_out: frozenset[str]) -> Features:
         groups=groups if WRITES & set(groups) else (*groups, "in-place"),
         layouts=tuple(name for name in features.layouts if name not in left_out),
     )
-
-
-def _each(chance: random.Random, names: Sequence[T]) -> tuple[T, ...]:
-    """Each of the names with equal chances to be on or off."""
-    return tuple(name for name in names if chance.random() < 0.5)
 
 
 def _some(chance: random.Random, names: Sequence[T], least: int, most: int) -> tuple[T, ...]:

@@ -114,11 +114,9 @@ def _computed_vector(draft: Draft, size: int, *, most: int, least: int = 1) -> s
     step = draft.pick.one([step for step in (1, 2) if (length - 1) * step < size])
     last = (length - 1) * step
     first = draft.pick.integer(0, min(size - 1 - last, 3))
-    start, end, step = (
-        (first + last, first - 1, -step)
-        if draft.pick.chance(40)
-        else (first, first + last + 1, step)
-    )
+    start, end = first, first + last + 1
+    if draft.pick.chance(40):
+        start, end, step = first + last, first - 1, -step
     return draft.scene.call("aten.arange.start_step", start, end, step)[0]
 
 

@@ -263,14 +263,11 @@ _LAYOUTS: dict[str, tuple[int, Callable[[Pick, Shape], tuple[Shape, Shape]]]] = 
 # It counts for the variants with gradients alone, so it is drawn last.
 
 
-def _differentiable(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
-
-
 def with_gradients(pick: Pick, scene: Scene, program: Program) -> Program:
     """The program with `no_grad` regions, and with inputs that are leaves or have no gradients."""
     storages = list(program.storages)
-    differentiable = [i for i, x in enumerate(storages) if _differentiable(x.dtype)]
+    dtypes = [storage.dtype for storage in storages]
+    differentiable = [i for i, it in enumerate(dtypes) if it.is_floating_point or it.is_complex]
     for index in differentiable:
         if pick.chance(40):
             # One input at least requires gradients.

@@ -181,10 +181,7 @@ def nested_scatters(pick: Pick, scene: Scene) -> None:
     size = scene.values[base].shape[0]
     bounds = (0, pick.integer(0, 1), pick.one((OPEN_END, size)))
     part = scene.call("aten.slice.Tensor", Ref(base), *bounds)[0]
-    if scene.values[part].dim() > 1 and pick.chance(50):
-        inner = (1, 0)
-    else:
-        inner = (0, 0)
+    inner = (1, 0) if scene.values[part].dim() > 1 and pick.chance(50) else (0, 0)
     element = scene.call("aten.select.int", Ref(part), *inner)[0]
     source = Ref(fresh(pick, scene, element))
     changed = scene.call("aten.select_scatter.default", Ref(part), source, *inner)[0]

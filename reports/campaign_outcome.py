@@ -64,14 +64,8 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
 
 def print_waiting(console: Console, campaign: Campaign) -> None:
     """Print how to go on, if the run ended before all that it found was reduced and confirmed."""
-    waiting = [
-        f"{count} {what}"
-        for count, what in (
-            (campaign.reducing, "to be reduced"),
-            (campaign.confirming, "to be confirmed"),
-        )
-        if count
-    ]
+    counts = {"to be reduced": campaign.reducing, "to be confirmed": campaign.confirming}
+    waiting = [f"{count} {what}" for what, count in counts.items() if count]
     if waiting or campaign.interrupted:
         stored = f"Stored, and waiting: {' and '.join(waiting)}. " if waiting else ""
         print_lines(console, f"{stored}To go on (--seconds are those of the whole run):", "yellow")
@@ -85,10 +79,8 @@ def _print_known(console: Console, campaign: Campaign) -> None:
     if not hit:
         return
     console.print()
-    hits, bugs = (
-        counted(sum(count for _, count in hit), "violation"),
-        counted(len(hit), "known bug"),
-    )
+    hits = counted(sum(count for _, count in hit), "violation")
+    bugs = counted(len(hit), "known bug")
     left = "" if campaign.plan.past_known else "; --past-known leaves them out"
     print_lines(console, f"{hits} by {bugs} (corpus/bugs/){left}:", "bold")
     for bug, count in hit:

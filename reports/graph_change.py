@@ -61,13 +61,10 @@ def graph_change(
 
 def new_calls(before: str, after: str, place: str) -> list[str]:
     """The nodes that only the later graph has, and that the result at a place comes from."""
-    ours = {_call_text(line) for line in readable_code(before).splitlines()}
+    ours = {_name_and_call(line)[1] for line in readable_code(before).splitlines()}
     behind = calls_behind(after, place)
-    return [
-        name
-        for line in readable_code(after).splitlines()
-        if _call_text(line) not in ours and (name := _name_of(line)) in behind
-    ]
+    theirs = map(_name_and_call, readable_code(after).splitlines())
+    return [name for name, call in theirs if call not in ours and name in behind]
 
 
 def calls_behind(code: str, place: str) -> set[str]:
@@ -115,12 +112,7 @@ def readable_code(code: str) -> str:
     return "\n".join(line for line in lines if line.strip() and not line.strip().startswith("#"))
 
 
-def _call_text(line: str) -> str:
-    """The call of a line, without the name of its result."""
+def _name_and_call(line: str) -> tuple[str, str]:
+    """The name of the result of a line, and the call. A line without a result has no name."""
     call = _CALL.match(line.strip())
-    return line.strip() if call is None else call[2]
-
-
-def _name_of(line: str) -> str:
-    call = _CALL.match(line.strip())
-    return "" if call is None else call[1]
+    return ("", line.strip()) if call is None else (call[1], call[2])

@@ -129,9 +129,8 @@ def _share(campaign: Campaign) -> float:
     """How much of the campaign is over, from 0 to 1."""
     plan = campaign.plan
     shares = [campaign.elapsed / plan.seconds] if plan.seconds else []
-    shares += (
-        [campaign.total.programs / (plan.programs * len(plan.targets))] if plan.programs else []
-    )
+    if plan.programs:
+        shares.append(campaign.total.programs / (plan.programs * len(plan.targets)))
     # A plan can limit both. The campaign ends at whichever limit comes first.
     return min(max(shares, default=0.0), 1.0)
 
@@ -145,11 +144,9 @@ def _time_left(campaign: Campaign) -> str:
         return "finishing"
     if campaign.plan.seconds:
         return f"{clock(campaign.plan.seconds - campaign.elapsed)} left"
-    return (
-        f"about {clock(campaign.elapsed * (1 - share) / share)} left"
-        if share
-        else "waiting for the first programs"
-    )
+    if not share:
+        return "waiting for the first programs"
+    return f"about {clock(campaign.elapsed * (1 - share) / share)} left"
 
 
 # --- the live display -----------------------------------------------------------------------------

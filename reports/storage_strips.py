@@ -42,10 +42,8 @@ class SharedByte:
     at_fault: bool = False
 
     def __str__(self) -> str:
-        one, other = (
-            _element(self.first, self.first_index),
-            _element(self.second, self.second_index),
-        )
+        one = _element(self.first, self.first_index)
+        other = _element(self.second, self.second_index)
         fault = ", which they must not share" if self.at_fault else ""
         return f"byte {self.byte} is in {one} and in {other}{fault}"
 

@@ -262,23 +262,16 @@ SITUATIONS: tuple[Situation, ...] = (
         written_after,
     ),
     Situation(
-        "inner value read",
-        "a = g(x); b = f(a); return a + 1, b",
-        lambda seen: seen.reads_inner(),
-        inner_read,
+        "inner value read", "a = g(x); b = f(a); return a + 1, b", Evidence.reads_inner, inner_read
     ),
     Situation(
         "inner value written",
         "a = g(x); b = f(a); a.add_(1); return b",
-        lambda seen: seen.writes_inner(),
+        Evidence.writes_inner,
         inner_written,
     ),
     Situation(
-        "operands alias",
-        "f(x[0:2], x[1:3])",
-        lambda seen: seen.operands_alias(),
-        match_then_write,
-        aliased,
+        "operands alias", "f(x[0:2], x[1:3])", Evidence.operands_alias, match_then_write, aliased
     ),
     Situation(
         "operand expanded",
@@ -318,7 +311,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "operand of another dtype",
         "f(x.double())",
-        lambda seen: seen.has_other_dtype(),
+        Evidence.has_other_dtype,
         match_then_write,
         kind=OTHER_DTYPE,
     ),
@@ -329,17 +322,9 @@ SITUATIONS: tuple[Situation, ...] = (
         match_twice,
     ),
     Situation(
-        "result beside operand",
-        "return f(x, y), x[0]",
-        lambda seen: seen.returns_beside(),
-        beside_operand,
+        "result beside operand", "return f(x, y), x[0]", Evidence.returns_beside, beside_operand
     ),
-    Situation(
-        "result written back",
-        "x.copy_(f(x, y))",
-        lambda seen: seen.written_back(),
-        by_epilogue,
-    ),
+    Situation("result written back", "x.copy_(f(x, y))", Evidence.written_back, by_epilogue),
 )
 NAMES = tuple(situation.name for situation in SITUATIONS)
 BY_NAME = {situation.name: situation for situation in SITUATIONS}

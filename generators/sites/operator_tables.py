@@ -90,10 +90,6 @@ def _decompositions() -> list[Entries]:
     return tables
 
 
-def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
 def _called(function: Callable[..., Any], used: Callable[[], None]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -153,7 +149,7 @@ _TABLES = (
         "capture",
         "a graph that is captured calls the operator",
         _decompositions,
-        _itself,
+        lambda function: function,
         _called,
     ),
     OperatorTable(
@@ -161,7 +157,7 @@ _TABLES = (
         "code generation",
         "a graph that is lowered calls the operator",
         lambda: [lowering.lowerings],
-        _itself,
+        lambda function: function,
         _called,
     ),
 )
