@@ -124,4 +124,8 @@ ORACLE = Oracle(
             ),
         ),
     ),
+    reason=(
+        "Which tensors share memory is visible to the caller: a later write in place to one of "
+        "them changes the other."
+    ),
 )

@@ -124,4 +124,5 @@ ORACLE = Oracle(
     judge,
     # The reproducer of an error has a part of its own: it compares whether eager and target raise.
     StandaloneCheck("nothing", "None", shows=shows_error),
+    reason="Eager runs this program, and no documentation excludes it.",
 )

@@ -170,4 +170,8 @@ ORACLE = Oracle(
             ),
         ),
     ),
+    reason=(
+        "A write in place belongs to the result: the caller sees it in its own tensors, and "
+        "nothing else of them may change."
+    ),
 )

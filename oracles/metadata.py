@@ -146,4 +146,8 @@ ORACLE = Oracle(
     Needs.RESULTS,
     judge,
     StandaloneCheck("the size of FIRST", "list(FIRST.shape)", by_kind=tuple(_CHECKS.items())),
+    reason=(
+        "The layout of a result is visible to the caller, for example in `view`, `as_strided` and "
+        "`is_contiguous`."
+    ),
 )

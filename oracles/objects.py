@@ -87,4 +87,8 @@ ORACLE = Oracle(
             ("output is no longer", _identity(expected=True, actual=False)),
         ),
     ),
+    reason=(
+        "Whether two tensors are one object is visible to the caller: what changes the metadata "
+        "of one, such as `t_` or `resize_`, changes the other."
+    ),
 )

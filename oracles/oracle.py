@@ -104,7 +104,8 @@ class Oracle:
     """One aspect in which a target is compared with eager.
 
     `promise` is what it decides, in words. `judge` takes what `needs` names and answers with a
-    `Report`. Only oracles on results have a `check` for reproducers: it runs without this project.
+    `Report`. Only oracles on results have a `check` for reproducers, which runs without this
+    project, and a `reason`: why what breaks the promise is a bug, as an issue says it.
     """
 
     name: str
@@ -112,3 +113,4 @@ class Oracle:
     needs: Needs
     judge: Callable[..., Report]
     check: StandaloneCheck | None = None
+    reason: str = ""

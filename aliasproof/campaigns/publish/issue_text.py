@@ -28,6 +28,8 @@ from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.devices import CPU, full_name
 from aliasproof.ir.ordinary_syntax import with_short_names
 from aliasproof.judge.localization import GENERATES_CODE, in_code_generator, without
+from aliasproof.oracles.judge import ORACLES
+from aliasproof.oracles.oracle import Needs
 from aliasproof.oracles.verdict import ON_VALUES
 from aliasproof.processes.outcome import DEATHS
 
@@ -45,16 +47,9 @@ _PARTS = {
 
 # Which property of eager is lost, by oracle.
 PROPERTIES = {
-    "values": "Eager defines the result, and no documentation allows another one.",
-    "inputs": "A write in place belongs to the result: the caller sees it in its own tensors, and"
-    " nothing else of them may change.",
-    "aliasing": "Which tensors share memory is visible to the caller: a later write in place to one"
-    " of them changes the other.",
-    "objects": "Whether two tensors are one object is visible to the caller: what changes the"
-    " metadata of one, such as `t_` or `resize_`, changes the other.",
-    "metadata": "The layout of a result is visible to the caller, for example in `view`,"
-    " `as_strided` and `is_contiguous`.",
-    "errors": "Eager runs this program, and no documentation excludes it.",
+    oracle.name: oracle.reason or f"In eager, {oracle.promise}."
+    for oracle in ORACLES
+    if oracle.needs is Needs.RESULTS
 }
 _OF_WRITES = (
     "Eager defines the result: a write through a view is seen by every tensor that shares its"
