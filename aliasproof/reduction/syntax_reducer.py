@@ -115,10 +115,11 @@ class SyntaxReducer(ReductionCost):
             self._apply(shorten_results, within=place)
         if isinstance(statement, ast.FunctionDef) and statement.name in (CALLS, COMPILED):
             return -1
-        before = self.current
+        before, around = self.current, (*place[:-1], (place[-1][0], None))
+        count = len(self._block(around))
         self._apply(unwrap_blocks, within=place, first=True)
-        if self.current != before:
-            return len(getattr(statement, "body", [])) - 1
+        if self.current != before:  # its body is in its place now, or another of its branches
+            return len(self._block(around)) - count
         for path, block in blocks_of(statement) if isinstance(statement, ast.stmt) else ():
             self._delete_in((*place, *path, (block, None)))
         return -1

@@ -55,6 +55,30 @@ def reduced(*needed: str) -> PythonProgram:
     return reducer.run()
 
 
+def test_a_branch_in_place_of_its_block_may_be_shorter_than_the_body():
+    branches = "".join(f"        t{index} = a0 + {index}\n" for index in range(1, 5))
+    source = f"""
+import torch
+
+def program(a0, b):
+    if b:
+{branches}    else:
+        t1 = a0 - 1
+    return [t1]
+
+def calls(program):
+    out = program(torch.ones(2), False)
+    return locals()
+"""
+
+    def needed(it: PythonProgram) -> bool:  # the body is whole, or the block is gone
+        return "a0 - 1" in it.source and ("t4" in it.source or "if b" not in it.source)
+
+    program = SyntaxReducer(PythonProgram(source), needed).run()
+    assert "if b" not in program.source
+    assert "a0 - 1" in program.source
+
+
 def test_only_what_is_needed_is_left():
     program = reduced(".add_(1)")
     assert program.lines <= 7
