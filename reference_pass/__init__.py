@@ -34,7 +34,7 @@ The folder `planning` goes on from there. It decides in which memory each result
   lowered late
 - `joins`, `join_buffers`: concatenations, whose parts are computed where they belong
 - `reuse`, `graph_plan`: storages that are taken over; the plan of a graph
-- `black_holes`: calls of which nobody knows what they keep
+- `opaque_calls`: calls of which nobody knows what they keep
 
 `pipeline` has the passes as users call them, and `memory_plan` those of planning. They assemble the
 algorithm with three folders, which the algorithm does not import:

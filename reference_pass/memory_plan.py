@@ -14,14 +14,14 @@ from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.eager.checked_calls import check_calls
 from aliasproof.reference_pass.eager.other_names import replace_names
 from aliasproof.reference_pass.eager.torch_semantics import CONDITIONS, EAGER
-from aliasproof.reference_pass.planning.black_holes import (
-    hide_functions,
-    show_functions,
-    with_black_holes,
-)
 from aliasproof.reference_pass.planning.costs import larger_output_storage
 from aliasproof.reference_pass.planning.graph_plan import plan_storages
 from aliasproof.reference_pass.planning.marks import mark, refuse_malformed, without_marks
+from aliasproof.reference_pass.planning.opaque_calls import (
+    hide_functions,
+    show_functions,
+    with_opaque_calls,
+)
 from aliasproof.reference_pass.semantics import Semantics
 
 
@@ -55,7 +55,7 @@ def plan_memory(
 
     Arguments, result and what is raised are those of `reinplace`. Operators of other libraries, and
     Python functions whose value is noted, may keep what they are given, and return it later
-    (`black_holes`). Those in `non_aliasing` do not; with `check_non_aliasing`, the graph checks it
+    (`opaque_calls`). Those in `non_aliasing` do not; with `check_non_aliasing`, the graph checks it
     when it runs. Also raises `Refused` for a mark that no condition allows.
     """
     marks = without_marks(graph_module.graph)
@@ -76,7 +76,7 @@ def _before_planning(
     hide_functions(graph_module.graph)
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)
-    semantics = with_black_holes(EAGER, non_aliasing)
+    semantics = with_opaque_calls(EAGER, non_aliasing)
     refresh_metadata(graph_module, sample_args, semantics)
     with on_fakes(fake_mode(graph_module)):
         replace_names(graph_module.graph)

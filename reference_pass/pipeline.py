@@ -58,10 +58,10 @@ from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused
 from aliasproof.reference_pass.functionalize import Views, functional_module
 from aliasproof.reference_pass.memory_plan import plan_memory
-from aliasproof.reference_pass.planning.black_holes import with_black_holes
 from aliasproof.reference_pass.planning.costs import larger_output_storage
 from aliasproof.reference_pass.planning.graph_plan import put_in_place_within_peak
 from aliasproof.reference_pass.planning.noops import NoOpRule, erase_noops
+from aliasproof.reference_pass.planning.opaque_calls import with_opaque_calls
 from aliasproof.reference_pass.rules import RULES, Rules
 
 # All conditions of reinplacing, and all rules of removing no-ops.
@@ -159,7 +159,7 @@ def remove_noops(
     """
     require_aten(graph_module, sample_args)
     update_metadata(graph_module, *sample_args)
-    erase_noops(graph_module, with_black_holes(EAGER, non_aliasing), rules)
+    erase_noops(graph_module, with_opaque_calls(EAGER, non_aliasing), rules)
     return guard_sizes(graph_module)
 
 
@@ -175,14 +175,14 @@ def reinplace(
     share storage; without them, the metadata of the placeholders does. An output gets no larger
     storage than in eager (`larger_output_storage`), and the peak of live bytes does not rise
     (`larger_storage_longer`). Operators of other libraries may keep what they
-    are given, and return it later (`black_holes`), but for those in `non_aliasing`. The decisions
+    are given, and return it later (`opaque_calls`), but for those in `non_aliasing`. The decisions
     are in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except
     its inputs at its end.
     """
     require_aten(graph_module, sample_args)
     replace_prims(graph_module.graph)  # a prim has no in-place form
     update_metadata(graph_module, *sample_args)
-    asked, semantics = (*conditions, larger_output_storage), with_black_holes(EAGER, non_aliasing)
+    asked, semantics = (*conditions, larger_output_storage), with_opaque_calls(EAGER, non_aliasing)
     put_in_place_within_peak(graph_module, semantics, asked)
     return guard_sizes(graph_module)
 

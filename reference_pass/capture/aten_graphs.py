@@ -27,7 +27,7 @@ from aliasproof.reference_pass.calls.operator_forms import aten, bind, unbind
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
 from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.exceptions import Refused
-from aliasproof.reference_pass.planning.black_holes import black_hole
+from aliasproof.reference_pass.planning.opaque_calls import opaque_call
 
 # --- what is a graph of ATen calls ----------------------------------------------------------------
 #
@@ -103,7 +103,7 @@ def _is_call(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:
     if isinstance(op, OpOverload):
         hides = op in _COMPOSITE_UPDATES and _updates(op, bind(op, node.args, node.kwargs))
         return not hides
-    if op in {on_copies, black_hole, *HIGHER_ORDER}:
+    if op in {on_copies, opaque_call, *HIGHER_ORDER}:
         return True
     if op is not operator.getitem and op not in ARITHMETIC:
         return False

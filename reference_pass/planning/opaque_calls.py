@@ -4,7 +4,7 @@
     y = x + 1                 # must not be written over x
     again = cache(z)          # may be x
 
-Such a call is a *black hole*: what it returns may alias anything that was ever passed to one. So
+Such a call is an *opaque call*: what it returns may alias anything that was ever passed to one. So
 the memory of its operands, and of its results, is never overwritten, and never taken over. A user
 who knows better states that an operator is `non_aliasing`: it keeps no operand and no result, and
 its results are new.
@@ -29,21 +29,21 @@ from aliasproof.reference_pass.semantics import Semantics, Values
 
 
 @has_side_effect
-def black_hole(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def opaque_call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a Python function. In a graph, it is never run on fakes: it would keep them."""
     return function(*args, **kwargs)
 
 
 def hide_functions(graph: fx.Graph) -> None:
-    """Make each call of a Python function whose value is noted a call of `black_hole`."""
+    """Make each call of a Python function whose value is noted a call of `opaque_call`."""
     for node in graph.nodes:
         if is_python(node.target) and "val" in node.meta:
-            node.target, node.args = black_hole, (node.target, *node.args)
+            node.target, node.args = opaque_call, (node.target, *node.args)
 
 
 def show_functions(graph: fx.Graph) -> None:
     """Undo `hide_functions`."""
-    for node in graph.find_nodes(op="call_function", target=black_hole):
+    for node in graph.find_nodes(op="call_function", target=opaque_call):
         node.target, node.args = node.args[0], node.args[1:]
 
 
@@ -55,7 +55,7 @@ def is_python(target: object) -> bool:
     return room not in ("torch", __name__.partition(".")[0])
 
 
-def with_black_holes(semantics: Semantics, non_aliasing: Collection[object]) -> Semantics:
+def with_opaque_calls(semantics: Semantics, non_aliasing: Collection[object]) -> Semantics:
     """The semantics in which opaque calls keep what they are given, and what they return.
 
     Raises `Refused` if `non_aliasing` has anything but operators and Python functions.
@@ -71,7 +71,7 @@ def with_black_holes(semantics: Semantics, non_aliasing: Collection[object]) -> 
 
     def held(node: fx.Node) -> Iterator[fx.Node]:
         yield from semantics.held(node)
-        called: Any = node.args[0] if node.target in (on_copies, black_hole) else node.target
+        called: Any = node.args[0] if node.target in (on_copies, opaque_call) else node.target
         # What a collective holds is known.
         is_unknown = is_opaque(called) and not called.namespace.startswith("_c10d_functional")
         if (is_unknown or is_python(called)) and called not in non_aliasing:
@@ -84,6 +84,6 @@ def with_black_holes(semantics: Semantics, non_aliasing: Collection[object]) -> 
             yield node
 
     def run(node: fx.Node, values: Values) -> Any:
-        return node.meta["val"] if node.target is black_hole else semantics.run(node, values)
+        return node.meta["val"] if node.target is opaque_call else semantics.run(node, values)
 
     return dataclasses.replace(semantics, held=held, run=run)

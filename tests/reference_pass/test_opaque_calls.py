@@ -24,7 +24,7 @@ COUNTED = torch.ops.aliasproof_keeping.counted.default
 @pytest.fixture(scope="module", autouse=True)
 def library():
     """An operator that returns what it got first, against its schema."""
-    with torch.library._scoped_library("aliasproof_black_holes", "DEF") as library:
+    with torch.library._scoped_library("aliasproof_opaque_calls", "DEF") as library:
         library.define("cached(Tensor x) -> Tensor")
 
         def cached(x):
@@ -38,7 +38,7 @@ def library():
 
 
 def cached(x):
-    return torch.ops.aliasproof_black_holes.cached.default(x)
+    return torch.ops.aliasproof_opaque_calls.cached.default(x)
 
 
 def hidden_alias(x):
@@ -62,7 +62,7 @@ def test_what_an_opaque_call_was_given_is_not_overwritten():
 
 
 def stated():
-    return [torch.ops.aliasproof_black_holes.cached.default]
+    return [torch.ops.aliasproof_opaque_calls.cached.default]
 
 
 def test_an_operator_that_is_stated_to_keep_nothing_bars_nothing():
@@ -112,13 +112,13 @@ def remembers(x):
 def graph_with_a_function():
     made = functionalize(hidden_alias, torch.ones(3))
     for node in made.graph.nodes:
-        if node.target is torch.ops.aliasproof_black_holes.cached.default:
+        if node.target is torch.ops.aliasproof_opaque_calls.cached.default:
             node.target = remembers
     made.recompile()
     return made
 
 
-def test_a_python_function_is_a_black_hole():
+def test_a_python_function_is_an_opaque_call():
     KEPT.clear()
     expected = hidden_alias(torch.ones(3))
     KEPT.clear()
