@@ -145,7 +145,7 @@ def test_each_block_of_code_says_where_it_goes(name: str, scratch: Path) -> None
         follow(edit, scratch)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_walk_throughs_work(scratch: Path) -> None:
     """All in one copy, one after the other, each command once: most of the time is imports."""
     tests: list[list[str]] = []
