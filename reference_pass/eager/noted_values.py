@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manag
 
 from aliasproof.reference_pass.calls.fake_tensors import fake_on
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
-from aliasproof.reference_pass.calls.operand_reads import depends_on_location
+from aliasproof.reference_pass.calls.operand_reads import OTHER_ITEM_SIZE, depends_on_location
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_opaque
 from aliasproof.reference_pass.calls.storages import encoding
 from aliasproof.reference_pass.calls.view_forms import copied_view
@@ -147,10 +147,6 @@ def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
     )
 
 
-# The offset of the result is counted in other elements than that of the operand.
-_OTHER_ITEM_SIZE = {aten.view.dtype, aten.view_as_complex.default, aten.view_as_real.default}
-
-
 @functools.cache
 def _is_as_noted(op: Callable[..., Any]) -> bool:
     """True for a call whose result depends on the layouts of its operands alone."""
@@ -160,7 +156,7 @@ def _is_as_noted(op: Callable[..., Any]) -> bool:
         and not facts(op).writes
         and copied_view(op) is None
         and not depends_on_location(op)
-        and op not in _OTHER_ITEM_SIZE
+        and op not in OTHER_ITEM_SIZE
     )
 
 
