@@ -50,8 +50,41 @@ _KEYS = {
 }
 
 
+class _OfBothLanguages:
+    """What findings say of their violation, whichever language the program has."""
+
+    __slots__ = ()
+
+    target: str
+    oracle: str
+    kind: str
+    place: str
+    evidence: Mapping[str, object]
+    known: str | None
+
+    @property
+    def silent(self) -> bool:
+        """True if the target gives a wrong result without raising."""
+        return self.oracle != "errors"
+
+    @property
+    def bucket(self) -> Hashable:
+        """As that of a failure."""
+        return self.known or Symptom(self.target, self.oracle, self.kind)
+
+    @property
+    def of_inductor(self) -> bool:
+        """True if Inductor is at fault, which `torch.compile` runs by default."""
+        return self.target.startswith("inductor")
+
+    @property
+    def violation(self) -> Violation:
+        """What was found wrong."""
+        return Violation(self.oracle, self.kind, self.place, self.evidence)
+
+
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(_OfBothLanguages):
     """A bug, shown by a reduced program. `count` violations of the run have the same signature.
 
     `place` names the output, input or graph node that is wrong. `original` is the program as it was
@@ -119,29 +152,9 @@ class Finding:
         )
 
     @property
-    def silent(self) -> bool:
-        """True if the target gives a wrong result without raising."""
-        return self.oracle != "errors"
-
-    @property
     def size(self) -> int:
         """The instructions of the program."""
         return len(self.program)
-
-    @property
-    def bucket(self) -> Hashable:
-        """As that of a failure."""
-        return self.known or Symptom(self.target, self.oracle, self.kind)
-
-    @property
-    def of_inductor(self) -> bool:
-        """True if Inductor is at fault, which `torch.compile` runs by default."""
-        return self.target.startswith("inductor")
-
-    @property
-    def violation(self) -> Violation:
-        """What was found wrong."""
-        return Violation(self.oracle, self.kind, self.place, self.evidence)
 
     def same_evidence(self, other: AnyFinding) -> bool:
         """Whether both come from the same failure."""
@@ -225,7 +238,7 @@ _PLACE = re.compile(rf"{_PATH}(?:, {_PATH})*")
 
 
 @dataclass(frozen=True, slots=True)
-class PythonFinding:
+class PythonFinding(_OfBothLanguages):
     """A reduced program that a target computes otherwise than eager does.
 
     `place` is the expression of the first difference. `seed` and `number` draw the program again;
@@ -261,29 +274,9 @@ class PythonFinding:
         """The lines of the program."""
         return self.program.lines
 
-    @property
-    def bucket(self) -> Hashable:
-        """As that of a failure."""
-        return self.known or Symptom(self.target, self.oracle, self.kind)
-
-    @property
-    def of_inductor(self) -> bool:
-        """True if Inductor is at fault, which `torch.compile` runs by default."""
-        return self.target.startswith("inductor")
-
     def same_evidence(self, other: AnyFinding) -> bool:
         """Whether both come from the same program as it was drawn."""
         return isinstance(other, PythonFinding) and self.number == other.number
-
-    @property
-    def violation(self) -> Violation:
-        """What differs, as an oracle says it."""
-        return Violation(self.oracle, self.kind, self.place, self.evidence)
-
-    @property
-    def silent(self) -> bool:
-        """Whether the target gives a wrong result and raises nothing."""
-        return self.oracle != "errors"
 
     @property
     def identifier(self) -> str:
