@@ -76,9 +76,10 @@ def plan_storages(
         # A small result in a large operand may keep more than it saves.
         graphs += replace(planner, keeps=False).planned(timeline)
     if not marks:  # without them, a graph is not what was asked for
-        within = copied(graph_module)
-        put_in_place_within_peak(within, semantics, conditions)
-        graphs += (plain, within)
+        graphs += (plain,)
+        if peaks(plain.graph) > peaks(graph_module.graph):
+            graphs += (copied(graph_module),)
+            put_in_place_within_peak(graphs[-1], semantics, conditions)
     # The peaks of live bytes, and the number of allocations.
     costs = [
         (*peaks(made.graph), sum(life.nbytes > 0 for life in lifetimes(made.graph).values()))
