@@ -186,8 +186,8 @@ def test_a_deadly_program_is_told_and_the_others_of_its_call_are_judged(run):
     assert found.total.programs == 60
     assert found.total.dies == 1
     assert "program 21 of aot-eager dies of signal 11" in found.notes
-    told = "each worker that reduced it dies of signal 11"
-    assert f"reduction of wrong 0 from program 10: {told}" in found.mistakes
+    reason = "each worker that reduced it dies of signal 11"
+    assert f"reduction of wrong 0 from program 10: {reason}" in found.mistakes
 
 
 def test_workers_that_are_ended_from_outside_change_nothing(run, tmp_path: Path):
