@@ -7,6 +7,7 @@ import re
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.eager_call import refuses_overlap
+from aliasproof.ir.python_program import MODULE_PREFIX
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle, StandaloneCheck
@@ -39,9 +40,13 @@ def _violation(kind: str, error: Exception) -> Violation:
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an error. Dynamo's around that of a backend names a function of aliasproof."""
+    """The message of an error, alike in each run of a program.
+
+    Dynamo's around that of a backend names a function of aliasproof.
+    """
     inner = _inner(error)
-    return str(error) if inner is None else f"{type(inner).__name__}: {inner}"
+    message = str(error) if inner is None else f"{type(inner).__name__}: {inner}"
+    return _MODULE.sub("program", message)
 
 
 def _inner(error: BaseException) -> BaseException | None:
@@ -50,6 +55,7 @@ def _inner(error: BaseException) -> BaseException | None:
     return inner if isinstance(inner, BaseException) else None
 
 
+_MODULE = re.compile(rf"{MODULE_PREFIX}\d+")  # a number of runs of this process
 # An op, with its schema or without.
 _OP = re.compile(rf"\b(?:aten|prims|{NAMESPACE})::\w+(?:\.\w+)?(?:\(.*?\) -> (?:\(.*\)|[^\s.]*))?")
 _DTYPE = re.compile(

@@ -110,7 +110,7 @@ def _operators() -> frozenset[str]:
 
 
 COMPILED, CALLS = "program", "calls"  # the functions that each program has
-PREFIX = "aliasproof_python_program_"
+MODULE_PREFIX = "aliasproof_python_program_"
 _NUMBERS = itertools.count()
 SECONDS = 5.0  # of the processor: a run in eager takes some milliseconds
 
@@ -166,7 +166,7 @@ def running(source: str, **further: object) -> Iterator[dict[str, Any]]:
 
     `further` are names that it can use as well.
     """
-    module = types.ModuleType(f"{PREFIX}{next(_NUMBERS)}")
+    module = types.ModuleType(f"{MODULE_PREFIX}{next(_NUMBERS)}")
     module.__dict__.update(further)
     sys.modules[module.__name__] = module  # dataclasses look it up
     file = f"<{module.__name__}>"
@@ -217,7 +217,7 @@ def reachable(names: dict[str, Any], local: dict[str, Any]) -> dict[str, object]
 
 
 def _is_class(value: object) -> bool:
-    return isinstance(value, type) and value.__module__.startswith(PREFIX)
+    return isinstance(value, type) and value.__module__.startswith(MODULE_PREFIX)
 
 
 def _is_code(value: object) -> bool:

@@ -10,13 +10,13 @@ from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, operand, view_of
 from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.sketch import Sketch
-from aliasproof.ir.python_program import CALLS, OWN_ATTRIBUTES, PREFIX
+from aliasproof.ir.python_program import CALLS, MODULE_PREFIX, OWN_ATTRIBUTES
 
 
 def objects(sketch: Sketch) -> list[str]:
     """The names of objects of the program's classes."""
     values = sketch.names.values.items()
-    return [name for name, it in values if type(it).__module__.startswith(PREFIX)]
+    return [name for name, it in values if type(it).__module__.startswith(MODULE_PREFIX)]
 
 
 @form("state", place=EVERYWHERE, weight=3)

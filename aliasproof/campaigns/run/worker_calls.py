@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +107,7 @@ def reduce(work: AnyFailure | IsolatedReduction) -> Reduction:
 
 
 MOST = 400  # candidates
-SECONDS = 150.0  # after them, no candidate is asked; the limit of a call is above
+SECONDS = 150.0  # of the processor; after them, no candidate is asked; the limit of a call is above
 OURS = "no bug of torch, but a mistake of aliasproof, or a program that depends on chance"
 
 
@@ -166,8 +165,8 @@ def reduced(drawn: PythonProgram, cause: Cause, most: int = MOST) -> PythonFindi
     fails = FailsAlike(cause)
     if not fails(drawn):
         return None
-    end = time.monotonic() + SECONDS
-    reducer = SyntaxReducer(drawn, lambda it: time.monotonic() < end and fails(it), most)
+    end = processor_seconds() + SECONDS
+    reducer = SyntaxReducer(drawn, lambda it: processor_seconds() < end and fails(it), most)
     program = reducer.run()
     found = examine_python(program, cause.target)
     main = found.main
