@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from aliasproof.eager.trace import Trace
 from aliasproof.oracles import (
     aliasing,
@@ -15,6 +17,7 @@ from aliasproof.oracles import (
     invariants,
     metadata,
     objects,
+    structure,
     values,
 )
 from aliasproof.oracles.contract import Contract
@@ -33,6 +36,7 @@ ORACLES: tuple[Oracle, ...] = (
     aliasing.ORACLE,
     objects.ORACLE,
     metadata.ORACLE,
+    structure.ORACLE,
     equivalence.ORACLE,
     clobbers.ORACLE,
     invariants.ORACLE,
@@ -63,17 +67,28 @@ class Judgement:
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:
     """Compare what a target's run left behind with what eager's run left behind.
 
-    After an error there is nothing to compare, so only *errors* decides.
+    After an error there is nothing to compare, so only *errors* decides. If the two runs leave
+    things at other paths, only *structure* does.
     """
+    if eager.error and target.error and eager.called and target.called:
+        # Both raise in the backward pass. A compiler may refuse a function at once whose backward
+        # pass raises in eager; if both returned, what there was before that pass is compared.
+        return judge(contract, eager.called, target.called, trace)
     errors, *others = (oracle for oracle in ORACLES if oracle.needs is Needs.RESULTS)
-    reports = {errors.name: errors.judge(contract, eager, target, trace)}
     # Outputs and inputs of a run that raised are those of some moment in the middle.
     raised = eager.error is not None or target.error is not None
-    reason = "a run that raised has no outputs to compare"
-    for oracle in others:
-        reports[oracle.name] = (
-            not_applicable(reason) if raised else oracle.judge(contract, eager, target, trace)
-        )
+    elsewhere = not raised and structure.other_path(eager, target) is not None
+    # Autograd forbids to read some views after a write to their base.
+    with torch.no_grad():
+        reports = {errors.name: errors.judge(contract, eager, target, trace)}
+        for oracle in others:
+            if raised:
+                report = not_applicable("a run that raised has no outputs to compare")
+            elif elsewhere and oracle is not structure.ORACLE:
+                report = not_applicable("eager and target leave other things behind")
+            else:
+                report = oracle.judge(contract, eager, target, trace)
+            reports[oracle.name] = report
     return Judgement(reports)
 
 

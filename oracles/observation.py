@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -28,12 +28,20 @@ class Observation:
     whether in a list or a tuple: AOTAutograd returns a list for both. Tensors are kept, not copied,
     so that regions and identities stay valid while the observation lives. `before` are views of the
     inputs as they were passed: a run may give an input another shape or storage.
+
+    What a run of Python code leaves are outputs with `paths`, such as 'state.first'; then `kinds`
+    says of each what a caller sees besides its data and layout, such as its type. `called` is what
+    there was before the backward pass that follows a call, without gradients; None if no such pass
+    began.
     """
 
     inputs: Sequence[torch.Tensor]
     before: Sequence[torch.Tensor]
     outputs: Sequence[object] = ()
     error: Exception | None = None
+    paths: Sequence[str] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    called: Observation | None = None
     _regions: dict[str, Region] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -45,6 +53,14 @@ class Observation:
             if isinstance(output, torch.Tensor)
         }
         return named
+
+    def place_names(self) -> dict[str, str]:
+        """The path of each output, if the run names them so: of 'output 2', 'state.first'."""
+        return {f"output {index}": path for index, path in enumerate(self.paths)}
+
+    def leaves(self) -> dict[str, object]:
+        """What the run left, by path; empty if it raised, or has no paths."""
+        return dict(zip(self.paths, self.outputs, strict=True)) if self.paths else {}
 
     def regions(self) -> dict[str, Region]:
         """The byte region of each tensor, by the same names."""

@@ -197,8 +197,6 @@ def _allowed(text: str) -> str:
 
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-# What no oracle of `Program` says, but one of Python programs does.
-_STRUCTURE = "what a program leaves has the same parts, of the same types"
 
 
 def sarif(report: RunReport) -> dict[str, Any]:
@@ -224,8 +222,7 @@ def _version() -> str:
 
 
 def _rule(oracle: str) -> dict[str, object]:
-    promises = {each.name: each.promise for each in ORACLES}
-    promise = promises.get(oracle, _STRUCTURE)
+    promise = next(each.promise for each in ORACLES if each.name == oracle)
     return {
         "id": f"aliasproof/{oracle}",
         "name": oracle.capitalize(),

@@ -64,14 +64,14 @@ def rows(eager: Observation, target: Observation) -> Iterator[Row]:
         yield "raises", _error_text(eager.error), _error_text(target.error)
     # A target can return more or fewer outputs than eager.
     ours, theirs = (
-        {f"output {index}": output for index, output in enumerate(seen.outputs)}
+        (seen.leaves() or {f"output {index}": it for index, it in enumerate(seen.outputs)})
         | {f"input {index} afterwards": given for index, given in enumerate(seen.inputs)}
         for seen in (eager, target)
     )
     yield from beside(ours, theirs)
     yield from _storages(eager, target)
-    # A run that raised has no outputs, so its aliases would look lost.
-    if eager.error is None and target.error is None:
+    # A run that raised has no outputs, so its aliases would look lost; nor have other outputs any.
+    if eager.error is None and target.error is None and eager.paths == target.paths:
         in_eager, in_target = _aliases(eager), _aliases(target)
         if in_eager or in_target:
             yield SHARED, "\n".join(in_eager) or "none", "\n".join(in_target) or "none"

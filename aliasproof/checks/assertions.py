@@ -15,7 +15,7 @@ from hypothesis import currently_in_test_context, event, reject
 from rich.console import Console
 
 from aliasproof.checks.check import GivenTarget, check
-from aliasproof.checks.check_as_called import AS_CALLED
+from aliasproof.checks.preparation import AS_CALLED
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.lifting import lift_program

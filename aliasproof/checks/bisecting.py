@@ -16,9 +16,9 @@ from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
-from aliasproof.judge.localization import PassAtFault, first_wrong_pass
-from aliasproof.judge.python_trial import Cause, examine_layer, layers, part_of
-from aliasproof.judge.trial import Case, quiet_torch
+from aliasproof.judge.localization import PassAtFault, first_wrong_pass, part_of
+from aliasproof.judge.python_case import PythonCase, layers
+from aliasproof.judge.trial import Case, Subject, quiet_torch
 from aliasproof.minimization import minimize_session
 from aliasproof.minimization.minimize_request import MinimizeRequest
 from aliasproof.oracles.verdict import Violation
@@ -90,7 +90,7 @@ def _violation(case: Case, kept: Kept) -> tuple[Violation, bool]:
     return kinds[0], examination.trial.exact(kinds[0].place)
 
 
-def _state(case: Case, target: Target) -> LayerState:
+def _state(case: Subject, target: Target) -> LayerState:
     try:
         examination = examine(case, target, attribute=False)
     except UserError as reason:  # this machine cannot run it
@@ -109,15 +109,12 @@ def _described(violation: Violation | None) -> str:
 def _bisect_python(finding: PythonFinding) -> Bisection:
     """The same for a finding of `hunt`, which is no graph: there are no graphs to show."""
     quiet_torch()
-    program, cause = finding.program, Cause(finding.target, finding.oracle, finding.kind)
-    part = part_of(program, cause)
+    program, symptom = finding.program, Symptom(finding.target, finding.oracle, finding.kind)
+    part = part_of(program, symptom)
     if not part:
         raise UserError(f"nothing differs: {finding.target} does what eager does")
-    found = [(layer, examine_layer(program, layer).main) for layer in layers(finding.target)]
-    states = [
-        LayerState(layer, WRONG if main else RIGHT, _described(main)) for layer, main in found
-    ]
+    case = PythonCase(program)
+    states = [_state(case, target_named(layer)) for layer in layers(finding.target)]
     scripts = () if is_own(finding.target) else (script(finding),)
-    symptom = Symptom(*cause)
     at_fault = PassAtFault(part)
     return Bisection(None, tuple(states), symptom, finding.violation, at_fault, scripts, ())

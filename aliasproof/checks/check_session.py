@@ -21,9 +21,9 @@ from torch._inductor import config as inductor_config
 
 from aliasproof.campaigns.failure.recognition import cause_of
 from aliasproof.campaigns.store.run_folder import read_finding
-from aliasproof.checks.check import Prepared, check_row, default_targets, prepare_rows
-from aliasproof.checks.check_as_called import AS_CALLED, ORACLES
+from aliasproof.checks.check import check_row, default_targets
 from aliasproof.checks.isolated_check import Begun, CheckEvent, CheckRequest, ShownBug, shown_bugs
+from aliasproof.checks.preparation import AS_CALLED, Prepared, prepare_rows
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import patched
 from aliasproof.formats.stored_graph import about_graph, is_stored_graph
@@ -34,6 +34,7 @@ from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.minimization.minimize_session import lift
+from aliasproof.oracles import structure
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import EVERY_ORACLE
@@ -90,7 +91,8 @@ def begin(request: CheckRequest) -> Begun:
         raise
     notes = (*_prepared.notes, *_left_out(request), *_own_target(request))
     after = {name: row.after for name, row in _prepared.rows.items()}
-    oracles = EVERY_ORACLE if _prepared.called is None else ORACLES
+    is_named = _prepared.called is not None  # what a call leaves has paths
+    oracles = tuple(it for it in EVERY_ORACLE if is_named or it != structure.ORACLE.name)
     return Begun(_prepared.eager.without_tensors(), notes, after, oracles)
 
 

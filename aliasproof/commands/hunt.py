@@ -95,7 +95,7 @@ def _plan(run: Path | None, target: str | None, given: Mapping[str, Any]) -> Pla
     """The plan with what is given by options; the rest is as in the run that goes on."""
     from aliasproof.campaigns.store.plan import HUNT, Plan
     from aliasproof.campaigns.store.run_folder import stored_plan
-    from aliasproof.judge.python_trial import EAGER
+    from aliasproof.judge.python_case import EAGER
     from aliasproof.targets.registry import backend_source
     from aliasproof.targets.user_names import grant
 

@@ -406,7 +406,7 @@ def _of_python(
 
     from aliasproof.campaigns.store.finding import PythonFinding
     from aliasproof.judge.attribution import Symptom
-    from aliasproof.judge.python_trial import EAGER
+    from aliasproof.judge.python_case import EAGER
     from aliasproof.minimization.candidate_checks import CALL, TargetCheck, outcome_of
     from aliasproof.minimization.minimize_python import KeptPython
     from aliasproof.minimization.minimize_session import NamedResult

@@ -26,7 +26,6 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from aliasproof.eager.trace import Trace
 from aliasproof.faults.catalogue import EVERY_FAULT, fault_named
 from aliasproof.faults.python_faults import PythonFault
 from aliasproof.generators.features import swarm
@@ -35,8 +34,7 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.examination import Examination, examine
-from aliasproof.judge.python_run import PythonRun, run_in_eager
-from aliasproof.judge.python_trial import STRUCTURE, compare
+from aliasproof.judge.python_case import PythonCase, compare
 from aliasproof.judge.trial import SEEDS_APART, Case, EagerRun, run_eager, start_worker
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.oracles.verdict import Report, Verdict
@@ -148,7 +146,6 @@ def kill_matrix(
     """
     faults = [fault_named(name) for name in names]
     chosen = [fault.name for fault in faults]
-    has_python = any(isinstance(fault, PythonFault) for fault in faults)
     make_row = functools.partial(
         row_of, seed=seed, most_programs=most_programs, further=further, rules=rules
     )
@@ -156,8 +153,7 @@ def kill_matrix(
     for row in _in_parallel(make_row, chosen, workers):
         listener(row)
         rows.append(row)
-    oracles = (*EVERY_ORACLE, STRUCTURE) if has_python else EVERY_ORACLE
-    return Matrix(seed, oracles, tuple(rows))
+    return Matrix(seed, EVERY_ORACLE, tuple(rows))
 
 
 def _in_parallel(
@@ -216,8 +212,8 @@ def _python_row(fault: PythonFault, seed: int, most_programs: int, further: int)
     first: dict[str, int] = {}
     last, number = most_programs, 0
     runs = (run for index in itertools.count() if (run := _python_run(seed, index)) is not None)
-    for number, (program, expected, trace) in enumerate(itertools.islice(runs, most_programs), 1):
-        for violation in compare(program, fault.make, expected, trace).violations:
+    for number, (program, eager) in enumerate(itertools.islice(runs, most_programs), 1):
+        for violation in compare(program, fault.make, eager):
             if re.search(fault.shows, violation.kind):
                 first.setdefault(violation.oracle, number)
         if first:
@@ -228,11 +224,11 @@ def _python_row(fault: PythonFault, seed: int, most_programs: int, further: int)
 
 
 @functools.lru_cache(maxsize=1_000)  # since the next fault is tried on the same programs
-def _python_run(seed: int, index: int) -> tuple[PythonProgram, PythonRun, Trace] | None:
+def _python_run(seed: int, index: int) -> tuple[PythonProgram, EagerRun] | None:
     """A Python program in eager; None if it is not defined there."""
     (program,) = sample_python(seed, [index])
     try:
-        return (program, *run_in_eager(program))
+        return program, run_eager(PythonCase(program))
     except Rejected:
         return None
 

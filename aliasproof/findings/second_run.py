@@ -22,17 +22,16 @@ from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.localization import first_wrong_pass
-from aliasproof.judge.python_run import PythonRun, run_in_eager, run_python
-from aliasproof.judge.python_trial import compiler, judge_runs
-from aliasproof.judge.trial import Case, quiet_torch
-from aliasproof.oracles.check_result import Row
+from aliasproof.judge.python_case import PythonCase
+from aliasproof.judge.trial import Case, quiet_torch, run_trial
+from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Report, Verdict
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reports.graph_change import GraphChange, calls_behind, graph_change, new_calls
 from aliasproof.reports.run_report import OracleVerdict, SecondRun, Status
-from aliasproof.reports.side_by_side import beside, rows
+from aliasproof.reports.side_by_side import named_rows, rows
 from aliasproof.reports.storage_strips import StripSet, strips_of_graph, strips_of_tensors
 from aliasproof.reports.verdict_table import STYLES, WORDS
 from aliasproof.targets.registry import target as target_named
@@ -320,32 +319,30 @@ def renamed_nodes(graph_module: fx.GraphModule, inputs: Sequence[str]) -> fx.Gra
 
 def _python_again(finding: PythonFinding) -> SecondRun:
     program, torch_version = finding.program, _torch()
+    case, target = PythonCase(program), target_named(finding.target)
     try:
-        expected, trace = run_in_eager(program)
+        trial = run_trial(case, target)
     except Rejected as reason:
         text = f"Not judged in torch {torch_version}: undefined in eager: {reason}."
         return SecondRun(torch_version, Status("not judged", text))
-    actual = run_python(program, compiler(finding.target, draws=trace.random))
-    contract = target_named(finding.target).contract
-    reports = judge_runs(contract, expected, actual, trace).reports
-    violations = [it for report in reports.values() for it in report.violations]
+    reports, violations = trial.judgement.reports, trial.judgement.violations
     memory, notes = _memory_of_python(finding)
-    left = _tensors(expected), _tensors(actual)
+    left_behind = named_rows(trial.eager, trial.target, trial.eager.place_names())
+    left = _tensors(trial.eager), _tensors(trial.target)
     after = _memory_afterwards(finding, *left, reports["aliasing"])
     return SecondRun(
         torch_version,
         python_status(finding, finding.target, violations),
         tuple(verdict_of(name, report) for name, report in reports.items()),
-        tuple(_python_rows(expected, actual))[:MOST_PATHS],
+        tuple(sorted(left_behind, key=lambda row: row[1] == row[2]))[:MOST_PATHS],
         (*memory, *after),
         notes=notes,
     )
 
 
-def _tensors(run: PythonRun) -> dict[str, torch.Tensor]:
+def _tensors(run: Observation) -> dict[str, torch.Tensor]:
     """The tensors that a run left, by path."""
-    leaves = zip(run.paths, run.observation.outputs, strict=False)
-    return {path: leaf for path, leaf in leaves if isinstance(leaf, torch.Tensor)}
+    return {path: leaf for path, leaf in run.leaves().items() if isinstance(leaf, torch.Tensor)}
 
 
 def _memory_of_python(finding: PythonFinding) -> tuple[tuple[StripSet, ...], tuple[str, ...]]:
@@ -354,15 +351,3 @@ def _memory_of_python(finding: PythonFinding) -> tuple[tuple[StripSet, ...], tup
     except (Rejected, InternalError) as reason:
         return (), (f"no drawing of its memory: {reason}",)
     return (StripSet(IN_EAGER, strips_of_graph(lines)),), ()
-
-
-def _python_rows(expected: PythonRun, actual: PythonRun) -> Iterator[Row]:
-    """Both runs beside each other, by path: what differs first."""
-    errors = [run.observation.error for run in (expected, actual)]
-    if any(error is not None for error in errors):
-        yield from list(rows(expected.observation, actual.observation))[:1]
-    ours, theirs = (
-        dict(zip(run.paths, run.observation.outputs, strict=True)) if run.paths else {}
-        for run in (expected, actual)
-    )
-    yield from sorted(beside(ours, theirs), key=lambda row: row[1] == row[2])

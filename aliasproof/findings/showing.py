@@ -27,8 +27,7 @@ from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.printing import source
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.examination import Examination, examine
-from aliasproof.judge.python_run import run_python
-from aliasproof.judge.python_trial import examine_python
+from aliasproof.judge.python_case import PythonCase, run_python
 from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
@@ -98,16 +97,19 @@ def show_python(folder: Path, *, as_json: bool) -> None:
 def _run_python_again(finding: PythonFinding) -> tuple[Status, tuple[Violation, ...]]:
     """Whether a new run shows the stored violation, and what else it shows."""
     here = f"in torch {torch.__version__}"
-    try:
-        examination = examine_python(finding.program, finding.target)
-        # It may have been found behind a known bug of another layer.
-        if examination.main is not None and examination.target != finding.target:
-            with patched(known_bugs().values()):
-                examination = examine_python(finding.program, finding.target)
-    except Rejected as reason:
+    case, target = PythonCase(finding.program), target_named(finding.target)
+    examination = examine(case, target)
+    # It may have been found behind a known bug of another layer.
+    if examination.symptom is not None and examination.symptom.target != target.name:
+        with patched(known_bugs().values()):
+            examination = examine(case, target)
+    if (reason := examination.rejected) is not None:
         return Status("not judged", f"Not judged {here}: undefined in eager: {reason}."), ()
     violations = tuple(examination.violations)
-    return python_status(finding, examination.target, violations), violations
+    layer, main = examination.at_fault, examination.main
+    if layer is not None and main is not None and layer.name != target.name:
+        target, violations = layer, (main,)
+    return python_status(finding, target.name, violations), violations
 
 
 def python_status(finding: PythonFinding, target: str, violations: Sequence[Violation]) -> Status:

@@ -159,6 +159,10 @@ class PythonProgram:
         with running(self.source) as names:
             return reachable(names, names[CALLS](transform(names[COMPILED])))
 
+    def widened(self) -> PythonProgram:
+        """Itself: most of its tensors are made without a dtype. See `Runnable.widened`."""
+        return self
+
 
 @contextmanager
 def running(source: str, **further: object) -> Iterator[dict[str, Any]]:

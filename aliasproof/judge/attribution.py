@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.program import Program
-from aliasproof.judge.trial import Case, EagerRun, Trial, run_trial
+from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.python_case import PythonCase
+from aliasproof.judge.trial import Case, EagerRun, Subject, Trial, run_eager, run_trial
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.equivalence import ValueHashes, differences, run_uninterpreted
+from aliasproof.oracles.errors import skeleton
 from aliasproof.oracles.judge import (
     ON_GRAPHS,
     GraphRuns,
@@ -25,6 +28,7 @@ from aliasproof.oracles.judge import (
 )
 from aliasproof.oracles.stage_run import StageRun, run_stage
 from aliasproof.oracles.verdict import Report, Verdict, Violation, same_promise
+from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 
 # --- graphs ---------------------------------------------------------------------------------------
@@ -37,7 +41,7 @@ MOST_BYTES = 32 << 20
 TOO_LARGE = f"oracles on graphs judge runs of at most {MOST_BYTES:,}"
 
 
-def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
+def examine_graphs(case: Subject, target: Target, trial: Trial) -> Judgement:
     """Run the graphs of a trial's target and judge them.
 
     The oracles are not applicable to a trial that raised. Raises
@@ -49,7 +53,9 @@ def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
         return Judgement(dict.fromkeys(ON_GRAPHS, Report(Verdict.UNKNOWN, reason=reason)))
     raised = trial.eager.error is not None or trial.target.error is not None
     if trial.build is None or raised:
-        return all_not_applicable("a run that raised has no graphs to judge", ON_GRAPHS)
+        reason = "a run that raised has no graphs to judge" if raised else ""
+        return all_not_applicable(reason, ON_GRAPHS)
+    assert isinstance(case, Case)  # others show no build
     function = trial.build.under_modes()
     if isinstance(function, str):
         return all_not_applicable(function, ON_GRAPHS)
@@ -131,7 +137,7 @@ class Symptom:
 
 
 def at_fault(
-    case: Case, target: Target, trial: Trial, violation: Violation
+    case: Subject, target: Target, trial: Trial, violation: Violation
 ) -> tuple[Target, Violation]:
     """The target at fault among this one and those that it builds on; its main violation.
 
@@ -139,31 +145,33 @@ def at_fault(
     about the same promise. A right layer ends the search: what is wrong before it was repaired, or
     is another bug, such as a wrong stride where this target has wrong values.
     """
-    for fewer in target.varies:
+    layers = case.earlier_layers(target)
+    for fewer in layers.varies:
         state = _layer(case, fewer, target, trial, violation)
         if isinstance(state, _Wrong):
             return at_fault(case, fewer, state.trial, state.main)
-    earlier = target.after
+    earlier = layers.after
     while earlier is not None:
         state = _layer(case, earlier, target, trial, violation)
         if isinstance(state, _Wrong):
             return at_fault(case, earlier, state.trial, state.main)
         if state is _RIGHT:
             break
-        earlier = earlier.after
-    if target.layer is not None:
-        state = _layer(case, target.layer, target, trial, violation, other_interface=True)
+        earlier = case.earlier_layers(earlier).after
+    if layers.layer is not None:
+        state = _layer(case, layers.layer, target, trial, violation, other_interface=True)
         if isinstance(state, _Wrong):
-            return at_fault(case, target.layer, state.trial, state.main)
+            return at_fault(case, layers.layer, state.trial, state.main)
     return target, violation
 
 
-def inherited(case: Case, target: Target, trial: Trial) -> dict[Violation, Target]:
+def inherited(case: Subject, target: Target, trial: Trial) -> dict[Violation, Target]:
     """The violations that a layer before a user's code shows at the same places, each with it."""
     if not target.yours or not trial.judgement.violations:
         return {}
     shown: dict[Violation, Target] = {}
-    for layer in (target.after, target.layer):
+    layers = case.earlier_layers(target)
+    for layer in (layers.after, layers.layer):
         if layer is None:
             continue
         same = layer.conditions is target.conditions
@@ -190,7 +198,7 @@ _RIGHT = object()
 
 
 def _layer(
-    case: Case,
+    case: Subject,
     earlier: Target,
     target: Target,
     trial: Trial,
@@ -304,8 +312,48 @@ def _shows_latent(case: Case, target: Target, symptom: Symptom) -> bool:
 
 
 def _main_violation(
-    case: Case, target: Target, eager: EagerRun | None = None
+    case: Subject, target: Target, eager: EagerRun | None = None
 ) -> tuple[Trial, Violation | None]:
     """A trial, and its first violation in the order of the oracles."""
     trial = run_trial(case, target, eager=eager)
     return trial, next(iter(trial.judgement.violations), None)
+
+
+# --- Python code ----------------------------------------------------------------------------------
+
+
+_NO_ERROR = "does not raise"
+
+
+@dataclass(slots=True)
+class FailsAlike:
+    """Whether a program is defined in eager, and its target differs by the same oracle and kind.
+
+    If eager is expected to raise, it raises what is `raised`: without that, what it raised for the
+    first program that failed. `compiled` counts the programs that eager did not refuse.
+    """
+
+    symptom: Symptom
+    raised: str | None = None
+    compiled: int = 0
+
+    def __call__(self, program: PythonProgram) -> bool:
+        """Ask about a program. Raises `InternalError` for a mistake of ours."""
+        try:
+            case = PythonCase(program)
+            eager = run_eager(case)
+            error = eager.observation.error
+            raised = "" if error is None else skeleton(error)
+            if (error is not None) != self.symptom.kind.startswith(_NO_ERROR):
+                return False
+            if self.raised not in (None, raised):
+                return False
+            self.compiled += 1
+            _, main = _main_violation(case, target_named(self.symptom.target), eager)
+        except Rejected:
+            return False
+        shown = self.symptom.oracle, self.symptom.kind
+        if main is None or (main.oracle, main.kind) != shown:
+            return False
+        self.raised = raised
+        return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.judge.attribution import (
@@ -19,7 +20,7 @@ from aliasproof.judge.attribution import (
     inherited,
     latent_at_fault,
 )
-from aliasproof.judge.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
+from aliasproof.judge.trial import Case, EagerRun, Spent, Subject, Trial, run_eager, run_trial
 from aliasproof.judge.value_search import Budget, ShownValues, report_by_values, search_values
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS, all_not_applicable
@@ -29,6 +30,7 @@ from aliasproof.oracles.verdict import (
     Report,
     Verdict,
     Violation,
+    in_both,
     with_differences,
 )
 from aliasproof.targets.target import Target
@@ -42,19 +44,27 @@ class Examination:
     was rejected, and `rejected` says why: undefined in eager, eager raises, or not for this target.
     `mistake` is an error of aliasproof itself; then the oracles on graphs report UNKNOWN.
     `shown` has values that show what only *equivalence* saw, if they were searched and found.
-    `symptom` is what a campaign counts: the main violation with the target at fault. It is None if
-    no oracle reports a violation, or if the caller wanted no attribution.
+    `main` is the main violation, as the target `at_fault` for it shows it. They are None if no
+    oracle reports a violation, or if the caller wanted no attribution.
     """
 
-    case: Case
+    case: Subject
     target: Target
     reports: Mapping[str, Report]
     trial: Trial | None = None
     rejected: Rejected | None = None
     mistake: InternalError | None = None
     shown: ShownValues | None = None
-    symptom: Symptom | None = None
+    at_fault: Target | None = None
+    main: Violation | None = None
     spent: Spent = field(default_factory=Spent)
+
+    @property
+    def symptom(self) -> Symptom | None:
+        """What a campaign counts: the main violation with the target at fault."""
+        if self.main is None or self.at_fault is None:
+            return None
+        return Symptom(self.at_fault.name, self.main.oracle, self.main.kind)
 
     @property
     def violations(self) -> list[Violation]:
@@ -83,7 +93,7 @@ class Examination:
 
 
 def examine(
-    case: Case,
+    case: Subject,
     target: Target,
     *,
     eager: EagerRun | None = None,
@@ -96,16 +106,21 @@ def examine(
     """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
 
     `eager` is the run in eager, if the caller has it; it may have raised. Without it, eager runs
-    here, and must not raise. `ran` is called when the target has run. The oracles on graphs judge a
-    run whose results are right; with `every_oracle`, any run. With `attribute`, the targets that
-    this one builds on run too, to find the first that is wrong. `without_graphs` is the reason not
-    to judge graphs, or empty. `search` is the budget to show by values what *equivalence* sees.
+    here, and a function on tensors must not raise. `ran` is called when the target has run. The
+    oracles on graphs judge a run whose results are right; with `every_oracle`, any run. With
+    `attribute`, the targets that this one builds on run too, to find the first that is wrong.
+    `without_graphs` is the reason not to judge graphs, or empty. `search` is the budget to show by
+    values what *equivalence* sees.
     """
-    if target.conditions is not None and case.conditions is not target.conditions:
+    given, case, spent = case, case.under(target), Spent()
+    if case is not given:
         eager = None  # that run was under other conditions
-    case, spent = case.under(target), Spent()
     try:
-        trial = run_trial(case, target, spent, eager or returning(run_eager(case, spent)), ran)
+        if eager is None:
+            eager = run_eager(case, spent)
+            # Python code may raise: what it left before is compared, and a target must raise too.
+            eager = returning(eager) if isinstance(case, Case) else eager
+        trial = run_trial(case, target, spent, eager, ran)
     except Rejected as reason:
         return rejection(case, target, reason, spent)
     reports, mistake, shown = trial.judgement.reports, None, None
@@ -118,10 +133,40 @@ def examine(
         on_graphs, mistake = _on_graphs(case, target, trial, spent)
         reports = {**reports, **on_graphs}
         of_values = any(reports[name].violations for name in ON_VALUES)
-        if search is not None and not of_values and mistake is None:
+        if search is not None and not of_values and mistake is None and isinstance(case, Case):
             reports, shown = _reports_with_values(case, target, trial, reports, search, spent)
-    symptom = _symptom(case, target, trial, reports) if attribute else None
-    return Examination(case, target, reports, trial, None, mistake, shown, symptom, spent)
+    wrong, main = _main(case, target, trial, reports) if attribute else (None, None)
+    return Examination(case, target, reports, trial, None, mistake, shown, wrong, main, spent)
+
+
+def examine_twice(
+    subject: Subject, target: Target, eager: EagerRun, without_graphs: str = ""
+) -> tuple[Mapping[str, Report], Trial | None]:
+    """The reports of every oracle on a target, and its trial. See `examine`.
+
+    A difference counts only if a second run shows it.
+    """
+    again = partial(
+        examine,
+        subject,
+        target,
+        eager=eager,
+        every_oracle=True,
+        attribute=False,
+        without_graphs=without_graphs,
+        search=Budget(),
+    )
+    examination = again()
+    reports = examination.reports
+    # Only differences are repeated: a run costs a build, and `holds` reports no fault.
+    if examination.violations or examination.documented:
+        # The first run is dropped before the second begins: its tensors can be large.
+        del examination
+        examination = again()
+        reports = {
+            name: in_both(report, examination.reports[name]) for name, report in reports.items()
+        }
+    return reports, examination.trial
 
 
 def _reports_with_values(
@@ -147,7 +192,7 @@ def _reports_with_values(
     return {**reports, equivalence.ORACLE.name: reported}, shown
 
 
-def rejection(case: Case, target: Target, reason: Rejected, spent: Spent) -> Examination:
+def rejection(case: Subject, target: Target, reason: Rejected, spent: Spent) -> Examination:
     """The examination of a case that was rejected."""
     reports = all_not_applicable(str(reason), EVERY_ORACLE).reports
     return Examination(case, target, reports, rejected=reason, spent=spent)
@@ -162,7 +207,7 @@ def returning(eager: EagerRun) -> EagerRun:
 
 
 def _on_graphs(
-    case: Case, target: Target, trial: Trial, spent: Spent
+    case: Subject, target: Target, trial: Trial, spent: Spent
 ) -> tuple[Mapping[str, Report], InternalError | None]:
     """The reports of the oracles on graphs. After an error of ours, they are unknown."""
     start = time.perf_counter()
@@ -177,7 +222,7 @@ def _on_graphs(
         spent.graphs += time.perf_counter() - start
 
 
-def _at_fault(case: Case, target: Target, trial: Trial) -> tuple[Target, Violation]:
+def _at_fault(case: Subject, target: Target, trial: Trial) -> tuple[Target, Violation]:
     """The target at fault and its main violation; of a user's code, its own violation if any is."""
     violations = trial.judgement.violations
     before = inherited(case, target, trial)
@@ -187,10 +232,10 @@ def _at_fault(case: Case, target: Target, trial: Trial) -> tuple[Target, Violati
     return (target, own) if yours and not attributed[0].yours else attributed
 
 
-def _symptom(
-    case: Case, target: Target, trial: Trial, reports: Mapping[str, Report]
-) -> Symptom | None:
-    """The symptom of the main violation, with the target at fault for it.
+def _main(
+    case: Subject, target: Target, trial: Trial, reports: Mapping[str, Report]
+) -> tuple[Target, Violation] | tuple[None, None]:
+    """The main violation, with the target at fault for it.
 
     Only a difference in results is attributed to a target that this one builds on. The graphs of
     that target are stages of this one, so a violation in a graph already names the stage where it
@@ -202,18 +247,18 @@ def _symptom(
     ]
     main = next(iter(seen), None)
     if main is None:
-        return None
-    attributed = target
+        return None, None
     if trial.judgement.violations:
-        attributed, main = _at_fault(case, target, trial)
-    elif main.oracle == equivalence.ORACLE.name:
-        attributed = latent_at_fault(case, target)
-    else:  # the graphs of a target with one variant less are no stages of this one
-        for fewer in target.varies:
-            symptom = examine(case, fewer).symptom
-            if symptom is not None:
-                return symptom
-    return Symptom(attributed.name, main.oracle, main.kind)
+        return _at_fault(case, target, trial)
+    if main.oracle == equivalence.ORACLE.name:
+        assert isinstance(case, Case)  # else there are no graphs
+        return latent_at_fault(case, target), main
+    # The graphs of a target with one variant less are no stages of this one.
+    for fewer in case.earlier_layers(target).varies:
+        examination = examine(case, fewer)
+        if examination.at_fault is not None and examination.main is not None:
+            return examination.at_fault, examination.main
+    return target, main
 
 
 # --- layers ---------------------------------------------------------------------------------------
@@ -225,7 +270,7 @@ def _symptom(
 
 
 def split_by_layer(
-    case: Case, target: Target, trial: Trial, reports: Mapping[str, Report]
+    case: Subject, target: Target, trial: Trial, reports: Mapping[str, Report]
 ) -> Mapping[str, Report]:
     """The reports, where violations of the layers before a user's target are *not yours*."""
     violations = [violation for report in reports.values() for violation in report.violations]
@@ -250,14 +295,14 @@ def not_yours(
 
 
 def _layers_at_fault(
-    case: Case, target: Target, trial: Trial, violations: Sequence[Violation]
+    case: Subject, target: Target, trial: Trial, violations: Sequence[Violation]
 ) -> Iterator[tuple[Violation, str]]:
     """The violations that a layer of torch is at fault for, each with its name."""
     for violation in inherited(case, target, trial):
         if violation in violations:
             yield violation, at_fault(case, target, trial, violation)[0].name
     on_graphs = [violation for violation in violations if violation.oracle in ON_GRAPHS]
-    before = target.after
+    before = case.earlier_layers(target).after
     if not on_graphs or before is None:
         return
     # The graph that a pass gets is the last one of the layer before.

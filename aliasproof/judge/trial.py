@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -31,14 +31,51 @@ from aliasproof.judge.rounding_control import (
 )
 from aliasproof.oracles.judge import Judgement, judge
 from aliasproof.oracles.observation import Observation, observe, observe_eager
+from aliasproof.oracles.place_names import renamed_report
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
 from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, Target
 from aliasproof.targets.user_names import grant
 
 
+class EarlierLayers(NamedTuple):
+    """The targets that a target builds on: see `Target.varies`, `Target.after`, `Target.layer`."""
+
+    varies: Sequence[Target] = ()
+    after: Target | None = None
+    layer: Target | None = None
+
+
+class Subject(Protocol):
+    """Anything that can be judged. Each run is one in a fresh world, with equal inputs.
+
+    Adapters are `Case`, a function on tensors, and `PythonCase`, Python code as its user calls it.
+    """
+
+    def under(self, target: Target) -> Self:
+        """The subject under the conditions of a target, in which eager runs too."""
+
+    def run_eager(self) -> EagerRun:
+        """Run it in eager, and watch each ATen call. Raises `Undefined`."""
+
+    def observe(self) -> Observation:
+        """Run it in eager."""
+
+    def run_target(self, target: Target) -> tuple[Observation, Build | None]:
+        """Build and run it; no build if that raised, or if there is none to look at."""
+
+    def widened(self) -> Iterator[Self]:
+        """The subject with float64 in place of dtypes with fewer digits, in each way that can be.
+
+        A run raises `Rejected` where it cannot be.
+        """
+
+    def earlier_layers(self, target: Target) -> EarlierLayers:
+        """The targets that may be at fault for what a target does to it."""
+
+
 @dataclass(slots=True)
 class Case:
-    """Something to test: a function, and how to make fresh inputs for it.
+    """A function to test, and how to make fresh inputs for it. See `Subject`.
 
     Each call of `fresh_inputs` returns new tensors with equal data, layouts and mutual sharing. A
     run may mutate its inputs, so each run needs its own. `second_inputs` makes those of a second
@@ -81,6 +118,55 @@ class Case:
             plain.function, plain.fresh_inputs, plain.second_inputs
         )
         return Case(function, inputs, None, target.conditions, plain)
+
+    def run_eager(self) -> EagerRun:
+        """Run it in eager, and watch each ATen call. Raises `Undefined`."""
+        return EagerRun(*observe_eager(self.function, self.fresh_inputs()))
+
+    def observe(self) -> Observation:
+        """Run it in eager."""
+        return observe(self.function, self.fresh_inputs())
+
+    def run_target(self, target: Target) -> tuple[Observation, Build | None]:
+        """Build and run a case that is under the target's conditions. No build if that raised."""
+        # Two sets, since a build may mutate the inputs that it traces with.
+        sample, inputs = self.fresh_inputs(), self.fresh_inputs()
+        builds: list[Build] = []
+
+        # The build is observed together with the run: an exception of either is the target's.
+        def build_and_run(*tensors: torch.Tensor) -> object:
+            builds.append(target.build(self.function, sample))
+            # Again, since a build that traces with real tensors draws random numbers too.
+            seed_generators()
+            return builds[0].function(*tensors)
+
+        # The cache outlives a program, and its entries can change the graphs of the next one.
+        FakeTensorMode.cache_clear()
+        return observe(build_and_run, inputs), builds[0] if builds else None
+
+    def widened(self) -> Iterator[Case]:
+        """See `Subject`.
+
+        First with float64 inputs alone: a conversion that a target forgets is no rounding. Where
+        eager then raises, since a converted operand meets another one, also with conversions to it.
+        """
+        plain = self.plain or self
+
+        def wide(inputs: MakeInputs) -> Sequence[torch.Tensor]:
+            return widened(inputs()) or ()
+
+        if not wide(plain.fresh_inputs):
+            return
+        second = plain.second_inputs
+        inputs = partial(wide, plain.fresh_inputs), second and partial(wide, second)
+        yield Case(plain.function, *inputs)
+        if isinstance(plain.function, ProgramFunction):
+            program = without_narrow_conversions(plain.function.program)
+            yield Case(ProgramFunction(program), *inputs)
+
+    def earlier_layers(self, target: Target) -> EarlierLayers:
+        """The targets that a target says it builds on."""
+        return EarlierLayers(target.varies, target.after, target.layer)
 
 
 def _inputs_on(inputs: MakeInputs, device: str) -> Sequence[torch.Tensor]:
@@ -143,120 +229,95 @@ class Trial:
         return all(self.trace.exact(tensors.get(name)) for name in names or tensors)
 
 
-def run_eager(case: Case, spent: Spent | None = None) -> EagerRun:
-    """Run a case in eager. Raises `Undefined` if it is undefined in eager.
+def run_eager(subject: Subject, spent: Spent | None = None) -> EagerRun:
+    """Run a subject in eager. Raises `Undefined` if it is undefined in eager.
 
     If eager raises, the observation has the exception.
     """
     start = time.perf_counter()
     seed_generators()
     try:  # an undefined case raises here, and its time counts too
-        return EagerRun(*observe_eager(case.function, case.fresh_inputs()))
+        return subject.run_eager()
     finally:
         if spent is not None:
             spent.eager += time.perf_counter() - start
 
 
 def run_trial(
-    case: Case,
+    subject: Subject,
     target: Target,
     spent: Spent | None = None,
     eager: EagerRun | None = None,
     ran: Callable[[], None] = lambda: None,
 ) -> Trial:
-    """Run a case through a target and judge the results.
+    """Run a subject through a target and judge the results.
 
     `eager` is the run in eager under the target's conditions, if the caller has it; otherwise eager
     runs here. The seconds are added to `spent`. `ran` is called when the target has run; controls
-    may follow. Raises `Rejected` if the case is undefined in eager, or the target is not for it, or
-    not for this machine.
+    may follow. Raises `Rejected` if it is undefined in eager, or the target is not for it, or not
+    for this machine.
     """
     reason = target.unavailable()
     if reason is not None:
         raise Rejected(f"{target.name} {reason}")
     spent = spent if spent is not None else Spent()
-    case = case.under(target)
-    expected, trace = eager or run_eager(case, spent)
-    actual, build = run_target(case, target, spent)
+    subject = subject.under(target)
+    expected, trace = eager or run_eager(subject, spent)
+    actual, build = run_target(subject, target, spent)
     ran()
     start = time.perf_counter()
     judged, runs = partial(judge, target.contract, expected, actual), (expected, actual)
-    controls = [_Control(wide, target) for wide in _widened(case.plain or case)]
+    controls = [_Control(wide, target, expected) for wide in subject.widened()]
     judgement, _ = without_rounding(judged(trace), judged, runs, trace, controls)
+    names = expected.place_names()
+    judgement = Judgement({it: renamed_report(r, names) for it, r in judgement.reports.items()})
     spent.oracles += time.perf_counter() - start
     return Trial(expected, trace, actual, judgement, build)
 
 
 @dataclass(slots=True)
 class _Control:
-    """A case in float64, run where it is asked for."""
+    """A subject in float64, run where it is asked for. `narrow` is what eager left before."""
 
-    case: Case
+    subject: Subject
     tested: Target
+    narrow: Observation
     _exact: Observation | None = None
     _target: Observation | None = None
 
     def exact(self) -> Observation:
         if self._exact is None:
             with wide_factories():
-                case = self.case.under(self.tested)
                 seed_generators()
-                self._exact = observe(case.function, case.fresh_inputs())
-        return self._exact
+                self._exact = self.subject.under(self.tested).observe()
+        return self._alike(self._exact)
 
     def watched(self) -> EagerRun:
         with wide_factories():
-            return run_eager(self.case.under(self.tested))
+            run, trace = run_eager(self.subject.under(self.tested))
+        return EagerRun(self._alike(run), trace)
 
     def target(self) -> Observation:
         if self._target is None:
             with wide_factories():
-                case = self.case.under(self.tested)
-                self._target, _ = run_target(case, self.tested, Spent())
-        return self._target
+                subject = self.subject.under(self.tested)
+                self._target, _ = run_target(subject, self.tested, Spent())
+        return self._alike(self._target)
+
+    def _alike(self, run: Observation) -> Observation:
+        if run.paths != self.narrow.paths:
+            raise Rejected("it leaves other things in float64")
+        return run
 
 
-def _widened(case: Case) -> Iterator[Case]:
-    """The case with float64 in place of dtypes with fewer digits, if that can be.
-
-    First that of the inputs alone: a conversion that a target forgets is no rounding. Where eager
-    then raises, since a converted operand meets another one, also that of the conversions.
-    """
-
-    def wide(inputs: MakeInputs) -> Sequence[torch.Tensor]:
-        return widened(inputs()) or ()
-
-    if not wide(case.fresh_inputs):
-        return
-    second = case.second_inputs
-    inputs = partial(wide, case.fresh_inputs), second and partial(wide, second)
-    yield Case(case.function, *inputs)
-    if isinstance(case.function, ProgramFunction):
-        program = without_narrow_conversions(case.function.program)
-        yield Case(ProgramFunction(program), *inputs)
-
-
-def run_target(case: Case, target: Target, spent: Spent) -> tuple[Observation, Build | None]:
-    """Build and run a case that is under the target's conditions. No build if that raised."""
-    # Two sets, since a build may mutate the inputs that it traces with.
-    sample, inputs = case.fresh_inputs(), case.fresh_inputs()
-    builds: list[Build] = []
-
-    # The build is observed together with the run: an exception of either is the target's.
-    def build_and_run(*tensors: torch.Tensor) -> object:
-        builds.append(target.build(case.function, sample))
-        # Again, since a build that traces with real tensors draws random numbers too.
-        seed_generators()
-        return builds[0].function(*tensors)
-
-    # The cache outlives a program, and its entries can change the graphs of the next one.
-    FakeTensorMode.cache_clear()
+def run_target(subject: Subject, target: Target, spent: Spent) -> tuple[Observation, Build | None]:
+    """Build and run a subject that is under the target's conditions, and add the seconds."""
     start = time.perf_counter()
     step(TARGET_STEP)
-    actual = observe(build_and_run, inputs)
+    ran = subject.run_target(target)
     step(ORACLES_STEP)
     spent.target += time.perf_counter() - start
-    return actual, builds[0] if builds else None
+    return ran
 
 
 # --- worker ---------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import patched
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.python_program import PythonProgram
-from aliasproof.judge.attribution import Symptom
-from aliasproof.judge.python_trial import Cause, FailsAlike
+from aliasproof.judge.attribution import FailsAlike, Symptom
 from aliasproof.processes.outcome import Death
 
 
@@ -40,7 +39,7 @@ class KeptPython:
 
     def of_first(self, program: PythonProgram) -> KeptPython | None:
         """What programs that are made of this one must show; None if it does not show it."""
-        fails = FailsAlike(self._cause, self.raised)
+        fails = FailsAlike(self.symptom, self.raised)
         with patched(known_bugs().values() if self.past_known else ()):
             return replace(self, raised=fails.raised) if fails(program) else None
 
@@ -54,7 +53,7 @@ class KeptPython:
         These stay if the program is documented, or shows nothing again.
         """
         with patched(known_bugs().values() if self.past_known else ()):
-            found = reduced(program, self._cause, 0)
+            found = reduced(program, self.symptom, 0)
         smallest = replace(given, program=program)
         if found is None:
             return smallest
@@ -64,7 +63,3 @@ class KeptPython:
             return smallest
         names = ("place", "evidence", "line", "known", "part")
         return replace(smallest, **{name: getattr(found, name) for name in names})
-
-    @property
-    def _cause(self) -> Cause:
-        return Cause(self.symptom.target, self.symptom.oracle, self.symptom.kind)

@@ -16,7 +16,7 @@ import torch
 
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.values import clone_inputs
-from aliasproof.judge.python_run import Left
+from aliasproof.judge.python_case import Left
 from aliasproof.judge.rounding_control import widened
 from aliasproof.targets.target import Function
 from aliasproof.user_code.surroundings import Surroundings
@@ -74,6 +74,10 @@ class UserCall:
             if self.differentiated:
                 then(dict(_named(second)))
             return dict(_named([*left(), *second]))
+
+    def widened(self) -> UserCall:
+        """See `Runnable.widened`."""
+        return replace(self, wide=True)
 
     def _copies(self) -> Copies:
         tensors = self.surroundings.tensors().values()

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
+
+from aliasproof.judge import python_case
+from aliasproof.targets.target import Target
 
 
 class Pairing(NamedTuple):
@@ -28,6 +32,16 @@ def leaf() -> Tensor:
 
 def result() -> Tensor:
     return leaf() * 1
+
+
+def compile_with(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any], Any]) -> None:
+    """Let each target compile what is called as `wrong` does; eager stays."""
+
+    def compiler(target: Target) -> Callable[[Any], Any]:
+        return in_eager(target) if target.name == python_case.EAGER else wrong
+
+    in_eager = python_case.compiler
+    monkeypatch.setattr(python_case, "compiler", compiler)
 
 
 # --- Parameters, .data, views ---------------------------------------------------------------------

@@ -12,14 +12,13 @@ from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 
 from aliasproof import check
-from aliasproof.checks import check_as_called
 from aliasproof.checks.assertions import assert_equivalent
 from aliasproof.faults import python_faults
 from aliasproof.ir.errors import UserError
 from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.user_code.user_call import UserCall
-from tests.aliasproof.functions_as_called import PAIRINGS, Pairing, leaf, result
+from tests.aliasproof.functions_as_called import PAIRINGS, Pairing, compile_with, leaf, result
 from tests.aliasproof.training_functions import (
     RIGHT,
     Counter,
@@ -188,7 +187,7 @@ def saved_and_written(v: Tensor) -> Tensor:
 def test_a_wrong_compiler_is_flagged_by_what_it_does(
     monkeypatch: pytest.MonkeyPatch, fault: Any, function: Any, inputs: Any, violation: str
 ) -> None:
-    monkeypatch.setattr(check_as_called, "compiled_by", lambda *_: fault)
+    compile_with(monkeypatch, fault)
     first = result_as_called(check(function, inputs, ["dynamo"])).violations[0]
     assert f"{first.oracle}: {first.place}" == violation
 
@@ -234,7 +233,7 @@ def test_what_a_wrong_compiler_does_at_a_second_call_is_flagged(
 ) -> None:
     right = check(function, inputs, ["dynamo"], grad=True)
     assert right.exit_status() == 0, right.results
-    monkeypatch.setattr(check_as_called, "compiled_by", lambda *_: fault)
+    compile_with(monkeypatch, fault)
     first = result_as_called(check(function, inputs, ["dynamo"], grad=True)).violations[0]
     assert f"{first.oracle}: {first.place}" == violation
     assert Steps.number == 0
@@ -264,7 +263,7 @@ def rounding_otherwise(function: Callable[..., Any]) -> Callable[..., Any]:
 def test_what_is_rounding_in_state_is_none_in_a_later_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Steps, "total", EXACT.clone())
     inputs = (torch.linspace(0, 3, 5, requires_grad=True),)
-    monkeypatch.setattr(check_as_called, "compiled_by", lambda *_: rounding_otherwise)
+    compile_with(monkeypatch, rounding_otherwise)
     found = result_as_called(check(carries_rounding, inputs, ["dynamo"], grad=True))
     assert not found.violations, found.reports
     assert found.reports["values"].verdict is Verdict.HOLDS

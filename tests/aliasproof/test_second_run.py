@@ -21,6 +21,7 @@ from aliasproof.findings.showing import recorded_lines
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
+from aliasproof.reports.side_by_side import SHARED
 from aliasproof.reports.storage_strips import strips_of_graph
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
@@ -149,7 +150,8 @@ def calls(program):
     )
     second = run_again(stored, None)
     assert second.status.word == "gone"
-    assert {place for place, _, _ in second.rows} == {"x1", "out1"}
+    assert {place for place, _, _ in second.rows} == {"x1", "out1", SHARED}
+    assert (SHARED, "out1, x1", "out1, x1") in second.rows
     strip = second.strips[0].strips[0]
     assert [row.name for row in strip.rows if row.writes] == ["add_"]
     assert [row.spans for row in strip.rows if row.writes] == [((4, 12),)]

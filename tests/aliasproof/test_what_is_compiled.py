@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, fx
 
 from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
-from aliasproof.checks.check import check, check_target, prepare
+from aliasproof.checks.check import check, check_target
+from aliasproof.checks.preparation import prepare
 from aliasproof.ir.printing import source
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors

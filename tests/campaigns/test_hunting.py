@@ -29,7 +29,7 @@ from aliasproof.campaigns.store.run_view import RunReader
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.errors import InternalError, UserError
 from aliasproof.ir.python_program import PythonProgram
-from aliasproof.judge.python_trial import Cause
+from aliasproof.judge.attribution import Symptom
 from aliasproof.processes.interrupts import Interrupts
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.processes.pool import RemoteCall
@@ -107,7 +107,7 @@ def judged(shard: Shard) -> ShardResult:
     counts.violating = len(drawn)
     failures: list[AnyFailure] = [
         PythonFailure(
-            3, number, "aot-eager", False, Cause("aot-eager", "values", f"wrong {number % 2}")
+            3, number, "aot-eager", False, Symptom("aot-eager", "values", f"wrong {number % 2}")
         )
         for number in drawn
     ]

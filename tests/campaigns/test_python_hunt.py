@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,8 +24,9 @@ from aliasproof.corpus.known_bug import PythonBug
 from aliasproof.findings.showing import show_python
 from aliasproof.ir.errors import InternalError, UserError
 from aliasproof.ir.python_program import PythonProgram
-from aliasproof.judge.python_trial import Cause, PythonExamination
-from aliasproof.oracles.verdict import Violation
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.python_case import PythonCase
+from aliasproof.targets.target import Target
 from tests.wrong_python import WRONG
 
 FINDING = PythonFinding(PythonProgram(WRONG), "aot-eager", "values", "wrong value", "base")
@@ -197,18 +199,20 @@ def test_programs_are_judged_by_number():
 
 
 def test_a_mistake_of_ours_is_told(monkeypatch):
-    def fails(program: PythonProgram, target: str) -> None:
+    def fails(case: PythonCase, target: Target) -> None:
         raise InternalError("the watch failed")
 
-    monkeypatch.setattr(worker_calls, "examine_python", fails)
+    monkeypatch.setattr(worker_calls, "examine", fails)
     judged = judge_programs(Shard(3, "identity", 2, python=0))
     assert judged.statistics.mistaken == 2
     assert judged.mistakes == ["program 0: the watch failed", "program 1: the watch failed"]
 
 
 def test_what_two_eager_runs_differ_in_is_a_mistake_of_ours(monkeypatch):
-    wrong = PythonExamination("identity", (Violation("values", "wrong value", "x"),))
-    monkeypatch.setattr(worker_calls, "examine_python", lambda program, target: wrong)
+    symptom = Symptom("identity", "values", "wrong value")
+    wrong = SimpleNamespace(symptom=symptom, rejected=None)
+    monkeypatch.setattr(worker_calls, "examine", lambda case, target: wrong)
+    monkeypatch.setattr(worker_calls, "FailsAlike", lambda symptom: lambda program: True)
     judged = judge_programs(Shard(3, "identity", 1, python=0))
     assert (judged.statistics.mistaken, judged.failures) == (1, [])
     assert "a mistake of aliasproof" in judged.mistakes[0]
@@ -241,7 +245,7 @@ def test_a_finding_without_a_name_is_kept(monkeypatch):
 
     monkeypatch.setattr(worker_calls, "named", mistaken)
     monkeypatch.setattr(worker_calls, "reduced", lambda *given: FINDING)
-    cause = Cause("aot-eager", "values", "wrong value")
+    cause = Symptom("aot-eager", "values", "wrong value")
     found = reduce_program(PythonFailure(3, 5, "aot-eager", False, cause))
     assert found.reduced == replace(FINDING, seed=3, number=5)
     assert found.mistakes == ("ours",)

@@ -12,8 +12,11 @@ from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import PythonProgram
-from aliasproof.judge.python_trial import Cause, examine_python
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.python_case import PythonCase
 from aliasproof.targets.registry import backend_source
+from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 
 CODE = '''
@@ -71,8 +74,8 @@ def code(tmp_path: Path):
 )
 def test_wrong_code_of_a_user_is_found_and_shown(code, name, oracle, kind):
     target = code(name)
-    found = examine_python(PROGRAM, target)
-    assert found.cause == Cause(target, oracle, kind)
+    found = examine(PythonCase(PROGRAM), target_named(target))
+    assert found.symptom == Symptom(target, oracle, kind)
     place = found.violations[0].place
     confirmation = confirm_python(PythonFinding(PROGRAM, target, oracle, kind, place))
     assert confirmation.shown, confirmation.output
@@ -80,7 +83,7 @@ def test_wrong_code_of_a_user_is_found_and_shown(code, name, oracle, kind):
 
 def test_right_code_of_a_user_holds(code):
     target = code("right")
-    assert examine_python(PROGRAM, target).cause is None
+    assert examine(PythonCase(PROGRAM), target_named(target)).symptom is None
     counts = judge_programs(Shard(3, target, 20, past_known=True, python=0)).statistics
     assert counts.judged - counts.violating - counts.documented >= 15
 
@@ -99,9 +102,9 @@ def calls(program):
     program(x)
     return locals()
 """)
-    cause = examine_python(program, code("loses_writes")).cause
-    assert cause is not None
-    assert cause.target == "aot-eager"
+    symptom = examine(PythonCase(program), target_named(code("loses_writes"))).symptom
+    assert symptom is not None
+    assert symptom.target == "aot-eager"
 
 
 @pytest.mark.parametrize("name", ["NUMBER", "missing"])

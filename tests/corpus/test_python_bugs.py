@@ -11,7 +11,10 @@ from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.corpus.bug_files import python_bugs
 from aliasproof.corpus.known_bug import PythonBug
 from aliasproof.ir.python_program import PythonProgram, traits
-from aliasproof.judge.python_trial import PythonExamination, examine_python, layers, part_of
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.localization import part_of
+from aliasproof.judge.python_case import PythonCase, layers
+from aliasproof.targets.registry import target as target_named
 
 BUGS = [
     pytest.param(bug, id=bug.identifier, marks=[pytest.mark.thorough] * (bug.target == "inductor"))
@@ -24,12 +27,12 @@ BUGS = [
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_shows_at_its_target_and_is_explained_by_itself_alone(bug: PythonBug) -> None:
     # The layers below come first, and the first wrong one counts.
-    examination = examine_python(bug.program, bug.target)
-    assert examination.target == layers(bug.target)[-1]
+    examination = examine(PythonCase(bug.program), target_named(bug.target))
+    assert examination.symptom is not None
+    assert examination.symptom.target == layers(bug.target)[-1]
     found = found_in(bug.program, examination)
     if bug.part:
-        assert examination.cause
-        found = replace(found, part=part_of(bug.program, examination.cause))
+        found = replace(found, part=part_of(bug.program, examination.symptom))
     assert names_of(found) == [bug.identifier]
 
 
@@ -37,18 +40,19 @@ def test_a_bug_shows_at_its_target_and_is_explained_by_itself_alone(bug: PythonB
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_is_recognised_when_its_program_is_reduced(bug: PythonBug) -> None:
-    cause = examine_python(bug.program, bug.target).cause
-    assert cause is not None
-    finding = reduced(bug.program, cause)
+    symptom = examine(PythonCase(bug.program), target_named(bug.target)).symptom
+    assert symptom is not None
+    finding = reduced(bug.program, symptom)
     assert finding is not None
     assert names_of(finding) == [bug.identifier]
 
 
-def found_in(program: PythonProgram, examination: PythonExamination) -> PythonFinding:
-    main = examination.main
+def found_in(program: PythonProgram, examination: Examination) -> PythonFinding:
+    main, layer = examination.main, examination.at_fault
     assert main is not None
+    assert layer is not None
     place, evidence = main.place, dict(main.evidence)
-    return PythonFinding(program, examination.target, main.oracle, main.kind, place, evidence)
+    return PythonFinding(program, layer.name, main.oracle, main.kind, place, evidence)
 
 
 def names_of(finding: PythonFinding) -> list[str]:
@@ -66,11 +70,11 @@ def test_a_bug_names_its_words_and_has_a_short_program(bug: PythonBug) -> None:
 
 def test_what_the_reference_inherits_is_a_violation_of_the_layer_below_it() -> None:
     bug = python_bugs()["output_by_output"]
-    cause = examine_python(bug.program, "reference").cause
-    assert cause is not None
-    assert cause.target == "aot-eager"
+    symptom = examine(PythonCase(bug.program), target_named("reference")).symptom
+    assert symptom is not None
+    assert symptom.target == "aot-eager"
 
 
 def test_what_the_reference_does_right_is_no_violation() -> None:
     bug = python_bugs()["gradient_into_written_leaf"]
-    assert examine_python(bug.program, "reference").main is None
+    assert examine(PythonCase(bug.program), target_named("reference")).main is None

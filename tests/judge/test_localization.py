@@ -12,7 +12,8 @@ from torch import Tensor, fx
 from aliasproof.campaigns.run import shard as shards
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.store.plan import Shard
-from aliasproof.checks.check import check, check_target, prepare
+from aliasproof.checks.check import check, check_target
+from aliasproof.checks.preparation import prepare
 from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case

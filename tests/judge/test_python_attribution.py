@@ -8,7 +8,11 @@ from torch._inductor import config
 
 from aliasproof.corpus.bug_files import python_bugs
 from aliasproof.ir.python_program import PythonProgram
-from aliasproof.judge.python_trial import Cause, examine_python, part_of
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.localization import part_of
+from aliasproof.judge.python_case import PythonCase
+from aliasproof.targets.registry import target as target_named
 
 # torch warns while it traces, and an error there would be another difference.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -44,9 +48,9 @@ def calls(program):
 )
 def test_the_part_of_a_known_bug(identifier, part):
     bug = BUGS[identifier]
-    cause = examine_python(bug.program, bug.target).cause
-    assert cause is not None
-    assert part_of(bug.program, cause) == part
+    symptom = examine(PythonCase(bug.program), target_named(bug.target)).symptom
+    assert symptom is not None
+    assert part_of(bug.program, symptom) == part
 
 
 def subtracting(graph):
@@ -61,12 +65,12 @@ def subtracting(graph):
 def test_a_planted_pass_of_inductor_is_named(size, where):
     program = PythonProgram(PROGRAM.replace("SIZE", str(size)))
     with config.patch(post_grad_custom_post_pass=subtracting):
-        cause = examine_python(program, "inductor").cause
-        assert cause == Cause("inductor", "values", "wrong value")
-        assert part_of(program, cause) == "Inductor: post_grad_custom_post_pass" + where
+        symptom = examine(PythonCase(program), target_named("inductor")).symptom
+        assert symptom == Symptom("inductor", "values", "wrong value")
+        assert part_of(program, symptom) == "Inductor: post_grad_custom_post_pass" + where
 
 
 def test_nothing_is_blamed_without_a_difference():
     """Without one, the first experiment would be wrong_part."""
     program = PythonProgram(PROGRAM.replace("SIZE", "2"))
-    assert part_of(program, Cause("dynamo", "values", "wrong value")) == ""
+    assert part_of(program, Symptom("dynamo", "values", "wrong value")) == ""

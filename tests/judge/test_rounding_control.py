@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from aliasproof.checks import check_as_called
 from aliasproof.checks.check import check
 from aliasproof.judge import rounding_control
 from aliasproof.judge.trial import Case, Trial, run_trial
@@ -18,6 +17,7 @@ from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Build, Function, Target
+from tests.aliasproof.functions_as_called import compile_with
 from tests.short_programs import program_of, view
 
 
@@ -201,7 +201,7 @@ def test_what_narrow_dtypes_leave_open_is_decided_in_float64() -> None:
 def test_a_function_in_a_narrow_dtype_is_judged_as_called(
     monkeypatch: pytest.MonkeyPatch, other: Function, places: list[str]
 ) -> None:
-    monkeypatch.setattr(check_as_called, "compiled_by", lambda *_: lambda function: other)
+    compile_with(monkeypatch, lambda function: other)
     called = check(averaged, NARROW, ["dynamo"], grad=True).results["dynamo as called"]
     assert [it.place for it in called.violations] == places
     assert called.reports["values"].verdict is (Verdict.VIOLATED if places else Verdict.HOLDS)

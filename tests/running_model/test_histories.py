@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aliasproof.checks.check_as_called import check_as_called, prepare_as_called
+from aliasproof.checks.check import check_target
+from aliasproof.checks.preparation import prepare_as_called
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.running_model.model_check import summary
 from aliasproof.targets.gradients import WithGradients
@@ -140,5 +141,5 @@ def test_a_stored_graph_keeps_which_inputs_are_static(checking) -> None:
     stored = StoredGraph.read(folder)
     called = prepare_as_called(stored.module, tuple(stored.inputs))
     assert called is not None
-    (found,) = check_as_called(called, TARGETS[AOT]).violations
+    (found,) = check_target(called, TARGETS[AOT]).violations
     assert (found.oracle, found.place) == ("values", "l_self_parameters_weight_.grad")

@@ -21,7 +21,8 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from aliasproof.checks.check import check, check_target, prepare
+from aliasproof.checks.check import check, check_target
+from aliasproof.checks.preparation import prepare
 from aliasproof.faults.catalogue import FAULTS
 from aliasproof.faults.fault import Fault
 from aliasproof.judge.trial import Case
@@ -65,6 +66,7 @@ def test_no_sample_is_called_wrong_and_what_is_planted_is_flagged(file: str) -> 
             if result.violated:
                 alarms[name, target] = [f"{it.oracle}: {it.describe()}" for it in result.violations]
         prepared = prepare(function, inputs, file=path)
+        assert isinstance(prepared.case, Case)
         for fault in itertools.islice(faults_that_show(prepared.case, name), PLANTED):
             flagged[name, fault.name] = check_target(prepared, fault.target).violated
     missed = [planted for planted, is_flagged in flagged.items() if not is_flagged]

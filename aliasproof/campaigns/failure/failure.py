@@ -14,7 +14,6 @@ from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom, grade, grades_of, latent_violation
 from aliasproof.judge.examination import examine
 from aliasproof.judge.localization import GENERATES_CODE, first_wrong_pass
-from aliasproof.judge.python_trial import Cause
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
@@ -108,7 +107,7 @@ class PythonFailure:
     number: int
     through: str
     past_known: bool
-    cause: Cause
+    cause: Symptom
 
     known = suspected = violation = None
     of_group = ends_process = False
@@ -116,7 +115,7 @@ class PythonFailure:
     @property
     def symptom(self) -> Symptom:
         """As that of a program of ATen calls."""
-        return Symptom(*self.cause)
+        return self.cause
 
     bucket = symptom
 

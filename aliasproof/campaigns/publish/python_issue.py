@@ -25,7 +25,7 @@ from aliasproof.campaigns.publish.reproducer import LONGEST_MESSAGE, effect, fir
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.ir.custom_operators import definitions_in
 from aliasproof.ir.python_program import COMPILED, draws, mechanisms
-from aliasproof.judge.python_trial import layers
+from aliasproof.judge.python_case import layers
 from aliasproof.oracles.aliasing import MEMORY
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import backend_source

@@ -18,7 +18,7 @@ from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.program import Input, Program
 from aliasproof.ir.regions import Region, dense_strides, overlaps_itself
-from aliasproof.judge.python_trial import cut_of, is_defined
+from aliasproof.judge.python_case import cut_of, is_defined
 from aliasproof.judge.trial import SEEDS_APART, Case, run_eager, start_worker
 from aliasproof.processes.isolation import Limits, start_server
 from aliasproof.processes.outcome import Death, Raised

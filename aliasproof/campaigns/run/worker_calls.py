@@ -28,14 +28,18 @@ from aliasproof.corpus.bug_files import known_bugs, python_bugs
 from aliasproof.corpus.known_bug import patched
 from aliasproof.generators.python_drawing import sample_python
 from aliasproof.ir.devices import cpu_capability
-from aliasproof.ir.errors import InternalError, Rejected
+from aliasproof.ir.errors import InternalError
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.judge.attribution import FailsAlike, Symptom
+from aliasproof.judge.examination import examine
 from aliasproof.judge.groups import Announce
-from aliasproof.judge.python_trial import EAGER, Cause, FailsAlike, examine_python, part_of
+from aliasproof.judge.localization import part_of
+from aliasproof.judge.python_case import EAGER, PythonCase
 from aliasproof.judge.trial import processor_seconds, start_worker
 from aliasproof.processes import isolation, outcome
 from aliasproof.reduction.syntax_reducer import SyntaxReducer
 from aliasproof.targets.inductor import forget_compiled
+from aliasproof.targets.registry import target as target_named
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _own_cache: list[str] = []  # this worker's folder; torch puts its own into the environment, too
@@ -126,14 +130,16 @@ def judge_programs(shard: Shard, announce: Announce = lambda numbers: None) -> S
             announce([number])
             (program,) = sample_python(shard.seed, [number])
             try:
-                cause = examine_python(program, shard.target).cause
-            except Rejected:
-                count.discarded += 1
-                continue
+                found = examine(PythonCase(program), target_named(shard.target))
+                cause = found.symptom
+                if cause is not None and not FailsAlike(cause)(program):
+                    cause = None  # a second run does not show it
             except InternalError as mistake:
                 result.mistakes.append(f"program {number}: {mistake}")
                 continue
-            if cause is not None and shard.target == EAGER:
+            if found.rejected is not None:
+                count.discarded += 1
+            elif cause is not None and shard.target == EAGER:
                 what = f"{cause.oracle}: {cause.kind}"
                 result.mistakes.append(f"program {number}: two eager runs differ ({what}): {OURS}")
             elif cause is not None:
@@ -160,21 +166,21 @@ def reduce_program(failure: PythonFailure, most: int = MOST) -> Reduction:
     return Reduction(name.finding, 0.0, documented=name.documented)
 
 
-def reduced(drawn: PythonProgram, cause: Cause, most: int = MOST) -> PythonFinding | None:
+def reduced(drawn: PythonProgram, symptom: Symptom, most: int = MOST) -> PythonFinding | None:
     """Reduce a failing program, trying `most` candidates; None if it does not fail any more."""
-    fails = FailsAlike(cause)
+    fails = FailsAlike(symptom)
     if not fails(drawn):
         return None
     end = processor_seconds() + SECONDS
     reducer = SyntaxReducer(drawn, lambda it: processor_seconds() < end and fails(it), most)
     program = reducer.run()
-    found = examine_python(program, cause.target)
-    main = found.main
-    if main is None:
+    found = examine(PythonCase(program), target_named(symptom.target))
+    main, symptom_left = found.main, found.symptom
+    if main is None or symptom_left is None:
         return None
     return PythonFinding(
         program,
-        found.target,
+        symptom_left.target,
         main.oracle,
         main.kind,
         main.place,
@@ -184,7 +190,7 @@ def reduced(drawn: PythonProgram, cause: Cause, most: int = MOST) -> PythonFindi
         compiled=fails.compiled,
         torch=str(torch.__version__),
         capability=cpu_capability(),
-        part=part_of(program, Cause(found.target, main.oracle, main.kind)),
+        part=part_of(program, symptom_left),
     )
 
 

@@ -25,7 +25,6 @@ from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import from_json, to_json
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.groups import can_glue
-from aliasproof.judge.python_trial import Cause
 from aliasproof.judge.trial import SEEDS_APART
 from aliasproof.targets import as_written, freezing
 from aliasproof.targets.registry import target as target_named
@@ -113,7 +112,6 @@ def in_another_way(target: str, shard: int, features: Features) -> str:
 _FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     Program: (to_json, from_json),
     Symptom: (lambda it: [it.target, it.oracle, it.kind], lambda data: Symptom(*map(str, data))),
-    Cause: (list, lambda data: Cause(*map(str, data))),
     range: (lambda it: [it.start, it.stop], lambda data: range(*map(int, data))),
     frozenset[int]: (sorted, lambda data: frozenset(map(int, data))),
     Counter[tuple[str, str]]: (

@@ -1,28 +1,39 @@
-"""What a run of Python code leaves behind, as an `Observation` with a path for each output.
+"""`PythonCase`: Python code that is judged by all that its caller can reach after a run.
 
-All that the caller can reach counts as an output: inputs, results, attributes, globals, gradients.
-The code is a `PythonProgram`, or a call of a user's function.
+All of that counts as an output with a path: inputs, results, attributes, globals, gradients. The
+code is a `PythonProgram`, or a call of a user's function. `torch.compile` compiles it for a target.
 """
 
 from __future__ import annotations
 
 import enum
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import torch
+from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.eager.definedness import Watch
-from aliasproof.eager.trace import Trace
 from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.object_graph import PLAIN, leaves
-from aliasproof.ir.python_program import SECONDS, limited
+from aliasproof.ir.python_program import SECONDS, PythonProgram, limited
+from aliasproof.judge.trial import EagerRun, EarlierLayers
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.verdict import Violation
+from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
+from aliasproof.targets.dynamo import unmeasured
+from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Build, Target
 
 Left: TypeAlias = Mapping[str, object]  # what a caller reaches after a call, by name
 
@@ -36,38 +47,104 @@ class Runnable(Protocol):
         If a backward pass has to follow the call, `then` does it, and gets what there is before.
         """
 
+    def widened(self) -> Runnable:
+        """The code with float64 in place of dtypes with fewer digits.
 
-@dataclass(slots=True)
-class PythonRun:
-    """The leaves of what a run left, by path; `kinds` has a line for each, such as its type.
+        It runs where tensors that are made without a dtype have float64. A run raises `Rejected` if
+        that cannot be.
+        """
 
-    `called` is what there was before the backward pass that follows; without gradients, and None if
-    no such pass began.
+
+_EVERYTHING = Contract()  # the empty contract promises everything
+LAYERS = ("dynamo", "aot-eager", "inductor")  # each builds on those before it
+EAGER = "identity"  # eager again, in a second world: any difference is a mistake of ours
+
+
+def layers(target: str) -> list[str]:
+    """The target and those that it builds on, in their order."""
+    if target in LAYERS:
+        return list(LAYERS[: LAYERS.index(target) + 1])
+    return [target] if target == EAGER else [*LAYERS[:-1], target]
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCase:
+    """Code to judge, see `Subject`; a watched run in eager may take `seconds`, 0 for any time."""
+
+    code: Runnable
+    seconds: float = SECONDS
+
+    def under(self, target: Target) -> PythonCase:
+        """Itself: eager runs under the same conditions for each target."""
+        return self
+
+    def run_eager(self) -> EagerRun:
+        """Run it in eager, and watch each ATen call."""
+        return run_in_eager(self.code, self.seconds)
+
+    def observe(self) -> Observation:
+        """Run it in eager."""
+        return run_python(self.code, compiler(target_named(EAGER)))
+
+    def run_target(self, target: Target) -> tuple[Observation, Build | None]:
+        """Run what a target compiles. There is no build: Dynamo may make any number of graphs."""
+        return run_python(self.code, compiler(target)), None
+
+    def widened(self) -> Iterator[PythonCase]:
+        """The case with float64 in place of dtypes with fewer digits."""
+        yield replace(self, code=self.code.widened())
+
+    def earlier_layers(self, target: Target) -> EarlierLayers:
+        """The layer of `torch.compile` before a target."""
+        before = layers(target.name)[:-1]
+        return EarlierLayers(after=target_named(before[-1]) if before else None)
+
+
+def compiler(target: Target) -> Callable[[Any], Any]:
+    """What compiles the code for a target; it is called once in each run.
+
+    Of code that draws random numbers, Inductor draws those of eager.
     """
+    if target.name == EAGER:
+        # `torch.cond` compiles its branches in eager, too.
+        without: Callable[[Any], Any] = torch.compiler.set_stance("force_eager")
+        return without
+    options: Any = DRAWS_AS_EAGER if target.backend == "inductor" else None
+    unmeasured()
+    FakeTensorMode.cache_clear()  # as for code that was never compiled
+    return lambda program: torch.compile(program, backend=target.backend, options=options)
 
-    observation: Observation
-    paths: Sequence[str] = ()
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    called: PythonRun | None = None
+
+def compare(
+    program: Runnable,
+    compiled: Callable[[Any], Any],
+    eager: EagerRun,
+    contract: Contract = _EVERYTHING,
+) -> list[Violation]:
+    """Run it with what `compiled` makes of `program`, and compare with a run in eager."""
+    step(TARGET_STEP)
+    actual = run_python(program, compiled)
+    step(ORACLES_STEP)
+    return judge(contract, eager.observation, actual, eager.trace).violations
 
 
 def run_python(
     program: Runnable,
     transform: Callable[[Any], Any] = lambda given: given,
     within: AbstractContextManager[object] | None = None,
-) -> PythonRun:
+) -> Observation:
     """Run it in a fresh world, with gradients, as a user does. `transform` compiles.
 
     An error that it raises is part of the run.
     """
     torch._dynamo.reset()
     seed_generators()
-    called: PythonRun | None = None
+    called: Observation | None = None
 
     def then(left: Left) -> None:
         nonlocal called
         called = _seen(dict(_leaves(left, gradients=False)))
-        _differentiate(called.observation.outputs)
+        _differentiate(called.outputs)
 
     try:
         with _dispatch_keys_kept(), torch.enable_grad(), within or nullcontext():
@@ -77,7 +154,7 @@ def run_python(
         raise
     except Exception as error:  # noqa: BLE001 - any error of the program is part of its run
         require_sound_process(error)
-        return PythonRun(Observation([], [], error=error), called=called)
+        return Observation([], [], error=error, called=called)
     return replace(_seen(named), called=called)
 
 
@@ -104,9 +181,9 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _seen(named: Mapping[str, object]) -> PythonRun:
+def _seen(named: Mapping[str, object]) -> Observation:
     kinds = {path: _kind(leaf) for path, leaf in named.items()}
-    return PythonRun(Observation([], [], list(named.values())), list(named), kinds)
+    return Observation([], [], list(named.values()), None, list(named), kinds)
 
 
 def _differentiate(left: Sequence[object]) -> None:
@@ -119,7 +196,7 @@ def _differentiate(left: Sequence[object]) -> None:
         torch.autograd.backward(ends, given)
 
 
-def run_in_eager(program: Runnable, seconds: float = SECONDS) -> tuple[PythonRun, Trace]:
+def run_in_eager(program: Runnable, seconds: float = SECONDS) -> EagerRun:
     """Run it in eager for at most so long, 0 for any time, and watch each ATen call.
 
     Raises:
@@ -131,13 +208,11 @@ def run_in_eager(program: Runnable, seconds: float = SECONDS) -> tuple[PythonRun
     watch = Watch()
     with torch.compiler.set_stance("force_eager"), limited(seconds):
         run, alone = run_python(program, within=watch), run_python(program)
-    watch.require_defined(run.observation.error)
-    if run.kinds != alone.kinds or type(run.observation.error) is not type(alone.observation.error):
+    watch.require_defined(run.error)
+    if run.kinds != alone.kinds or type(run.error) is not type(alone.error):
         raise Rejected("it does something else while it is watched")
-    watch.require_initialised(
-        [leaf for leaf in run.observation.outputs if isinstance(leaf, torch.Tensor)]
-    )
-    return run, watch.trace
+    watch.require_initialised([leaf for leaf in run.outputs if isinstance(leaf, torch.Tensor)])
+    return EagerRun(run, watch.trace)
 
 
 # Of other values, the text is compared; of those that have no text of their own, the type is.
@@ -215,3 +290,38 @@ def _history(tensor: torch.Tensor) -> str:
         return LEAF if tensor.is_leaf else RESULT
     except RuntimeError:
         return FORBIDDEN
+
+
+# --- python frames --------------------------------------------------------------------------------
+#
+# How Dynamo cuts a `PythonProgram`: whether it is defined, how many graphs, where graphs break.
+
+
+ONE, BROKEN, NONE, RAISES = "no graph breaks", "graphs break", "no graph", "raises"
+
+
+def is_defined(program: PythonProgram) -> bool:
+    """Whether it is defined in eager, and does the same while it is watched."""
+    try:
+        run_in_eager(program)
+    except Rejected:
+        return False
+    return True
+
+
+def cut_of(program: PythonProgram, counts: Counter[str]) -> str:
+    """How Dynamo cuts it, all its calls together. Adds frames, graphs and breaks to `counts`.
+
+    A frame that is compiled again for other arguments counts again.
+    """
+    torch._dynamo.reset()
+    counters.clear()
+    run = run_python(program, compiler(target_named("dynamo")))
+    breaks = sum(counters["graph_break"].values())
+    graphs = counters["stats"]["unique_graphs"]
+    counts["frames"] += counters["frames"]["total"]
+    counts["graphs"] += graphs
+    counts["graph breaks"] += breaks
+    if run.error is not None:
+        return RAISES
+    return BROKEN if breaks else ONE if graphs else NONE

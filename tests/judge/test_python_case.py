@@ -17,8 +17,10 @@ from aliasproof.faults.python_faults import PYTHON_FAULTS
 from aliasproof.generators.python_drawing import sample_python
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.python_program import PythonProgram, draws
-from aliasproof.judge.python_run import run_in_eager
-from aliasproof.judge.python_trial import FailsAlike, compare, examine_python
+from aliasproof.judge.attribution import FailsAlike, Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.python_case import PythonCase, compare, run_in_eager
+from aliasproof.targets.registry import target as target_named
 from tests.wrong_python import WRONG
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
@@ -27,12 +29,11 @@ RIGHT = WRONG.replace(".expand(3, 4)", "")
 
 
 def test_the_first_layer_that_is_wrong_is_named_with_the_place():
-    examination = examine_python(PythonProgram(WRONG), "aot-eager")
-    assert examination.target == "aot-eager"
+    examination = examine(PythonCase(PythonProgram(WRONG)), target_named("aot-eager"))
     assert examination.main is not None
     assert (examination.main.oracle, examination.main.place) == ("values", "base")
-    assert examination.cause is not None
-    fails = FailsAlike(examination.cause)
+    assert examination.symptom == Symptom("aot-eager", "values", "wrong value")
+    fails = FailsAlike(examination.symptom)
     assert fails(PythonProgram(WRONG))
     assert not fails(PythonProgram(RIGHT))
     assert not fails(PythonProgram(WRONG.replace("3, 4", "7, 9")))  # eager refuses it
@@ -41,13 +42,13 @@ def test_the_first_layer_that_is_wrong_is_named_with_the_place():
 
 @pytest.mark.parametrize("target", ["identity", "aot-eager", "reference"])
 def test_a_right_program_holds(target: str):
-    assert examine_python(PythonProgram(RIGHT), target).violations == ()
+    assert examine(PythonCase(PythonProgram(RIGHT)), target_named(target)).violations == []
 
 
 def test_eager_again_never_differs():
     for program in sample_python(7, range(60)):
         try:
-            assert examine_python(program, "identity").violations == ()
+            assert examine(PythonCase(program), target_named("identity")).violations == []
         except Rejected:
             continue
 
@@ -59,11 +60,11 @@ def test_every_planted_fault_is_found_by_what_it_does():
     left = dict(PYTHON_FAULTS)
     for program in sample_python(1, range(900)):
         try:
-            expected, trace = run_in_eager(program)
+            eager = run_in_eager(program)
         except Rejected:
             continue
         for fault in list(left.values()):
-            main = compare(program, fault.make, expected, trace).main
+            main = next(iter(compare(program, fault.make, eager)), None)
             if main is not None and re.search(fault.shows, main.kind):
                 del left[fault.name]
         if not left:
@@ -85,11 +86,11 @@ def calls(program):
 
 
 def test_a_run_that_raises_leaves_no_inference_mode_to_the_next_one():
-    assert examine_python(PythonProgram(LEAKS), "aot-eager").main is not None
+    assert examine(PythonCase(PythonProgram(LEAKS)), target_named("aot-eager")).main is not None
     assert not torch.is_inference_mode_enabled()
     gc.collect()
     assert torch.ones(2).tolist() == [1, 1]  # with other dispatch keys, no call of a tensor works
-    assert examine_python(PythonProgram(RIGHT), "aot-eager").violations == ()
+    assert examine(PythonCase(PythonProgram(RIGHT)), target_named("aot-eager")).violations == []
 
 
 STATE = """
@@ -131,9 +132,7 @@ def calls(program):
 )
 def test_what_is_there_is_compared(wrong: Callable[[Any], object], kind: str, place: str):
     program = PythonProgram(STATE)
-    expected, trace = run_in_eager(program)
-    main = compare(program, lambda _: wrong, expected, trace).main
-    assert main is not None
+    main = compare(program, lambda _: wrong, run_in_eager(program))[0]
     assert (main.oracle, main.kind, main.place) == ("structure", kind, place)
 
 
@@ -152,7 +151,7 @@ def calls(program):
 
 def test_strides_of_gradients_are_not_compared():
     """Eager gives this one the layout of its input, and AOTAutograd a contiguous one."""
-    assert examine_python(PythonProgram(GRADIENT), "aot-eager").violations == ()
+    assert examine(PythonCase(PythonProgram(GRADIENT)), target_named("aot-eager")).violations == []
 
 
 def test_a_view_that_autograd_forbids_to_use_is_compared():
@@ -171,7 +170,7 @@ def calls(program):
     out = program(x)
     return locals()
 """)
-    assert examine_python(program, "identity").violations == ()
+    assert examine(PythonCase(program), target_named("identity")).violations == []
 
 
 DROPPED = """
@@ -189,7 +188,7 @@ def calls(program):
 @pytest.mark.thorough
 def test_inductor_draws_the_numbers_that_eager_draws() -> None:
     program = PythonProgram(DROPPED)
-    assert examine_python(program, "inductor").main is None
+    assert examine(PythonCase(program), target_named("inductor")).main is None
     assert draws(program)
     finding = PythonFinding(program, "inductor", "values", "wrong value", "out")
     assert "options={'fallback_random': True}" in script(finding)

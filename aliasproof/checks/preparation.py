@@ -1,0 +1,295 @@
+"""A function that ran in eager, to be compared with targets: on its tensors, and as it is called.
+
+On its tensors, it is compiled for inference, and what it leaves in detached tensors is compared. As
+the user calls it, gradients are enabled, the inputs are as they are given, and all that the caller
+can reach is compared. If the function calls no `backward`, a backward pass over what it leaves
+follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from aliasproof.checks.eager_check import eager_result, run_eager_twice
+from aliasproof.eager.definedness import Undefined
+from aliasproof.eager.trace import InputLocation, Trace
+from aliasproof.ir.devices import CPU, on_device, require_device
+from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.ir.execution import ProgramFunction, seed_generators
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs, input_tensors
+from aliasproof.judge.python_case import FloatState, PythonCase, layers, run_python
+from aliasproof.judge.trial import Case, Subject
+from aliasproof.oracles.check_result import EagerResult
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import judge
+from aliasproof.oracles.observation import Observation
+from aliasproof.processes.isolation import step
+from aliasproof.targets.target import Function, Target
+from aliasproof.targets.variants import KEPT_BUFFERS
+from aliasproof.user_code.comparable import NO_BACKWARD, Comparable
+from aliasproof.user_code.user_call import RETURNED, SECOND, GradientUse, UserCall
+from aliasproof.user_code.user_file import check_arguments, raised_text
+
+AS_CALLED = " as called"  # after the name of a target, in the name of a row
+MOST_NAMED = 8  # captured tensors named in a note
+_NO_LIMIT = 0.0  # of seconds: the process of a check has one
+_EVERYTHING = Contract()  # any difference between two runs in eager counts
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A function that ran in eager, to be compared with targets. `eager` says if it can be.
+
+    `notes` say what was done to make it comparable. `opaque` are the types of the outputs that
+    cannot be compared. `called` is the same as the user calls it, and `twice` the same with a
+    second call; None if that is not judged. `rows` are what is judged, by name.
+    """
+
+    case: Subject
+    eager: EagerResult
+    notes: tuple[str, ...] = ()
+    opaque: frozenset[str] = frozenset()
+    called: Prepared | None = None
+    twice: Prepared | None = None
+    rows: Mapping[str, JudgedRow] = field(default_factory=dict)
+
+
+class JudgedRow(NamedTuple):
+    """A target in one way of judging; `after` is the row that it builds on."""
+
+    prepared: Prepared
+    target: Target
+    after: str | None
+
+
+def prepare_rows(
+    function: Program | Function,
+    inputs: object = None,
+    second_inputs: object = None,
+    *,
+    targets: Sequence[Target],
+    file: Path | None = None,
+    device: str | None = None,
+    grad: bool | None = None,
+) -> Prepared:
+    """Run a function in eager, without gradients, and as the user calls it. See `check`.
+
+    The latter for targets that are a form of `torch.compile`, if the function does something with
+    gradients. With `grad`, for any function, and it alone; without, not at all. Raises `UserError`
+    as `check`.
+    """
+    called = None
+    through = any(target.backend is not None for target in targets)
+    if through and grad is not False and inputs is not None and not isinstance(function, Program):
+        check_arguments(inputs, "inputs")
+        always = grad is True
+        called = prepare_as_called(function, inputs, file=file, device=device, always=always)
+        step("the function in eager, without gradients")  # the limit of time begins anew
+    if grad and called is None:
+        raise UserError(
+            "with gradients, a function is judged through forms of torch.compile: give such a"
+            " target, as aot-eager"
+        )
+    prepared = prepare(function, inputs, second_inputs, file=file, device=device)
+    if called is not None:
+        prepared = _with_called(prepared, called, alone=bool(grad))
+    return replace(prepared, rows=_rows(prepared, targets))
+
+
+def _with_called(prepared: Prepared, called: Prepared, *, alone: bool) -> Prepared:
+    """Both runs in eager, as far as targets can be compared with them; or the second one alone."""
+    without, refused = prepared.eager.unjudged, called.eager.unjudged
+    if not alone and refused is not None:
+        return replace(prepared, notes=(*prepared.notes, f"not judged{AS_CALLED}: {refused}"))
+    note = f"rows '{AS_CALLED.strip()}': as you call it, with gradients"
+    if not alone and without is None:
+        notes = [text for text in prepared.notes if NO_BACKWARD not in text]
+        if len(notes) < len(prepared.notes):
+            note += "; the other rows compare no gradients"
+        return replace(prepared, notes=(*notes, note), called=called)
+    if not alone:
+        note += f"; not judged without: {without}"
+    return Prepared(prepared.case, called.eager, (note,), called=called)
+
+
+def _rows(prepared: Prepared, targets: Sequence[Target]) -> dict[str, JudgedRow]:
+    rows: dict[str, JudgedRow] = {}
+    for target in targets:
+        if prepared.called is None or prepared.eager is not prepared.called.eager:
+            called_again = [target.with_(KEPT_BUFFERS)] if _keeps_state(prepared, target) else []
+            for judged in (target, *called_again):
+                after = judged.earlier[-1].name if judged.earlier else None
+                rows[judged.name] = JudgedRow(prepared, judged, after)
+    if prepared.called is not None:
+        names = {f"{it.name}{AS_CALLED}": it for it in targets if it.backend is not None}
+        for name, target in names.items():
+            before = [f"{layer}{AS_CALLED}" for layer in layers(target.name)[:-1]]
+            known = [row for row in (target.name, *before) if row in (names | rows)]
+            after = known[-1] if known else None
+            rows[name] = JudgedRow(prepared.called, target, after)
+    return rows
+
+
+def _keeps_state(prepared: Prepared, target: Target) -> bool:
+    """Whether the function writes what it captures, and the target may compile that into itself."""
+    if not isinstance(prepared.case, Case):
+        return False
+    captured, trace = getattr(prepared.case.function, "captured", 0), prepared.eager.trace
+    if not captured or trace is None or target.own(KEPT_BUFFERS) is None:
+        return False
+    return any(view.storage in trace.written for view in trace.inputs[-captured:])
+
+
+_UNUSED_CAST = (
+    "a cast meets values that its integer dtype does not have, which is undefined; the function"
+    " leaves the same whatever the cast stores for them"
+)
+
+
+def prepare(
+    function: Program | Function,
+    inputs: object = None,
+    second_inputs: object = None,
+    *,
+    file: Path | None = None,
+    device: str | None = None,
+) -> Prepared:
+    """Run a function, or a program with its own inputs, in eager. See `check`."""
+    require_device(device or CPU)
+    if isinstance(function, Program):
+        program = on_device(function, require_device(device or function.device))
+        case = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
+        return Prepared(case, run_eager_twice(case, file))
+    if inputs is None:
+        raise UserError(
+            "check(function, inputs): inputs are missing; only a Program brings its own"
+        )
+    check_arguments(inputs, "inputs")
+    comparable = Comparable.of(function, inputs)
+    notes = list(comparable.notes)
+    if comparable.captured:
+        notes.append(_captured_note(comparable))
+    case = _case(comparable, second_inputs, device)
+    eager = run_eager_twice(case, file)
+    eager = replace(eager, names=comparable.place_names())
+    # Only the runs show which types the outputs have.
+    opaque = frozenset(comparable.function.opaque)
+    if opaque:
+        notes.append(opaque_reason(opaque))
+    if comparable.function.fill is not None:
+        notes.append(_UNUSED_CAST)
+    if eager.trace is not None and eager.trace.unwatched:
+        notes.append(
+            f"what {', '.join(eager.trace.unwatched)} does was not watched: whether it is defined"
+            " in eager is unknown"
+        )
+    return Prepared(case, eager, tuple(notes), opaque)
+
+
+def _case(comparable: Comparable, second_inputs: object, device: str | None) -> Case:
+    """The function with its inputs. Each run gets fresh clones: no run sees what another wrote."""
+    case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
+    if second_inputs is not None:
+        check_arguments(second_inputs, "second_inputs")
+        second = comparable.other_inputs(second_inputs)
+        case.second_inputs = lambda: _seeded(clone_inputs(second))
+    return case if device is None else case.on(device)
+
+
+def _captured_note(comparable: Comparable) -> str:
+    named = comparable.captured
+    rest = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return f"captured tensors are passed as further inputs: {', '.join(named[:MOST_NAMED])}{rest}"
+
+
+def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The inputs of the next run. Torch's generator is in the same state before each run."""
+    seed_generators()
+    return tensors
+
+
+def opaque_reason(opaque: frozenset[str]) -> str:
+    return f"outputs of these types are compared by their types alone: {', '.join(sorted(opaque))}"
+
+
+# --- as called ------------------------------------------------------------------------------------
+
+
+def prepare_as_called(
+    function: Function,
+    inputs: object,
+    *,
+    file: Path | None = None,
+    device: str | None = None,
+    always: bool = False,
+) -> Prepared | None:
+    """Run a function in eager, as the user calls it. Nothing that the user has is changed.
+
+    None if it does nothing with gradients, unless `always`.
+    """
+    call = UserCall.of(function, inputs, device)
+    given = always or _requires_grad(call)
+    use = GradientUse()
+    try:
+        with use, torch.compiler.set_stance("force_eager"):
+            run = run_python(call)
+        requires = any("requires grad" in kind for kind in run.kinds.values())
+        if not (given or use.seen or requires):
+            return None
+        call = replace(call, differentiated=not use.calls_backward)
+        prepared = _called(call, call, file)
+    except Rejected as rejected:
+        if not (given or use.seen):
+            return None
+        reason = f"it cannot be judged with gradients: {rejected}"
+        if isinstance(rejected, Undefined):
+            reason = f"it is undefined in eager: {rejected}"
+        unjudged = eager_result(Observation([], []), Trace(), reason)
+        return Prepared(PythonCase(call, _NO_LIMIT), unjudged)
+    if prepared.eager.unjudged or prepared.eager.raised:
+        return prepared
+    return replace(prepared, twice=_called_twice(call))
+
+
+def _called_twice(call: UserCall) -> Prepared | None:
+    """The same with a second call. None if that raises, is undefined, or depends on chance."""
+    state = FloatState()
+    call = replace(call, twice=True)
+    try:
+        prepared = _called(call, replace(call, between=state.keep), None)
+    except Rejected:
+        return None
+    if prepared.eager.unjudged or prepared.eager.raised:
+        return None
+    return replace(prepared, case=PythonCase(replace(call, between=state.restore), _NO_LIMIT))
+
+
+def _called(call: UserCall, again: UserCall, file: Path | None) -> Prepared:
+    """A call that ran in eager, and once more `again`: a call that differs cannot be judged."""
+    case = PythonCase(call, _NO_LIMIT)
+    run, trace = case.run_eager()
+    differing = judge(_EVERYTHING, run, PythonCase(again).observe(), trace).violations
+    reason = None
+    if differing:
+        reason = f"two eager runs with gradients differ: {differing[0].describe()}"
+    trace.inputs = tuple(_locations(run))
+    raised = None if run.error is None else raised_text(run.error, file)
+    eager = eager_result(run, trace, reason, raised)
+    return Prepared(case, replace(eager, names=run.place_names()))
+
+
+def _requires_grad(call: UserCall) -> bool:
+    return any(tensor.requires_grad for _, tensor in call.surroundings.tensors().values())
+
+
+def _locations(run: Observation) -> Iterator[InputLocation]:
+    """Where the tensors are that the caller has, without those that were returned."""
+    for path, leaf in run.leaves().items():
+        if isinstance(leaf, torch.Tensor) and not path.startswith((RETURNED, SECOND + RETURNED)):
+            yield InputLocation.of(leaf)
