@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aliasproof.campaigns.publish import confirmation_server
+from aliasproof.campaigns.run.worker_server import start_worker_server
 from aliasproof.commands.options import Json, above_zero, targets_option, whole_number
 from aliasproof.commands.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
 from aliasproof.ir.errors import UserError, did_you_mean
@@ -159,7 +161,7 @@ def fuzz(
     given |= {"seconds": _duration(seconds, programs, until, profile), "rules": rules}
     given |= {"finish": (seconds, programs, until) == (None, None, None)}
     with quitting_at_ctrl_c():
-        say_that_it_starts()
+        start_early(target or FUZZED)
         plan = _runnable(plan_of(run, target or (), given))
         campaign = run_campaign(plan, run, (cluster, workers), started, as_json=json)
     return exit_status(campaign, campaign.total.judged, fail_on_findings or profile == "ci")
@@ -176,10 +178,12 @@ def exit_status(campaign: Campaign, judged: int, fail_on_findings: bool) -> int:
     return 0 if judged or campaign.findings else NOTHING_JUDGED
 
 
-def say_that_it_starts() -> None:
-    """Say so, if torch is not imported yet."""
+def start_early(targets: Sequence[str]) -> None:
+    """Start the processes that a campaign needs, which import torch while this one does."""
     if "torch" not in sys.modules:
         print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
+        start_worker_server(targets)
+        confirmation_server.start_early()
 
 
 def worker_count(workers: int | None, cluster: str | None) -> int | None:

@@ -19,8 +19,8 @@ from aliasproof.commands.fuzz import (
     Share,
     exit_status,
     run_campaign,
-    say_that_it_starts,
     share_of,
+    start_early,
     worker_count,
 )
 from aliasproof.commands.options import Json, above_zero, whole_number
@@ -85,7 +85,7 @@ def hunt(
     given |= {"workers": worker_count(workers, None), "past_known": past_known or None}
     given |= {"finish": (seconds, programs) == (None, None)}
     with quitting_at_ctrl_c():
-        say_that_it_starts()
+        start_early([target or DEFAULT])
         plan = _plan(run, target, given)
         campaign = run_campaign(plan, run, (None, None), started, as_json=json)
     return exit_status(campaign, campaign.total.judged, fail_on_findings)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,24 @@ class SiteKind:
     name: str
     sites: Callable[[], list[Site]]
     recorded: Callable[[SiteRecorder], AbstractContextManager[None]]
+
+
+# One per process: hooks are made for it once. To make thousands of them for each shard would cost
+# more than to call them, since Python then collects garbage among all objects of torch.
+_RECORDER = SiteRecorder()
+
+
+@contextmanager
+def recording_of(kinds: tuple[SiteKind, ...]) -> Iterator[SiteRecorder]:
+    """Record the sites of these kinds that fire in this block, in this process.
+
+    Torch is as before afterwards. Such blocks must not be nested.
+    """
+    _RECORDER.take()
+    with ExitStack() as hooks:
+        for kind in kinds:
+            hooks.enter_context(kind.recorded(_RECORDER))
+        yield _RECORDER
 
 
 def operator_name(operator: Any) -> str:

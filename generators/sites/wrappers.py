@@ -227,4 +227,5 @@ def _views_written(
                     yield type(view).__name__.removesuffix(_ENDING)
 
 
-VIEW_WRITES = (SiteKind(KIND, sites, recorded),)
+# What any target fires that captures by AOTAutograd. To read these runs no pass of Inductor.
+WITHOUT_INDUCTOR: tuple[SiteKind, ...] = (SiteKind(KIND, sites, recorded), *KINDS)

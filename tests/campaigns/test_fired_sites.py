@@ -22,14 +22,13 @@ from aliasproof.campaigns.run.fired_sites import (
     fired_sites,
 )
 from aliasproof.campaigns.run.fuzz import fuzz
-from aliasproof.campaigns.run.shard import ShardResult, Statistics, run_shard
-from aliasproof.campaigns.run.site_counts import FiredSites, conditions_of, kinds_recorded
+from aliasproof.campaigns.run.shard import ShardResult, Statistics, recording_for, run_shard
+from aliasproof.campaigns.run.site_counts import FiredSites, conditions_of
 from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json
 from aliasproof.campaigns.store import plan as plans
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.store import Store
 from aliasproof.generators.features import swarm
-from aliasproof.generators.sites.all_sites import recording
 from aliasproof.generators.sites.site import SiteRecorder
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.execution import ProgramFunction
@@ -72,7 +71,7 @@ def test_hooks_are_there_for_what_a_target_fires_and_gone_afterwards():
 
     before = hooked()
     for name, changed in (("aot", {"write", "case"}), ("inductor-fx", {*before})):
-        with recording(kinds_recorded(name)):
+        with recording_for(name):
             within = hooked()
         assert {kind for kind in before if within[kind] is not before[kind]} == changed
         assert hooked() == before

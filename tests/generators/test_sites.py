@@ -26,7 +26,7 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from aliasproof.generators.sites import patterns
 from aliasproof.generators.sites.all_sites import KINDS, all_sites, recording
-from aliasproof.generators.sites.site import SiteKind
+from aliasproof.generators.sites.site import SiteKind, recording_of
 from aliasproof.ir.lifting import lift_program
 from aliasproof.ir.program import Program
 from aliasproof.judge.trial import Case, Spent, run_target
@@ -43,7 +43,8 @@ def fired(
 ) -> set[str]:
     """The sites that a function fires as it is compiled."""
     program = lift_program(function, inputs).program
-    with recording(kinds) as recorder:
+    all_sites()
+    with recording_of(kinds) as recorder:
         run(program, name)
         return set(recorder.take()[0])
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from aliasproof.campaigns.run.executor import PRELOADED, PRELOADED_FOR_INDUCTOR
+from aliasproof.campaigns.run.inductor_import import NEEDED
+from aliasproof.campaigns.run.worker_server import PRELOADED, PRELOADED_FOR_INDUCTOR
 from aliasproof.processes.isolation import Limits, begin_programs, step, tell_programs_alone
 from aliasproof.processes.outcome import Death, Outcome, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
@@ -76,5 +77,9 @@ def test_an_idle_pool_has_no_outcome(pool: Pool) -> None:
 
 
 def test_what_the_server_imports_exists() -> None:
-    for module in (*PRELOADED, *PRELOADED_FOR_INDUCTOR):  # it passes over those that do not
+    for module in (
+        *PRELOADED,
+        *PRELOADED_FOR_INDUCTOR,
+        *NEEDED,
+    ):  # it passes over those that do not
         importlib.import_module(module)

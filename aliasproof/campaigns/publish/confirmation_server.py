@@ -81,15 +81,16 @@ class ServerEnded(Exception):
 
 @dataclass(slots=True)
 class ConfirmationServer:
-    """Starts the server when the first script is to run. `run` may be called from any thread.
+    """Starts the server when the first script is to run, or before. Any thread may call `run`.
 
     A server that was stopped runs no more scripts: a caller gets that error at once.
 
-    `modules` are imported before the first script. `seconds` are those of the processor that all
-    scripts took together.
+    `modules` are imported before the first script. With `niceness`, the search comes before the
+    scripts. `seconds` are those of the processor that all scripts took together.
     """
 
     modules: tuple[str, ...] = PRELOADED
+    niceness: int = 0
     seconds: float = 0.0
     _process: subprocess.Popen[bytes] | None = None
     _waiting: dict[int, Future[Ran]] = field(default_factory=dict)
@@ -116,6 +117,11 @@ class ConfirmationServer:
         if ran is not None:
             return ran
         raise RuntimeError(f"{TRIES} servers of confirmations ended at {script}")
+
+    def start(self) -> None:
+        """Start the server, which takes seconds, and return at once."""
+        with self._lock:
+            self._process = self._process or self._start()
 
     def _run(self, script: Path, timeout: float) -> Ran:
         future: Future[Ran] = Future()
@@ -160,6 +166,7 @@ class ConfirmationServer:
             # A session of its own: Ctrl-C ends the search, not the confirmation of its findings.
             start_new_session=True,
         )
+        os.setpriority(os.PRIO_PROCESS, process.pid, self.niceness)
         self._reader = threading.Thread(target=self._take_answers, args=(process,), daemon=True)
         self._reader.start()
         return process
@@ -184,6 +191,20 @@ class ConfirmationServer:
             self._waiting.clear()
             self._process = None if killed else self._process
         process.wait()
+
+
+_started_early: list[ConfirmationServer] = []
+
+
+def start_early() -> None:
+    """Start the server that this process will need, while it imports torch itself."""
+    _started_early.append(ConfirmationServer())
+    _started_early[-1].start()
+
+
+def new_server() -> ConfirmationServer:
+    """A server, which may have been started."""
+    return _started_early.pop() if _started_early else ConfirmationServer()
 
 
 # --- the server -----------------------------------------------------------------------------------

@@ -18,7 +18,12 @@ from aliasproof.campaigns.publish.confirmation import (
     confirmed,
     of_target,
 )
-from aliasproof.campaigns.publish.confirmation_server import COMPILERS, TIMEOUT, ConfirmationServer
+from aliasproof.campaigns.publish.confirmation_server import (
+    COMPILERS,
+    TIMEOUT,
+    ConfirmationServer,
+    new_server,
+)
 from aliasproof.campaigns.publish.issue_text import issue_text
 from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script
 from aliasproof.campaigns.run.campaign import Campaign
@@ -33,6 +38,7 @@ from aliasproof.targets.registry import target as target_named
 # Reproducers that run at the same time, each in a process of its own. Few, since the workers of the
 # campaign already use all cores.
 AT_ONCE = 2
+LATER = 10  # the niceness of what can wait for the search
 
 
 @dataclass(slots=True)
@@ -51,13 +57,15 @@ class Confirmations:
     folder: RunFolder
     before: tuple[float, float] = (0.0, 0.0)
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
-    server: ConfirmationServer = field(default_factory=ConfirmationServer)
+    server: ConfirmationServer = field(default_factory=new_server)
     _counts: Counter[str] = field(default_factory=Counter)
     _numbers: dict[str, int] = field(default_factory=dict)  # of the failure that is the evidence
     _pending: list[tuple[AnyFinding, Future[Confirmation]]] = field(default_factory=list)
     # One at a time: it takes longer than a reproducer, and the search goes on meanwhile.
     _background: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
-    _compilers: ConfirmationServer = field(default_factory=lambda: ConfirmationServer(COMPILERS))
+    _compilers: ConfirmationServer = field(
+        default_factory=lambda: ConfirmationServer(COMPILERS, LATER)
+    )
     _compiled: deque[tuple[Finding, Future[UserLevel]]] = field(default_factory=deque)
 
     @property

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import heapq
 import multiprocessing
-import os
 import re
 import signal
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -19,10 +18,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from aliasproof.campaigns.failure.failure import AnyFailure, ReducedFailure
 from aliasproof.campaigns.run.shard import ShardResult
+from aliasproof.campaigns.run.worker_server import CALLS, start_worker_server
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
-from aliasproof.processes.isolation import CPU, Limits, memory_available, start_server
+from aliasproof.processes.isolation import CPU, Limits, memory_available
 from aliasproof.processes.outcome import Outcome, Raised, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
 
@@ -139,22 +139,7 @@ MakeExecutor: TypeAlias = Callable[[Plan, RunFolder, Callable[[str], None]], Exe
 # `LocalWorkers`: runs tasks in worker processes of this machine.
 
 
-# By name: the functions run in the other processes.
-_CALLS = "aliasproof.campaigns.run.worker_calls"
-START, EXAMINE_SHARD, REDUCE = (f"{_CALLS}:{name}" for name in ("start", "examine_shard", "reduce"))
-# All that a worker needs, torch included. The second is what `aliasproof.targets.aot` imports late.
-PRELOADED = (
-    _CALLS,
-    "torch._functorch.aot_autograd",
-    "aliasproof.generators.sites.all_sites",  # its hooks record what programs fire
-)
-# What a compile by Inductor imports late, which takes two seconds.
-PRELOADED_FOR_INDUCTOR = (
-    "torch._inductor.compile_fx",
-    "torch._inductor.codegen.cpp",
-    "torch._inductor.codegen.cpp_wrapper_cpu",
-    "aliasproof.campaigns.run.read_sites",
-)
+START, EXAMINE_SHARD, REDUCE = (f"{CALLS}:{name}" for name in ("start", "examine_shard", "reduce"))
 RENEWAL = 20  # tasks after which a worker is renewed: a target may leak memory and files
 MEMORY_SHARE = 0.8  # of what is free at the start
 LEAST_MEMORY = 2 * 2**30  # bytes per worker, however little is free
@@ -185,12 +170,10 @@ def start_pool(
     else, so workers start in the same state. For CUDA, each process starts from nothing, since CUDA
     does not work in a fork of a process that has used it.
     """
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # there is one worker per core
     free = MEMORY_SHARE * memory_available() / workers
     nbytes = max(int(free), LEAST_MEMORY) if memory is None else int(memory * 2**30)
     if device == CPU:
-        inductor = any(name.startswith("inductor") for name in targets)
-        start_server((*PRELOADED, *(PRELOADED_FOR_INDUCTOR if inductor else ())))
+        start_worker_server(targets)
     else:  # a process that starts from nothing takes many seconds
         renewal = 0
     start = RemoteCall("", START, (tuple(targets), str(compiled.absolute()), limit))

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from aliasproof.campaigns.run.executor import start_pool
-from aliasproof.campaigns.run.site_counts import FiredSites, kinds_recorded
+from aliasproof.campaigns.run.shard import recording_for
+from aliasproof.campaigns.run.site_counts import FiredSites
 from aliasproof.campaigns.run.worker_calls import cleaned_worker
 from aliasproof.campaigns.store.plan import Plan, Shard
-from aliasproof.generators.sites.all_sites import recording
 from aliasproof.generators.sites.site import SiteRecorder
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
@@ -69,7 +69,7 @@ def _of_shard(shard: Shard, pool: Pool) -> FiredSites:
 
 def fired_by_shard(shard: Shard) -> FiredSites:
     """What the programs of a shard fire, in this process, which is a worker's."""
-    with cleaned_worker(), recording(kinds_recorded(shard.target)) as recorder:
+    with cleaned_worker(), recording_for(shard.target) as recorder:
         return fired_by(shard, recorder)
 
 

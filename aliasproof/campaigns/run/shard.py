@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from aliasproof.campaigns.failure.failure import AnyFailure, Failure
@@ -12,7 +13,8 @@ from aliasproof.campaigns.store.plan import Shard
 from aliasproof.corpus.known_bug import patched
 from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.scene import Counts
-from aliasproof.generators.sites.site import SiteRecorder
+from aliasproof.generators.sites.site import SiteRecorder, recording_of
+from aliasproof.generators.sites.wrappers import WITHOUT_INDUCTOR
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import require_sound_process
@@ -23,6 +25,7 @@ from aliasproof.judge.groups import Announce, GroupFailure, examine_group
 from aliasproof.judge.trial import Case, Spent, processor_seconds
 from aliasproof.judge.value_search import CAMPAIGN_BUDGET
 from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.registry import user_code
 
 # --- statistics -----------------------------------------------------------------------------------
 #
@@ -189,15 +192,21 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
     scheduler can attribute the death of the worker to them. Raises `InternalError` for an error of
     aliasproof itself.
     """
-    # Imported here: they need torch's Inductor, which takes a second. The driver does without.
-    from aliasproof.campaigns.run.site_counts import kinds_recorded  # noqa: PLC0415
-    from aliasproof.generators.sites.all_sites import recording  # noqa: PLC0415
-
     result, before = ShardResult(shard), processor_seconds()
-    with recording(kinds_recorded(shard.target)) as recorder:
+    with recording_for(shard.target) as recorder:
         _run_groups(_Firing(recorder, result, announce))
     result.searching = processor_seconds() - before - result.recognizing
     return result
+
+
+def recording_for(name: str) -> AbstractContextManager[SiteRecorder]:
+    """Record the sites that a target can fire, as its name says: others need no hooks."""
+    if user_code(name) is not None or "inductor" not in name.partition(":")[0]:
+        return recording_of(WITHOUT_INDUCTOR)
+    # Imported here: it needs torch's Inductor, which takes a second. Other targets do without.
+    from aliasproof.generators.sites.all_sites import recording  # noqa: PLC0415
+
+    return recording()
 
 
 def _run_groups(firing: _Firing) -> None:

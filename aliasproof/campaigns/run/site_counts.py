@@ -10,9 +10,9 @@ from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.store import Store
 from aliasproof.campaigns.store.store_schema import DEADLY
-from aliasproof.generators.sites.all_sites import KINDS, WITHOUT_INDUCTOR, all_sites
+from aliasproof.generators.sites.all_sites import all_sites
 from aliasproof.generators.sites.reasons import Conditions, why_never_fired
-from aliasproof.generators.sites.site import Site, SiteKind
+from aliasproof.generators.sites.site import Site
 from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import user_code
 
@@ -93,8 +93,3 @@ def conditions_of(name: str) -> Conditions:
         freezing="freezing" in variants,
         generates_code=plain == "inductor",
     )
-
-
-def kinds_recorded(name: str) -> tuple[SiteKind, ...]:
-    """The kinds of sites that a target can fire, as its name says: others need no hooks."""
-    return KINDS if conditions_of(name).inductor else WITHOUT_INDUCTOR
