@@ -38,12 +38,25 @@ def test_a_target_that_takes_long_has_fewer_turns_and_the_same_programs() -> Non
     turns = list(zip(plain, shards, strict=True))
     seeds = {name: [shard.seed for on, shard in turns if on == name] for name in targets}
     assert seeds["inductor"] == seeds["aot"] == seeds["identity"] == [*range(20)]
-    endless = itertools.islice(Plan(targets).shards(), 1300)
+    endless = itertools.islice(Plan(targets, programs=20_000).shards(), 1300)
     assert Counter(it.target.partition(":")[0] for it in endless) == {
         "aot": 600,
         "identity": 600,
         "inductor": 100,
     }
+
+
+def test_a_campaign_on_time_begins_with_few_programs_of_each_target() -> None:
+    targets = ("inductor", "aot")
+    shards = [*itertools.islice(Plan(targets).shards(), 12)]
+    first = [(it.target, range(it.count)[len(it.skip) :]) for it in shards if it.seed == 0]
+    for name in targets:
+        ran = [programs for target, programs in first if target == name]
+        assert [*itertools.chain(*ran)] == [*range(25)]
+        assert [len(programs) for programs in ran] == [1, 5, 19]
+    # To start a compiler that generates code takes as long as some programs.
+    assert [name for name, _ in first[:4]] == ["aot", "aot", "aot", "inductor"]
+    assert {it.rules for it in shards if it.seed == 0} == {0}
 
 
 def test_some_shards_of_a_target_are_compiled_in_each_way_that_its_programs_need() -> None:

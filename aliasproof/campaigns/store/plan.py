@@ -176,6 +176,8 @@ def _has_fields(kind: Any) -> bool:
 FUZZ, HUNT = "fuzz", "hunt"  # commands that run a plan
 PYTHON_PER_SHARD = 10  # a Python program takes as long as many of ATen calls
 PROGRAMS_PER_SHARD = TURNS_PER_SEED
+FIRST_CUTS = (1, 6)  # programs. The first shard of a campaign on time is cut here.
+START_SHARE = 0.1  # of the time of a shard: the start of a compiler, before the first program
 PROGRAM_LIMIT = 120.0  # seconds. A program takes a hundredth of a second, a compile by C++ ten.
 
 # What decides which programs run, and where. The rest may change when a run goes on.
@@ -186,11 +188,12 @@ DECIDING = ("targets", "seed", "programs", "past_known", "device", "group", "sha
 class Shard:
     """`count` programs of one seed through one target. The seed also decides the swarm features.
 
-    The programs with the indices in `skip` do not run: a worker died or hung on them before. With
-    `past_known`, torch runs with the known bugs patched. The programs are on `device`. `group` of
-    them are compiled as one. A worker died or hung while those with the indices `suspects` ran
-    together. The known bugs `patched` were frequent before. If `python`, these are the Python
-    programs of the seed from that number on, and `skip` and all indices are their numbers.
+    The programs with the indices in `skip` do not run: a worker died or hung on them before, or
+    another shard runs them. With `past_known`, torch runs with the known bugs patched. The programs
+    are on `device`. `group` of them are compiled as one. A worker died or hung while those with the
+    indices `suspects` ran together. The known bugs `patched` were frequent before. If `python`,
+    these are the Python programs of the seed from that number on, and `skip` and all indices are
+    their numbers.
     """
 
     seed: int
@@ -352,8 +355,9 @@ class Plan:
     def _shards_of(self, name: str, first: int, step: int) -> Iterator[tuple[float, Shard]]:
         """The shards of a target, each with the time at which it is half done in equal shares."""
         target = target_named(name)
-        numbers = itertools.count(first, step)
-        for turn, number in enumerate(numbers):
+        # The first programs of a campaign on time are shards of their own, and need no rules.
+        cuts = FIRST_CUTS if self.programs is None else ()
+        for turn, number in enumerate(itertools.count(first, step)):
             count = PROGRAMS_PER_SHARD
             if self.programs is not None:
                 count = min(count, self.programs - number * PROGRAMS_PER_SHARD)
@@ -363,8 +367,11 @@ class Plan:
             seed, group = self.seed * SEEDS_APART + number, self.group or target.group
             way = in_another_way(name, number, swarm(seed))
             shard = Shard(seed, way, count, frozenset(), self.past_known, self.device, group)
-            shard = replace(shard, rules=self.rules)
-            yield (turn + 0.5) * target.cost, shard
+            shard = replace(shard, rules=0 if cuts and self.rules is None else self.rules)
+            for begin, end in itertools.pairwise((0, *cuts, count)):
+                half = turn + (begin + end) / 2 / PROGRAMS_PER_SHARD + START_SHARE * bool(cuts)
+                yield half * target.cost, replace(shard, count=end, skip=frozenset(range(begin)))
+            cuts = ()
 
 
 def _as_text(value: object) -> str:
