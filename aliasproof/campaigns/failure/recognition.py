@@ -54,14 +54,16 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     eager = run_eager(case)
     if target.needs is not None and not target.needs.loaded:
         _run_patched(case, target, eager, [])  # a patch replaces what is there
+    patchable = [bug for bug in known_bugs().values() if bug.patch is not None]
+    # What is plausible is cheap to ask. If that is not the reason, all are.
+    likely = [bug for bug in plausible_bugs(program, symptom.target) if bug in patchable]
+    if likely and (bug := _which(case, target, eager, likely)) is not None:
+        return Recognition(bug.identifier, exact=True, left=None)
     outcome.begin(2)
-    with patched(known_bugs().values()):
+    with patched(patchable):
         examination = examine(case, target, eager=eager)
     if _is_right(examination.trial):
-        patchable = [bug for bug in known_bugs().values() if bug.patch is not None]
-        likely = [bug for bug in plausible_bugs(program, symptom.target) if bug in patchable]
-        # What is plausible only saves time. If that is not the reason, all are asked.
-        bug = _which(case, target, eager, likely) or _which(case, target, eager, patchable)
+        bug = _which(case, target, eager, patchable)
         if bug is not None:
             return Recognition(bug.identifier, exact=True, left=None)
     left = examination.symptom if examination.failed else None
