@@ -55,6 +55,9 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
     _print_latent(console, campaign)
     _print_suspicions(console, campaign)
     _print_rejected(console, campaign)
+    if campaign.untried:
+        names = ", ".join(campaign.untried)
+        print_lines(console, f"The time did not suffice for a program of {names}.", "yellow")
     print_waiting(console, campaign)
     console.print()
     print_lines(console, _summary(campaign))

@@ -103,6 +103,8 @@ def silent_findings(campaign: Campaign) -> int:
 
 def _status(campaign: Campaign) -> str:
     total = campaign.total
+    if not total.programs and not campaign.interrupted:
+        return f"starting workers, which import torch, {_time_left(campaign)}"
     by_target = ", ".join(f"{name} {tally.programs}" for name, tally in campaign.statistics.items())
     findings = counted(len(campaign.findings), "finding")
     return ", ".join(

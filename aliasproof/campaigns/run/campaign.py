@@ -21,7 +21,7 @@ from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.corpus.known_bug import KnownBug, PythonBug
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
-from aliasproof.targets.variants import folder_name
+from aliasproof.targets.variants import folder_name, is_variant
 
 
 @dataclass(slots=True)
@@ -95,6 +95,13 @@ class Campaign:
         for statistics in self.statistics.values():
             total.add(statistics)
         return total
+
+    @property
+    def untried(self) -> list[str]:
+        """The targets of the plan that ran no program."""
+        ran = [name for name, tally in self.statistics.items() if tally.programs]
+        plain = self.plan.targets
+        return [name for name in plain if not any(is_variant(it, of=name) for it in ran)]
 
     # --- what the results of tasks add, whether they just came or were stored ---
 
