@@ -179,11 +179,11 @@ def exit_status(campaign: Campaign, judged: int, fail_on_findings: bool) -> int:
 
 
 def start_early(targets: Sequence[str]) -> None:
-    """Start the processes that a campaign needs, which import torch while this one does."""
+    """Import torch, and start the processes that a campaign needs."""
     if "torch" not in sys.modules:
         print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
-        start_worker_server(targets)
         confirmation_server.start_early()
+        start_worker_server(targets, early=True)
 
 
 def worker_count(workers: int | None, cluster: str | None) -> int | None:

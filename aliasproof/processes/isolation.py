@@ -18,6 +18,7 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
+import itertools
 import multiprocessing
 import os
 import pkgutil
@@ -30,11 +31,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, Any
+from unittest import mock
 
 from aliasproof.processes.interrupts import sigint_deferred, sigint_ignored_by_children
 from aliasproof.processes.outcome import Death, Frame, Outcome, death_of, frames, outcome_here
@@ -76,16 +78,45 @@ def memory_available() -> int:
     return free
 
 
-def start_server(preload: Sequence[str]) -> None:
-    """Start to import these modules in the server, and return at once."""
-    # Workers inherit it. The warnings of torch's C++ code do not pass through Python's filters.
+def prepare_environment() -> None:
+    """Set what torch reads when it is imported. Workers inherit it."""
+    # The warnings of torch's C++ code do not pass through Python's filters.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # The server only asks whether there is CUDA. A file of the user may use it in a fork.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+
+
+def start_server(preload: Sequence[str], *, by_fork: bool = False) -> None:
+    """Start to import these modules in the server, and return at once.
+
+    With `by_fork`, the server also has what this process has imported, and nothing else of it.
+    """
+    prepare_environment()
     multiprocessing.set_forkserver_preload(list(preload))
+    start = _fork_server if by_fork else util.spawnv_passfds
     # The server inherits the handler: Ctrl-C is for this process, which ends the others.
-    with sigint_ignored_by_children():
+    with sigint_ignored_by_children(), mock.patch.object(util, "spawnv_passfds", start):
         forkserver.ensure_running()
+
+
+def _fork_server(path: object, args: object, descriptors: Sequence[int]) -> int:
+    """Run the server in a fork of this process, with its listener and a pipe. Returns its number.
+
+    `multiprocessing` starts the server by such a call, but in a new interpreter.
+    """
+    pid = os.fork()
+    if pid == 0:
+        # Who holds the other end of the pipe keeps the server alive, and others their servers.
+        edges = [2, *sorted(descriptors), resource.getrlimit(resource.RLIMIT_NOFILE)[0]]
+        for before, after in itertools.pairwise(edges):
+            os.closerange(before + 1, after)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        main: Any = forkserver.main  # its stub has other arguments
+        try:
+            main(*descriptors, forkserver._forkserver._preload_modules)  # type: ignore[attr-defined]
+        finally:
+            os._exit(0)
+    return pid
 
 
 # --- this side ------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Sequence
 
-from aliasproof.processes.isolation import start_server
+from aliasproof.processes.isolation import prepare_environment, start_server
 
 # By name: the functions run in the other processes.
 CALLS = "aliasproof.campaigns.run.worker_calls"
@@ -15,8 +17,19 @@ PRELOADED = (CALLS, "torch._functorch.aot_autograd")
 PRELOADED_FOR_INDUCTOR = ("aliasproof.campaigns.run.inductor_import",)
 
 
-def start_worker_server(targets: Sequence[str]) -> None:
-    """Start the server for these targets, unless it runs, and return at once."""
+def start_worker_server(targets: Sequence[str], *, early: bool = False) -> None:
+    """Start the server for these targets, unless it runs.
+
+    If `early`, this process has done nothing yet. It imports what the server needs and needs most
+    of that itself, so the server is its fork: one import of torch takes less than two.
+    """
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # there is one worker per core
     inductor = any(name.startswith("inductor") for name in targets)
-    start_server((*PRELOADED, *(PRELOADED_FOR_INDUCTOR if inductor else ())))
+    later = PRELOADED_FOR_INDUCTOR if inductor else ()
+    if early and sys.platform == "linux":
+        prepare_environment()
+        for name in PRELOADED:
+            importlib.import_module(name)
+        start_server(later, by_fork=True)
+    else:
+        start_server((*PRELOADED, *later))
