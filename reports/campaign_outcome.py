@@ -1,4 +1,7 @@
-"""The outcome of a campaign: a table of findings, the shortest one in full, suspicions, counts."""
+"""The outcome of a campaign, on one screen: findings, the shortest one in full, then counts.
+
+What is no new finding has one line: known bugs, suspicions, programs that a target does not take.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from aliasproof.ir.printing import source
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.reports.console import (
     counted,
+    in_columns,
     new_table,
     print_code,
     print_exactly,
@@ -29,40 +33,38 @@ from aliasproof.reports.console import (
     sites_fired,
 )
 from aliasproof.reports.program_code import print_program
-from aliasproof.reports.progress import silent_findings
 
-MOST_REASONS = 5  # why programs are not for a target
+MOST_FINDINGS = 10  # lines of findings: the outcome fits a screen
 FEW = 0.01  # of all programs: fewer tell nobody anything
 
 
-def print_outcome(console: Console, campaign: Campaign) -> None:
-    """Print all findings, silent ones first, then what is not a finding, then counts."""
-    findings = findings_in_order(campaign)
+def print_outcome(console: Console, campaign: Campaign, *, everything: bool = False) -> None:
+    """Print findings, new and silent ones first, then a line of each other kind, then counts.
+
+    `everything` gives each finding, known bug and rejection a line of its own.
+    """
+    findings = sorted(findings_in_order(campaign), key=lambda finding: bool(finding.known))
+    new = [finding for finding in findings if not finding.known]
     if campaign.interrupted:
         print_lines(console, "Interrupted. Findings so far are kept.", "yellow")
+    waits = campaign.reducing or campaign.confirming
+    if not new:
+        none = f"No {'new ' if findings else ''}findings{' yet' if waits else ''}."
+        print_lines(console, none, "bold")
+    shown = findings if everything else new
+    if shown:
+        _print_findings(console, campaign, shown, len(shown) if everything else MOST_FINDINGS)
     if findings:
-        _print_findings(console, campaign, findings)
-        _print_shortest(console, campaign, findings)
-    else:
-        waits = campaign.reducing or campaign.confirming
-        print_lines(console, "No findings yet." if waits else "No findings.", "bold")
-    for name, reason in sorted(campaign.unconfirmed.items()):
-        print_lines(console, f"not shown by its reproducer: {name}: {reason}", "yellow")
-    if campaign.total.not_yours:
-        wrong = counted(campaign.total.not_yours, "program")
-        print_lines(console, f"Not yours: {wrong} wrong in a layer of torch before your code.")
-    _print_known(console, campaign)
-    _print_latent(console, campaign)
-    _print_suspicions(console, campaign)
-    _print_rejected(console, campaign)
+        _print_shortest(console, campaign, new or findings)
+    console.print()
+    _print_known(console, campaign, everything)
+    _print_others(console, campaign)
+    _print_rejected(console, campaign, everything)
     if campaign.untried:
         names = ", ".join(campaign.untried)
         print_lines(console, f"The time did not suffice for a program of {names}.", "yellow")
     print_waiting(console, campaign)
-    console.print()
     print_lines(console, _summary(campaign))
-    if campaign.sites.fired:
-        print_lines(console, f"{sites_fired(*campaign.sites)}.")
 
 
 def print_waiting(console: Console, campaign: Campaign) -> None:
@@ -76,107 +78,90 @@ def print_waiting(console: Console, campaign: Campaign) -> None:
         print_exactly(console, f"    {go_on}", "bold")
 
 
-def _print_known(console: Console, campaign: Campaign) -> None:
-    """Print how often each known bug was hit, with the link to its issue."""
+def _print_known(console: Console, campaign: Campaign, everything: bool) -> None:
+    """Print how often known bugs were hit, and with `everything` each one with its link."""
     hit = known_in_order(campaign)
     if not hit:
         return
-    console.print()
     hits = counted(sum(count for _, count in hit), "violation")
-    bugs = counted(len(hit), "known bug")
-    left = "" if campaign.plan.past_known else "; --past-known leaves them out"
-    print_lines(console, f"{hits} by {bugs} (corpus/bugs/){left}:", "bold")
+    total = f"{hits} by {counted(len(hit), 'known bug')}"
+    if not everything:
+        names = ", ".join(f"{bug.identifier} {count}" for bug, count in hit)
+        _print_folded(console, f"{total}: {names}", "--known shows all")
+        return
+    print_lines(console, f"{total} ('aliasproof known NAME' shows one):", "bold")
     for bug, count in hit:
         # A mark is less than a patch: it says that the violation looks like the bug.
         how = "" if bug.patch else ", attributed by signature"
         print_lines(console, f"    {count:5}  {bug.identifier}: {bug.title}{how}  {bug.link}")
 
 
-def _print_rejected(console: Console, campaign: Campaign) -> None:
+def _print_folded(console: Console, text: str, rest: str) -> None:
+    """Print the begin of a text, and where the rest is, in one line."""
+    print_lines(console, f"{in_columns(text, console.width - len(rest) - 3)} ({rest})")
+
+
+def _print_others(console: Console, campaign: Campaign) -> None:
+    """Print what is no finding, a line each: not confirmed, not yours, latent, suspicious."""
+    if campaign.unconfirmed:
+        names = ", ".join(sorted(campaign.unconfirmed))
+        text = f"{len(campaign.unconfirmed)} not shown by a reproducer: {names}"
+        _print_folded(console, text, "run.json says why")
+    if campaign.total.not_yours:
+        wrong = counted(campaign.total.not_yours, "program")
+        print_lines(console, f"Not yours: {wrong} wrong in a layer of torch before your code.")
+    if campaign.latent:
+        names = ", ".join(sorted(campaign.latent))
+        text = f"{len(campaign.latent)} latent (no values that were tried show them): {names}"
+        _print_folded(console, text, "aliasproof show NAME")
+    suspicions = suspicions_in_order(campaign)
+    if suspicions:
+        number = counted(campaign.total.suspicious, "suspicion")
+        text = f"{number}: values match, graphs do not: {relative(suspicions[0][0].parent)}/"
+        print_lines(console, f"{text} (aliasproof check FOLDER)")
+
+
+def _print_rejected(console: Console, campaign: Campaign, everything: bool) -> None:
     """Print of targets that take much less than all programs how many, and why most of them."""
     for name, tally in campaign.statistics.items():
         if tally.rejected.total() < FEW * tally.programs or not tally.rejected:
             continue
-        total, shown = tally.rejected.total(), tally.rejected.most_common(MOST_REASONS)
-        console.print()
-        print_lines(console, f"{name} does not take {total} of {tally.programs} programs:", "bold")
-        for reason, count in shown:
+        text = f"{name} does not take {tally.rejected.total()} of {tally.programs} programs"
+        reasons = [(reason, count) for reason, count in tally.rejected.most_common()]
+        if not everything:
+            listed = ", ".join(f"{reason} ({count})" for reason, count in reasons)
+            _print_folded(console, f"{text}: {listed}", "--known shows all")
+            continue
+        print_lines(console, f"{text}:", "bold")
+        for reason, count in reasons:
             print_lines(console, f"    {count:5}  {reason}")
-        left = total - sum(count for _, count in shown)
-        if left:
-            others = len(tally.rejected) - len(shown)
-            print_lines(console, f"    {left:5}  for {counted(others, 'other reason')}", "dim")
 
 
-def _print_latent(console: Console, campaign: Campaign) -> None:
-    """Print the reduced programs that are right on all values tried, by graphs that are wrong."""
-    if not campaign.latent:
-        return
-    console.print()
-    print_lines(
-        console,
-        f"{len(campaign.latent)} latent: the target computes something else, but no values that"
-        " were tried show it. 'aliasproof show NAME' has both expressions:",
-        "bold",
-    )
-    for _, finding in sorted(campaign.latent.items()):
-        print_lines(console, f"    {finding.size} instructions  {finding.identifier}")
-
-
-def _print_suspicions(console: Console, campaign: Campaign) -> None:
-    """Print the programs whose results match eager's, but whose graphs are wrong."""
-    suspicions = suspicions_in_order(campaign)
-    if not suspicions:
-        return
-    console.print()
-    print_lines(
-        console,
-        f"{counted(campaign.total.suspicious, 'suspicion')}: values match, but an oracle on graphs"
-        " reports a violation. These are not findings. 'aliasproof check FOLDER' shows why:",
-        "bold",
-    )
-    # Most frequent first; each folder has the shortest program of its symptom.
-    for folder, symptom, count, _ in suspicions:
-        print_lines(
-            console,
-            f"    {count:5}  {symptom.target}  {symptom.oracle}: {symptom.kind}"
-            f"  {relative(folder)}",
-        )
-
-
-def _print_findings(console: Console, campaign: Campaign, findings: list[AnyFinding]) -> None:
-    silent = f"{silent_findings(campaign)} of them silent (no exception)"
+def _print_findings(
+    console: Console, campaign: Campaign, findings: list[AnyFinding], most: int
+) -> None:
+    """Print the number of findings, and the first of them, a line each."""
+    silent = sum(finding.silent for finding in findings)
     folder = relative(campaign.folder / "findings")
-    console.print()
-    print_lines(console, f"{counted(len(findings), 'finding')}, {silent}, in {folder}/", "bold")
+    total = f"{counted(len(findings), 'finding')}, {silent} of them silent (no exception)"
+    print_lines(console, f"{total}, in {folder}/", "bold")
+    unit = "lines" if campaign.plan.command == "hunt" else "calls"
     table = new_table()
-    table.add_column("target", overflow="fold")
-    # The identifier is the folder's name. A line of its own keeps it whole in narrow terminals.
-    table.add_column("violation and folder", overflow="fold", ratio=1)
-    table.add_column("where", overflow="fold")
-    table.add_column("known", overflow="fold")
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("count", justify="right", no_wrap=True)
-    for finding in findings:
+    # The identifier is the folder's name. It stays whole, so that it can be copied.
+    longest = max(len(finding.identifier) for finding in findings)
+    table.add_column("finding", no_wrap=True, min_width=longest)
+    table.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(unit, justify="right", no_wrap=True)
+    table.add_column("hits", justify="right", no_wrap=True)
+    for finding in findings[:most]:
         # The ops hint at the cause of a wrong value. An error's message says more than they do.
         after = f" after {ops}" if finding.silent and (ops := _ops(finding)) else ""
-        what = Text.assemble(
-            (shortened(finding.kind), "bold red" if finding.silent else ""),
-            after,
-            "\n",
-            (finding.identifier, "dim"),
-        )
-        size, count = str(finding.size), str(finding.count)
-        known = finding.known or "-"
-        table.add_row(finding.target, what, finding.place, known, size, count)
+        kind = (finding.kind, "bold red" if finding.silent else "")
+        what = Text.assemble(kind, f" ({finding.place})", after)
+        table.add_row(finding.identifier, what, str(finding.size), str(finding.count))
     print_table(console, table)
-    unit = "line" if campaign.plan.command == "hunt" else "instruction"
-    print_lines(
-        console,
-        f"size: {unit}s of the reduced program; count: violations with this cause; known: the"
-        " bug in corpus/bugs/",
-        "dim",
-    )
+    if len(findings) > most:
+        print_lines(console, f"and {len(findings) - most} more (--known shows all)")
 
 
 def _ops(finding: AnyFinding) -> str:
@@ -222,31 +207,23 @@ def _source(finding: AnyFinding) -> str:
 
 def _summary(campaign: Campaign) -> str:
     total = campaign.total
-    dropped = f"{100 * total.instructions.dropped:.1f} %"  # Python programs have no instructions
-    parts = [
-        f"{counted(total.programs, 'program')} in {campaign.elapsed:.0f} s",
-        f"{100 * total.undefined_rate:.1f} % discarded (undefined in eager)",
-        *([f"{total.rejected.total()} not for their target"] if total.rejected else []),
-        *([f"{dropped} of drawn instructions dropped"] if total.instructions.drawn else []),
-        f"{total.violating} with a violation",
-        f"{total.documented} that differ as documented",
-        *_optional_counts(campaign),
-        f"{100 * campaign.spent.after_search:.0f} % of the time in reduction and confirmation",
-        f"{len(campaign.unconfirmed)} unconfirmed",
-        counted(campaign.deaths, "worker death"),
-        f"seed {campaign.plan.seed}",
-    ]
-    return ", ".join(parts) + "."
-
-
-def _optional_counts(campaign: Campaign) -> list[str]:
-    """The counts that are shown only if they are not zero."""
     counts = {
+        "with a violation": total.violating,
         "of these not reduced (others of their kind were)": campaign.repeats,
-        "that end their process, maybe in eager": campaign.total.dies,
+        "that differ as documented": total.documented,
+        "not for their target": total.rejected.total(),
+        "that end their process, maybe in eager": total.dies,
         "internal errors of aliasproof (see run.json, and please report them)": len(
             campaign.mistakes
         ),
-        "with matching values but suspicious": campaign.total.suspicious,
     }
-    return [f"{count} {what}" for what, count in counts.items() if count]
+    parts = [
+        f"{counted(total.programs, 'program')} in {campaign.elapsed:.0f} s",
+        f"{100 * total.undefined_rate:.1f} % discarded (undefined in eager)",
+        *[f"{count} {what}" for what, count in counts.items() if count],
+        f"{100 * campaign.spent.after_search:.0f} % of the time in reduction and confirmation",
+        *([counted(campaign.deaths, "worker death")] if campaign.deaths else []),
+        *([sites_fired(*campaign.sites)] if campaign.sites.fired else []),
+        f"seed {campaign.plan.seed}",
+    ]
+    return ", ".join(parts) + "."

@@ -59,7 +59,7 @@ def print_summaries(
     print_lines(
         console,
         "\n'aliasproof targets NAME' shows what a target promises, with or without variants."
-        " Which targets have a variant: docs/targets.md.",
+        " 'aliasproof targets --json' lists the targets that take a variant.",
     )
 
 

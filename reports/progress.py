@@ -29,6 +29,7 @@ from aliasproof.reports.console import (
 )
 
 LATEST = 5  # findings listed in the live display
+STARTING = "Starting workers. Each imports torch, which takes some seconds."
 
 
 @contextlib.contextmanager
@@ -104,21 +105,18 @@ def silent_findings(campaign: Campaign) -> int:
 def _status(campaign: Campaign) -> str:
     total = campaign.total
     if not total.programs and not campaign.interrupted:
-        return f"starting workers, which import torch, {_time_left(campaign)}"
-    by_target = ", ".join(f"{name} {tally.programs}" for name, tally in campaign.statistics.items())
+        return f"{STARTING}, {_time_left(campaign)}"
     findings = counted(len(campaign.findings), "finding")
-    return ", ".join(
-        (
-            f"{total.programs} programs ({by_target})",
-            f"{100 * total.discard_rate:.1f} % discarded",
-            f"{total.violating} with a violation",
-            *_known_bugs(campaign),
-            f"{findings} ({silent_findings(campaign)} silent)",
-            f"{campaign.reducing} being reduced",
-            f"{campaign.confirming} being confirmed",
-            _time_left(campaign),
-        )
+    waiting = {"to reduce": campaign.reducing, "to confirm": campaign.confirming}
+    parts = (
+        counted(total.programs, "program"),
+        counted(total.violating, "violation"),
+        *_known_bugs(campaign),
+        f"{findings} ({silent_findings(campaign)} silent)",
+        *(f"{count} {what}" for what, count in waiting.items() if count),
+        _time_left(campaign),
     )
+    return ", ".join(parts)
 
 
 def _known_bugs(campaign: Campaign) -> list[str]:
@@ -165,7 +163,7 @@ def _picture(campaign: Campaign, title: str) -> Group:
         style = "bold red" if finding.silent else ""
         parts.append(Text(f"  {in_a_line(finding)}", style, overflow="ellipsis", no_wrap=True))
     if campaign.total.programs == 0 and not campaign.interrupted:
-        parts.append(Text("Starting workers. Each imports torch, which takes some seconds.", "dim"))
+        parts.append(Text(STARTING, "dim"))
     if campaign.interrupted:
         parts.append(Text("Press Ctrl-C again to drop what is not confirmed yet.", "dim"))
     else:

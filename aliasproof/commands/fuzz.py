@@ -123,6 +123,12 @@ Cluster = Annotated[
 FailOnFindings = Annotated[
     bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
 ]
+KnownToo = Annotated[
+    bool,
+    typer.Option(
+        "--known", help="List all at the end: findings, known bugs, and what targets do not take."
+    ),
+]
 
 
 def fuzz(
@@ -143,6 +149,7 @@ def fuzz(
     rules: Rules = None,
     cluster: Cluster = None,
     json: Json = False,
+    known: KnownToo = False,
     fail_on_findings: FailOnFindings = False,
 ) -> int:
     """Search for miscompiles with random programs.
@@ -163,7 +170,9 @@ def fuzz(
     with quitting_at_ctrl_c():
         start_early(target or FUZZED)
         plan = _runnable(plan_of(run, target or (), given))
-        campaign = run_campaign(plan, run, (cluster, workers), started, as_json=json)
+        campaign = run_campaign(
+            plan, run, (cluster, workers), started, as_json=json, everything=known
+        )
     return exit_status(campaign, campaign.total.judged, fail_on_findings or profile == "ci")
 
 
@@ -286,6 +295,7 @@ def run_campaign(
     started: float,
     *,
     as_json: bool,
+    everything: bool = False,
 ) -> Campaign:
     """Run a campaign, and print the outcome.
 
@@ -310,7 +320,7 @@ def run_campaign(
     if as_json:
         write_json(campaign.to_json() | {"folder": str(folder)})
     else:
-        print_outcome(results(), campaign)
+        print_outcome(results(), campaign, everything=everything)
     return campaign
 
 

@@ -13,6 +13,7 @@ import typer
 from aliasproof.commands.fuzz import (
     FailOnFindings,
     Jobs,
+    KnownToo,
     PastKnown,
     RunFolder,
     Seed,
@@ -67,6 +68,7 @@ def hunt(
     run: RunFolder = None,
     shard: Share = None,
     json: Json = False,
+    known: KnownToo = False,
     fail_on_findings: FailOnFindings = False,
 ) -> int:
     """Search with programs as people write them: modules, gradients, closures, loops, state.
@@ -87,7 +89,7 @@ def hunt(
     with quitting_at_ctrl_c():
         start_early([target or DEFAULT])
         plan = _plan(run, target, given)
-        campaign = run_campaign(plan, run, (None, None), started, as_json=json)
+        campaign = run_campaign(plan, run, (None, None), started, as_json=json, everything=known)
     return exit_status(campaign, campaign.total.judged, fail_on_findings)
 
 

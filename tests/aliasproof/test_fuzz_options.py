@@ -28,7 +28,9 @@ def plan(call, monkeypatch) -> MakePlan:
     ) -> Plan:
         plans: list[Plan] = []
 
-        def keep(plan: Plan, folder: Path, *rest: object, as_json: bool) -> Campaign:
+        def keep(
+            plan: Plan, folder: Path, *rest: object, as_json: bool, everything: bool
+        ) -> Campaign:
             plans.append(plan)
             campaign = Campaign(plan, folder, findings={"aot-values-1": Finding.of(REDUCED)})
             campaign.interrupted = interrupted

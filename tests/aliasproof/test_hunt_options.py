@@ -21,7 +21,9 @@ def plan_of(monkeypatch, call) -> Callable[..., Plan]:
     def plan_of(*options: str, stored: Plan | None = None) -> Plan:
         plans: list[Plan] = []
 
-        def keep(plan: Plan, folder: Path, *more: object, as_json: bool) -> Campaign:
+        def keep(
+            plan: Plan, folder: Path, *more: object, as_json: bool, everything: bool
+        ) -> Campaign:
             plans.append(plan)
             return Campaign(plan, folder, {"aot-eager": Statistics(programs=1)})
 
