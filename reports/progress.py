@@ -105,7 +105,7 @@ def silent_findings(campaign: Campaign) -> int:
 def _status(campaign: Campaign) -> str:
     total = campaign.total
     if not total.programs and not campaign.interrupted:
-        return f"{STARTING}, {_time_left(campaign)}"
+        return f"{STARTING} {_time_left(campaign)}."
     findings = counted(len(campaign.findings), "finding")
     waiting = {"to reduce": campaign.reducing, "to confirm": campaign.confirming}
     parts = (

@@ -1,19 +1,16 @@
 """docs/reference_pass.md: its programs do what they do in eager, and its graphs are up to date.
 
-Run as a script, this file writes the graphs and the table of conditions into the document anew.
+Run as a script, this file writes the graphs into the document anew.
 """
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aliasproof.checks.explaining import explain, step_of
+from aliasproof.checks.explaining import explain
 from aliasproof.judge.trial import Case, run_trial
-from aliasproof.reference_pass.pipeline import CONDITIONS
-from aliasproof.reference_pass.rules import Rules
 from aliasproof.targets.registry import TARGETS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference_pass.md"
@@ -22,8 +19,6 @@ EXAMPLE = re.compile(
     r"```python\n(?P<code>(?:(?!^```).*\n)*)```\n\n```text\n(?P<shown>(?:(?!^```).*\n)*)```$",
     re.MULTILINE,
 )
-RULES = re.compile(r"^\| rule \| decides \|.*?\n\n", re.MULTILINE | re.DOTALL)
-TABLE = re.compile(r"^\| step \| condition \|.*?\n\n", re.MULTILINE | re.DOTALL)
 EXAMPLES = {each["title"]: each for each in EXAMPLE.finditer(DOCUMENT.read_text(encoding="utf-8"))}
 
 
@@ -44,22 +39,9 @@ def indented(text):
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def table():
-    rows = ["| step | condition | holds if |", "|---|---|---|"]
-    for each in CONDITIONS:
-        step = step_of(each.__name__) or ""
-        rows.append(f"| {step} | `{each.__name__}` | {meaning(each, step)} |")
-    return "\n".join(rows) + "\n\n"
-
-
-def meaning(condition, step):
-    text = " ".join(condition.__doc__.split()).removeprefix(step).lstrip(": ")
-    return (text[:1].upper() + text[1:]).replace("|", "\\|")
-
-
 def test_every_program_of_the_document_is_an_example():
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert len(EXAMPLES) == text.count("def program(") == text.count("```\n\n```text\n") == 9
+    assert len(EXAMPLES) == text.count("def program(") == text.count("```\n\n```text\n") == 2
 
 
 @pytest.mark.parametrize("target", ["reference", "reference-copy", "reference-planned"])
@@ -77,18 +59,6 @@ def test_the_graphs_shown_are_what_the_pass_prints(title):
     assert EXAMPLES[title]["shown"] == printed(EXAMPLES[title]["code"])
 
 
-def test_the_table_of_conditions_is_what_their_docstrings_say():
-    (found,) = TABLE.findall(DOCUMENT.read_text(encoding="utf-8"))
-    assert found == table()
-
-
-def test_the_table_of_rules_has_each_rule():
-    (found,) = RULES.findall(DOCUMENT.read_text(encoding="utf-8"))
-    assert re.findall(r"^\| `(\w+)` \|", found, re.MULTILINE) == [
-        rule.name for rule in fields(Rules)
-    ]
-
-
 def rewrite():
     text = DOCUMENT.read_text(encoding="utf-8")
     text = EXAMPLE.sub(
@@ -97,7 +67,7 @@ def rewrite():
         ),
         text,
     )
-    DOCUMENT.write_text(TABLE.sub(lambda _: table(), text), encoding="utf-8")
+    DOCUMENT.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Memory planning: the situations of docs/planning.md, with their peak and their allocations."""
+"""Memory planning: situations (some are in docs/planning.md), their peaks and allocations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/limitations.md: each program still shows its limitation."""
+"""Documented differences: each program of samples/limitations.md shows one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ import pytest
 from aliasproof.checks.check import check
 from aliasproof.oracles.verdict import Verdict
 
-PAGE = (Path(__file__).parents[2] / "docs" / "limitations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "tests" / "samples" / "limitations.md").read_text(
+    encoding="utf-8"
+)
 SECTION = re.compile(r"## ([^\n]+)\n\nTarget (\S+)\. [^`]*```python\n(.*?)```", re.DOTALL)
-
-
-def test_every_limitation_has_a_program() -> None:
-    names = re.findall(r"^\| \[(.+)\]\(#\d+\) \|", PAGE, re.MULTILINE)
-    assert names
-    assert [found[0] for found in SECTION.findall(PAGE)] == names
 
 
 @pytest.mark.parametrize(

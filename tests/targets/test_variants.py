@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.control_flow import FORMS
-from aliasproof.targets.registry import TARGETS, taken_by, target
+from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.second_calls import SECOND_CALLS
 from aliasproof.targets.target import Function
 from aliasproof.targets.user_targets import KINDS
@@ -112,13 +111,6 @@ def test_a_target_takes_variants_of_the_table_in_its_order() -> None:
         assert all(
             {*variant.apart, variant.like or variant.name} <= {*VARIANTS} for variant in taken
         )
-
-
-def test_the_documentation_has_the_table() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "targets.md").read_text()
-    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
-    table = {row[1]: row[3].split(", ") for row in rows if len(row) == 5 and row[1][:1] == "`"}
-    assert table == {f"`{name}`": taken_by(variant) for name, variant in VARIANTS.items()}
 
 
 def test_an_identifier_is_a_name_of_a_folder_on_every_system() -> None:
