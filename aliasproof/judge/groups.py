@@ -12,7 +12,7 @@ the run, by its own run in eager and its own trace. What counts is what a member
   kernels fused across them. It is a failure of the glued program, which is one program
   like any other.
 
-A violation that a member shows only alone is missed. docs/targets.md says how often.
+A violation that a member shows only alone is missed.
 """
 
 from __future__ import annotations
