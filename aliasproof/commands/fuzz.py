@@ -17,7 +17,7 @@ import typer
 
 from aliasproof.campaigns.publish import confirmation_server
 from aliasproof.campaigns.run.worker_server import start_worker_server
-from aliasproof.commands.options import Json, above_zero, targets_option, whole_number
+from aliasproof.commands.options import Json, KnownToo, above_zero, targets_option, whole_number
 from aliasproof.commands.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.processes.interrupts import Interrupts
@@ -122,12 +122,6 @@ Cluster = Annotated[
 ]
 FailOnFindings = Annotated[
     bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
-]
-KnownToo = Annotated[
-    bool,
-    typer.Option(
-        "--known", help="List all at the end: findings, known bugs, and what targets do not take."
-    ),
 ]
 
 

@@ -13,7 +13,6 @@ import typer
 from aliasproof.commands.fuzz import (
     FailOnFindings,
     Jobs,
-    KnownToo,
     PastKnown,
     RunFolder,
     Seed,
@@ -24,7 +23,7 @@ from aliasproof.commands.fuzz import (
     start_early,
     worker_count,
 )
-from aliasproof.commands.options import Json, above_zero, whole_number
+from aliasproof.commands.options import Json, KnownToo, above_zero, whole_number
 from aliasproof.commands.startup import quitting_at_ctrl_c
 from aliasproof.ir.errors import UserError
 

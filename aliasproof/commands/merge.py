@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from aliasproof.commands.options import Json
+from aliasproof.commands.options import Json, KnownToo
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.console import results, write_json
 
@@ -42,6 +42,7 @@ def merge(
     summary: Summary = None,
     fail_on_new: FailOnNew = False,
     json: Json = False,
+    known: KnownToo = False,
 ) -> int:
     """Join runs by signature, such as the shares of 'fuzz --shard I/N', and print the outcome.
 
@@ -63,7 +64,7 @@ def merge(
     if json:
         write_json(campaign.to_json() | {"new": sorted(new)})
     else:
-        print_outcome(results(), campaign)
+        print_outcome(results(), campaign, everything=known)
     return int(bool(new) and fail_on_new)
 
 

@@ -133,4 +133,10 @@ MovedTo = Annotated[
         help="Move the inputs to this device first: cpu, cuda or cuda:NUMBER.",
     ),
 ]
+KnownToo = Annotated[
+    bool,
+    typer.Option(
+        "--known", help="List all at the end: findings, known bugs, and what targets do not take."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
