@@ -54,6 +54,7 @@ from aliasproof.judge import trial
 from aliasproof.judge.attribution import Symptom, grade, grades_of
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, quiet_torch
+from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.reference import REFERENCE
 from aliasproof.targets.registry import target as target_named
@@ -464,7 +465,7 @@ def minimized(subject: LongProgram) -> Minimized:
             compiled += built > before
 
     best = len(grades_of(subject.symptom))
-    reducer = Reducer(subject.program, predicate, best_grade=best)
+    reducer = Reducer(PROGRAM, subject.program, predicate, best_grade=best)
     with mock.patch.object(trial, "run_target", counting):
         result = reducer.run()
     return Minimized(

@@ -43,9 +43,10 @@ from aliasproof.user_code.given_path import GivenFile, file_to_read
 if TYPE_CHECKING:  # they import torch
     from aliasproof.ir.program import Program
     from aliasproof.minimization.candidate_checks import TargetCheck
-    from aliasproof.minimization.minimize import AnyReducer, CandidateCheck, Minimized, P
+    from aliasproof.minimization.minimize import CandidateCheck, Minimized, P
     from aliasproof.minimization.minimize_session import Found
     from aliasproof.minimization.minimized_output import MinimizeResult, SmallestFile
+    from aliasproof.reduction.reducer import Reducer
 
 NOT_JUDGED, INTERRUPTED = 4, 130
 # By name: the functions run in the other process.
@@ -443,7 +444,7 @@ def _of_python(
         )
     check = TargetCheck(kept, preparation, options.limits)
     question = question_about(kept, replace(request, target=given.target))
-    with _at_work(check, 1):
+    with _at_work(check, options.count):
         minimized = _reduced(given.program, check, question, options, smallest)
     if minimized is None:
         raise UserError(f"{request.path} shows '{symptom.oracle}: {symptom.kind}' only sometimes")
@@ -496,13 +497,13 @@ def _reduced(
 
 
 @contextlib.contextmanager
-def _listener(smallest: SmallestFile) -> Iterator[Callable[[AnyReducer], None]]:
+def _listener(smallest: SmallestFile) -> Iterator[Callable[[Reducer[Any]], None]]:
     """Writes what a reducer accepts, and shows its progress."""
     from aliasproof.minimization.minimized_output import sized
 
     with print_progress(notes()) as show:
 
-        def listener(it: AnyReducer) -> None:
+        def listener(it: Reducer[Any]) -> None:
             smallest.write(it.current)
             show(
                 f"{counted(*sized(it.current))}, {counted(it.tried, 'candidate')}"

@@ -13,11 +13,11 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.processes.interrupts import raise_interrupt, signal_handler
-from aliasproof.reduction.reducer import Predicate, Reducer, ahead
-from aliasproof.reduction.syntax_reducer import SyntaxReducer
+from aliasproof.reduction.program_steps import PROGRAM
+from aliasproof.reduction.reducer import Predicate, Problem, Reducer, ahead
+from aliasproof.reduction.syntax_passes import PYTHON
 
 AnyProgram: TypeAlias = Program | PythonProgram
-AnyReducer: TypeAlias = Reducer | SyntaxReducer
 P = TypeVar("P", bound=AnyProgram)
 
 
@@ -39,7 +39,7 @@ class Minimized(Generic[P]):
 
     program: P
     original: P
-    reducer: AnyReducer
+    reducer: Reducer[P]
     seconds: float
     interrupted: bool
     again: int | None = None
@@ -47,43 +47,35 @@ class Minimized(Generic[P]):
     @property
     def grade(self) -> int:
         """How good a failure the program is, as the check says it."""
-        return self.reducer.grade if isinstance(self.reducer, Reducer) else 1
+        return self.reducer.grade
 
 
 def minimize(
     program: P,
     check: CandidateCheck,
     workers: int,
-    listener: Callable[[AnyReducer], None],
+    listener: Callable[[Reducer[P]], None],
     best_grade: int = 1,
     again: Callable[[P], int] | None = None,
 ) -> Minimized[P]:
     """Reduce a program that the check finds interesting.
 
-    The result does not depend on the number of workers. Python needs one, since each edit follows
-    from the answer before. Ctrl-C and SIGTERM end it with the best program so far. `listener` is
-    called before the first candidate and after each one. `again` is asked about the result at the
-    end.
+    The result does not depend on the number of workers. Ctrl-C and SIGTERM end it with the best
+    program so far. `listener` is called before the first candidate and after each one. `again` is
+    asked about the result at the end.
     """
-    reducer: Any
+    problem: Problem[Any] = PROGRAM if isinstance(program, Program) else PYTHON
     started, interrupted, showing = time.monotonic(), False, None
     with ThreadPoolExecutor(workers) as executor:
         several = ahead(executor, workers)
 
-        def evaluate(ask: Predicate, candidates: Iterable[Program]) -> Generator[int, None, None]:
+        def evaluate(ask: Predicate[P], candidates: Iterable[P]) -> Generator[int, None, None]:
             with contextlib.closing(several(ask, candidates)) as grades:
                 for grade in grades:
                     listener(reducer)
                     yield grade
 
-        def is_interesting(candidate: Any) -> bool:
-            (grade,) = evaluate(check, (candidate,))
-            return grade > 0
-
-        if isinstance(program, Program):
-            reducer = Reducer(program, check, evaluate, best_grade=best_grade)
-        else:
-            reducer = SyntaxReducer(program, is_interesting)
+        reducer = Reducer(problem, program, check, evaluate, best_grade=best_grade)
         try:
             with signal_handler(signal.SIGTERM, lambda number, frame: raise_interrupt()):
                 listener(reducer)
@@ -95,5 +87,5 @@ def minimize(
         finally:
             check.stop()  # what was asked ahead need not end
     seconds = time.monotonic() - started
-    best = reducer.current.renamed() if isinstance(program, Program) else reducer.current
+    best: P = problem.canonical(reducer.current)
     return Minimized(best, program, reducer, seconds, interrupted, showing)

@@ -6,138 +6,57 @@ import contextlib
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from aliasproof.ir.program import Instruction, Program, Ref
-from aliasproof.ir.validation import definitions, first_defect
-from aliasproof.reduction.edits import is_simpler, simplicity, tidy_versions
-from aliasproof.reduction.input_steps import (
-    drop_dimensions,
-    drop_inputs,
-    plain_values,
-    separate_storages,
-    settle_inputs,
-    shrink_sizes,
-    simplify_dtypes,
-    simplify_fill,
-    simplify_layouts,
-    simplify_seed,
-    simplify_values,
-)
-from aliasproof.reduction.instruction_steps import (
-    cut_head,
-    cut_tail,
-    drop_arguments,
-    drop_instructions,
-    drop_outputs,
-    drop_result_names,
-    enlarge_empty_results,
-    keep_neighbourhood,
-    keep_window,
-    plain_gradients,
-    results_to_inputs,
-    rewire_uses,
-    simplify_constants,
-    simplify_ops,
-    slice_outputs,
-)
-
-# --- steps ----------------------------------------------------------------------------------------
-#
-# The steps of the reducer, as a table.
-#
-# A step enumerates candidates: programs that are simpler than the given one in one respect. It
-# need not know whether a candidate makes sense, since the reducer validates it and asks the
-# predicate. So a step may be bold. It enumerates large changes before small ones, and each
-# position in the same fraction of the program, since the reducer goes on at the position of its
-# last success.
-
-
-ReductionStep: TypeAlias = Callable[[Program], Iterator[Program]]
-StepGroups: TypeAlias = tuple[tuple[ReductionStep, ...], ...]
-
-# In the order in which they are tried. What removes most comes first, so that the later steps,
-# which have many candidates, work on a short program.
-HALVES: tuple[ReductionStep, ...] = (keep_window,)
-FEWER_INSTRUCTIONS: tuple[ReductionStep, ...] = (
-    plain_values,
-    settle_inputs,
-    cut_tail,
-    slice_outputs,
-    keep_neighbourhood,
-    cut_head,
-    drop_instructions,
-    results_to_inputs,
-)
-PLAINER_PARTS: tuple[ReductionStep, ...] = (
-    drop_outputs,
-    drop_inputs,
-    separate_storages,
-    drop_result_names,
-    plain_gradients,
-    simplify_ops,
-    drop_arguments,
-    simplify_dtypes,
-    drop_dimensions,
-    shrink_sizes,
-    simplify_layouts,
-    enlarge_empty_results,
-    simplify_constants,
-    rewire_uses,
-    simplify_fill,
-    simplify_values,
-    simplify_seed,
-)
-# Each group is repeated until it changes nothing, before the next one begins.
-GROUPS: StepGroups = (HALVES, FEWER_INSTRUCTIONS, PLAINER_PARTS)
-STEPS: tuple[ReductionStep, ...] = HALVES + FEWER_INSTRUCTIONS + PLAINER_PARTS
-
-
-def write_at_the_end(program: Program) -> Iterator[Program]:
-    """Write to one value, and return the others. An alias too many makes one of them wrong.
-
-    The program gets longer, and what is wrong easier to see.
-    """
-    names = [name for _, name in definitions(program)]
-    for name in names:
-        write = Instruction("aten.add_.Scalar", (Ref(name), 1))
-        outputs = tuple(dict.fromkeys((*program.outputs, *names)))
-        yield replace(program, instructions=(*program.instructions, write), outputs=outputs)
-
-
-# What may turn a failure into a better one. These programs are not simpler.
-BETTER: tuple[ReductionStep, ...] = (write_at_the_end,)
-
-
-# --- reducer --------------------------------------------------------------------------------------
-
-
-# Candidates tried in one reduction: far above what a fixpoint needs, a bound against surprises.
-MOST_CANDIDATES = 2000
-
+T = TypeVar("T", bound=Hashable)
+# Enumerates what may make a program smaller, as `Problem.candidate` takes it.
+Step: TypeAlias = Callable[[T], Iterable[Any]]
 # 0 for a program that does not fail as the first one. Above 0, a larger grade is a better failure.
-Predicate: TypeAlias = Callable[[Program], int]
+Predicate: TypeAlias = Callable[[T], int]
 # Gives the answers of a predicate for candidates, in their order. It may ask ahead.
-Evaluate: TypeAlias = Callable[[Predicate, Iterable[Program]], Generator[int, None, None]]
+Evaluate: TypeAlias = Callable[[Predicate[T], Iterable[T]], Generator[int, None, None]]
 
 
-def one_by_one(predicate: Predicate, candidates: Iterable[Program]) -> Generator[int, None, None]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem(Generic[T]):
+    """How programs of one language are reduced.
+
+    Each group of steps is repeated until it changes nothing, before the next one begins. The steps
+    in `better` may turn a failure into a better one; their programs need not be smaller.
+    `candidate` is the program that an offer of a step makes of another program, or None if it is
+    not well formed. Programs are the same if their `canonical` form is. `is_smaller` compares one
+    with the `size` of another; the order is well-founded, or allows equal sizes. If a candidate is
+    rejected, others with the same `change` of the program are not asked about either, until nothing
+    else helps. `most` bounds the candidates of one reduction.
+    """
+
+    groups: tuple[tuple[Step[T], ...], ...]
+    better: tuple[Step[T], ...] = ()
+    candidate: Callable[[T, Any], T | None]
+    size: Callable[[T], Any]
+    is_smaller: Callable[[T, Any], bool]
+    canonical: Callable[[T], T] = lambda program: program
+    change: Callable[[T, T], Hashable] | None = None
+    most: int = 2000  # far above what a fixpoint needs, a bound against surprises
+
+
+def one_by_one(predicate: Predicate[T], candidates: Iterable[T]) -> Generator[int, None, None]:
     """Ask about each candidate when its answer is wanted."""
     for candidate in candidates:
         yield predicate(candidate)
 
 
-def ahead(executor: Executor, count: int) -> Evaluate:
+def ahead(executor: Executor, count: int) -> Evaluate[Any]:
     """Ask about `count` candidates at a time in an executor, and take the answers in order.
 
     The result is that of a sequential reduction: each answer is a function of its candidate, and
     the first success in the order of the candidates decides. What was asked ahead is given up.
     """
 
-    def evaluate(predicate: Predicate, candidates: Iterable[Program]) -> Generator[int, None, None]:
+    def evaluate(predicate: Predicate[T], candidates: Iterable[T]) -> Generator[int, None, None]:
         waiting: deque[Future[int]] = deque()
         source = iter(candidates)
         try:
@@ -173,12 +92,14 @@ class Place(NamedTuple):
     candidate: int
 
 
-class Offer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Offer(Generic[T]):
     """A candidate that is new, well formed and simpler than `current`, and where it was found."""
 
     place: Place
     step: str
-    candidate: Program
+    candidate: T
+    change: Hashable
 
 
 @dataclass(slots=True, kw_only=True)
@@ -208,67 +129,70 @@ class ReductionCost:
 
 
 @dataclass(slots=True)
-class Reducer(ReductionCost):
+class Reducer(ReductionCost, Generic[T]):
     """Makes `current` simpler as long as `predicate(current)` holds. Counts what it tried.
 
-    The reducer is greedy. Steps (`aliasproof.reduction.reducer`) enumerate candidates and know
-    nothing else. A candidate becomes `current` if it was not rejected before, it is well formed, it
-    is simpler by `simplicity`, and the predicate holds for it. Its grade must not be below that of
+    The reducer is greedy. The steps of a `Problem` enumerate candidates and know nothing else. A
+    candidate becomes `current` if it was not asked about before, it is well formed, it is smaller
+    in the order of the problem, and the predicate holds for it. Its grade must not be below that of
     `current`: a predicate may give a better failure a larger number than 1. No step can break these
     properties:
 
     - *Soundness*. `current` always satisfies the predicate. That a candidate is defined in eager,
       and fails in the same way as the first program, is the predicate's matter.
-    - *Progress*. Each accepted candidate is simpler, or it has a larger grade, of which there are
-      few. The order is well-founded. So a reduction ends if each step ends, and `MOST_CANDIDATES`
-      bounds how often it asks the predicate.
-    - *Better failures*. At a fixpoint, while the grade is below `best_grade`, the steps in `BETTER`
-      offer programs that are not simpler. One with a larger grade is accepted, and reduced in turn.
+    - *Progress*. Each accepted candidate is smaller, or it has a larger grade, of which there are
+      few, or it is of equal size and new. So a reduction ends if each step ends, and `most` bounds
+      how often it asks the predicate.
+    - *Better failures*. At a fixpoint, while the grade is below `best_grade`, the steps in `better`
+      offer programs that are not smaller. One with a larger grade is accepted, and reduced in turn.
     - *Determinism*. Nothing is random, and steps depend on `current` alone. The same program with
       the same predicate reduces to the same result, with the same counts. That holds for each
       `evaluate`: answers are taken in the order of the candidates, whoever computed them.
-    - *Uses*. An input that no instruction uses is gone. If the failure needs it, because it shares
-      a storage, it gets a use. Otherwise Dynamo would drop it, and the failure with it.
     - *Local minimum*. The result is a fixpoint: no candidate of any step is acceptable (unless
-      `MOST_CANDIDATES` ended the search). A simpler failing program can still exist.
+      `most` ended the search). A smaller failing program can still exist.
 
     What makes it fast is the order of the questions:
 
-    - *Halves first*. The steps that remove instructions offer halves of the program before
-      quarters, and quarters before single instructions: of the tail, of what the outputs depend on,
-      of the head, and of the rest. So a program of 200 instructions is short after a few questions.
-    - *Large before small*. The first group of steps removes instructions. The second group, which
-      has many candidates per instruction, works on what is left.
+    - *Large before small*. What removes most comes first: the steps that delete offer halves before
+      quarters, and quarters before single instructions or statements. So a program of 200
+      instructions is short after a few questions, and steps with many candidates find it so.
     - *No restart*. After a success, a step goes on at the same position in the enumeration for the
-      new program. What lies before was just rejected, and one more edit seldom changes that. Since
+      new program. What comes before was just rejected, and one more edit seldom changes that. Since
       the steps enumerate by halves, a position is a fraction of the program, and means the same in
       a shorter one. What this misses is found in the next round, since rounds repeat until one
       changes nothing.
     - *Adaptivity*. After two successes in a row it goes back, and twice as far after each further
       one: to larger changes, or to neighbours that could not go before.
-    - *No question twice*. Programs are compared with canonical names.
+    - *No question twice*. Programs are compared in their canonical form.
     """
 
-    current: Program
-    predicate: Predicate
-    evaluate: Evaluate = one_by_one
+    problem: Problem[T]
+    current: T
+    predicate: Predicate[T]
+    evaluate: Evaluate[T] = one_by_one
     grade: int = 1
     best_grade: int = 1
-    _rejected: set[Program] = field(default_factory=set)
+    _asked: set[T] = field(default_factory=set)
+    _rejected_changes: set[Hashable] = field(default_factory=set)
 
-    def run(self, groups: StepGroups = GROUPS) -> Program:
-        """Reduce to a fixpoint of all steps and return the result with canonical names."""
+    def run(self) -> T:
+        """Reduce to a fixpoint of all steps and return the result in its canonical form."""
+        self._asked.add(self.problem.canonical(self.current))
         before = None
         # A success of a late group can make an earlier one succeed again, so all are repeated.
-        while before != self.current:
+        while before != self.current or self._rejected_changes:
+            if before == self.current:  # what was needed then may not be needed now
+                self._rejected_changes.clear()
             before = self.current
-            for group in groups:
+            for group in self.problem.groups:
                 self._fixate(group)
             if self.grade < self.best_grade:
-                self._next_success(BETTER, Place(0, 0), better=True)
-        return self.current.renamed()
+                self._next_success(self.problem.better, Place(0, 0), better=True)
+            if self.tried >= self.problem.most:
+                break
+        return self.problem.canonical(self.current)
 
-    def _fixate(self, steps: tuple[ReductionStep, ...]) -> None:
+    def _fixate(self, steps: tuple[Step[T], ...]) -> None:
         """Repeat the steps of one group until a whole round changes nothing."""
         before = None
         while before != self.current:
@@ -280,20 +204,20 @@ class Reducer(ReductionCost):
                 start = place._replace(candidate=max(place.candidate - 2**row + 1, 0))
 
     def _next_success(
-        self, steps: tuple[ReductionStep, ...], start: Place, *, better: bool = False
+        self, steps: tuple[Step[T], ...], start: Place, *, better: bool = False
     ) -> tuple[Place, int] | None:
         """Ask about the candidates from a place on, until one is accepted.
 
-        If `better`, only a larger grade is accepted, of a candidate that need not be simpler.
+        If `better`, only a larger grade is accepted, of a candidate that need not be smaller.
         Returns its place, and how many were asked about. None at the end of the last step, or if
         the predicate was asked often enough.
         """
-        if self.tried >= MOST_CANDIDATES:
+        if self.tried >= self.problem.most:
             return None
         before, since = self.tried, time.perf_counter()
-        offers: deque[Offer] = deque()
+        offers: deque[Offer[T]] = deque()
 
-        def candidates() -> Iterator[Program]:
+        def candidates() -> Iterator[T]:
             for offer in self._offers(steps, start, better=better):
                 offers.append(offer)
                 yield offer.candidate
@@ -306,36 +230,44 @@ class Reducer(ReductionCost):
                 since = now
                 if accepted:
                     return offer.place, self.tried - before
-                if self.tried >= MOST_CANDIDATES:
+                if self.tried >= self.problem.most:
                     return None
         return None
 
-    def _take(self, offer: Offer, grade: int, seconds: float, *, better: bool) -> bool:
+    def _take(self, offer: Offer[T], grade: int, seconds: float, *, better: bool) -> bool:
         """Note the answer about an offer. True if the candidate is accepted."""
         accepted = grade >= self.grade + better
         self.note(offer.step, seconds, accepted=accepted)
+        # What was rejected once stays rejected, since `current` only becomes smaller.
+        self._asked.add(self.problem.canonical(offer.candidate))
         if accepted:
             self.current, self.grade = offer.candidate, grade
-        else:
-            self._rejected.add(offer.candidate.renamed())
+        elif offer.change is not None:
+            self._rejected_changes.add(offer.change)
         return accepted
 
     def _offers(
-        self, steps: tuple[ReductionStep, ...], start: Place, *, better: bool
-    ) -> Iterator[Offer]:
+        self, steps: tuple[Step[T], ...], start: Place, *, better: bool
+    ) -> Iterator[Offer[T]]:
         """What the steps offer from a place on, each program once."""
-        key, offered = simplicity(self.current), set()
+        problem, current = self.problem, self.current
+        size = problem.size(current)
+        offered: set[T] = set()
+        changes = set(self._rejected_changes)
         for index, step in enumerate(steps[start.step :], start.step):
             skipped = start.candidate if index == start.step else 0
-            candidates = (tidy for raw in step(self.current) for tidy in tidy_versions(raw))
-            rest = itertools.islice(candidates, skipped, None)
-            for position, candidate in enumerate(rest, skipped):
-                if first_defect(candidate) is not None:
+            for position, raw in enumerate(itertools.islice(step(current), skipped, None), skipped):
+                candidate = problem.candidate(current, raw)
+                if candidate is None:
                     continue
-                canonical = candidate.renamed()
-                # What was rejected once stays rejected, since `current` only becomes simpler.
-                if canonical in offered or canonical in self._rejected:
+                canonical = problem.canonical(candidate)
+                if canonical in offered or canonical in self._asked:
                     continue
                 offered.add(canonical)
-                if better or is_simpler(candidate, key):
-                    yield Offer(Place(index, position), step.__name__, candidate)
+                if not (better or problem.is_smaller(candidate, size)):
+                    continue
+                change = problem.change and problem.change(current, candidate)
+                if change is not None and change in changes:
+                    continue
+                changes.add(change)
+                yield Offer(Place(index, position), step.__name__, candidate, change)

@@ -1,16 +1,26 @@
-"""The passes of `SyntaxReducer` on expressions and blocks: each lists edits of a tree."""
+"""`PYTHON`: how a `PythonProgram` is reduced, on its syntax.
+
+A pass lists edits of the tree. Without a run, a candidate is refused if it is no program, if it is
+larger, if it reads a name that nothing binds, and if it was refused before. So passes need not know
+what a name or a block means.
+"""
 
 from __future__ import annotations
 
 import ast
 import copy
 import functools
+import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from aliasproof.ir.python_program import BUILTINS, CALLS, COMPILED
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.python_program import BUILTINS, CALLS, COMPILED, PythonProgram
+from aliasproof.reduction.edits import fractions
+from aliasproof.reduction.reducer import Problem, Step
 from aliasproof.reduction.syntax_trees import (
     Edit,
     Path,
@@ -22,6 +32,7 @@ from aliasproof.reduction.syntax_trees import (
     delete_at,
     drop_unused,
     function,
+    is_complete,
     is_plain,
     nodes,
     reads,
@@ -625,8 +636,79 @@ def _makes(node: ast.Call) -> bool:
     return isinstance(made, ast.Attribute) and made.attr in _MAKERS and _is_module(made.value)
 
 
-PASSES: tuple[Callable[[ast.Module], list[Edit]], ...] = (
+# --- deleted statements, and all passes -----------------------------------------------------------
+
+
+# The lines that a candidate lacks, and those that it has instead.
+Change: TypeAlias = tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]]
+SyntaxPass: TypeAlias = Callable[[ast.Module], list[Edit]]
+_NO_PLACE = (LookupError, AttributeError, TypeError, ValueError, AssertionError)
+
+
+def print_plainly(tree: ast.Module) -> list[Edit]:
+    """The program in the form in which trees are printed."""
+    return [lambda tree: None]
+
+
+def delete_statements(tree: ast.Module) -> list[Edit]:
+    """Consecutive statements of a block less, from half of them down to one, the last ones first.
+
+    The blocks in `calls` and in `program` come before the module and the blocks in other functions.
+    """
+    blocks: dict[str, list[Path]] = {CALLS: [], COMPILED: [], "": [(("body", None),)]}
+    for path, node in nodes(tree):
+        if isinstance(node, ast.stmt):
+            name = getattr(at(tree, path[:1]), "name", "")
+            blocks[name if name in blocks else ""] += [
+                (*path, *inner, (field, None)) for inner, field in blocks_of(node)
+            ]
+    edits: list[Edit] = []
+    for *place, (field, _) in itertools.chain(*blocks.values()):
+        count = len(getattr(at(tree, tuple(place)), field))
+        edits += [
+            functools.partial(delete_at, path=(*place, (field, end - 1)), length=min(length, end))
+            for length in fractions(count)
+            for end in range(count, 0, -length)
+        ]
+    return edits
+
+
+def _step(edits: SyntaxPass) -> Step[PythonProgram]:
+    """A pass as a step of the reducer."""
+
+    @functools.wraps(edits)
+    def step(program: PythonProgram) -> list[Edit]:
+        return edits(ast.parse(program.source))
+
+    return step
+
+
+def _edited(program: PythonProgram, edit: Edit) -> PythonProgram | None:
+    tree = ast.parse(program.source)
+    try:
+        edit(tree)
+        edited = PythonProgram(ast.unparse(ast.fix_missing_locations(tree)) + "\n")
+    except (UserError, *_NO_PLACE):  # the edit has no meaning there, or the tree has none
+        return None
+    return edited if is_complete(ast.parse(edited.source)) else None
+
+
+def size(program: PythonProgram) -> tuple[int, int]:
+    """Statements, then nodes of the syntax: what a reader has to understand."""
+    nodes = list(ast.walk(ast.parse(program.source)))
+    return sum(isinstance(node, ast.stmt) for node in nodes), len(nodes) + len(program.source)
+
+
+def _change(before: PythonProgram, after: PythonProgram) -> Change:
+    lines, others = Counter(before.source.splitlines()), Counter(after.source.splitlines())
+    return frozenset((lines - others).items()), frozenset((others - lines).items())
+
+
+FEWER_STATEMENTS = (print_plainly, drop_unused, delete_statements, unwrap_blocks)
+# What is written out may leave more to delete.
+PLAINER_PARTS: tuple[SyntaxPass, ...] = (
     drop_unused,
+    delete_statements,
     unwrap_blocks,
     unroll_loops,
     inline_calls,
@@ -638,4 +720,13 @@ PASSES: tuple[Callable[[ast.Module], list[Edit]], ...] = (
     drop_items,
     simplify_expressions,
     simplify_tensors,
+)
+
+PYTHON = Problem(
+    groups=(tuple(map(_step, FEWER_STATEMENTS)), tuple(map(_step, PLAINER_PARTS))),
+    candidate=_edited,
+    size=size,
+    is_smaller=lambda program, least: size(program) <= least,
+    change=_change,
+    most=400,
 )

@@ -17,6 +17,7 @@ from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom, grade
 from aliasproof.oracles.contract import Contract
+from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.target import Build, Function, Target
 
@@ -60,11 +61,11 @@ def planted(builds: list[int]) -> Target:
 def test_the_result_is_that_of_single_questions(failing: Program) -> None:
     single: list[int] = []
     predicate = functools.partial(grade, target=planted(single), symptom=SYMPTOM)
-    expected = Reducer(failing, predicate).run()
+    expected = Reducer(PROGRAM, failing, predicate).run()
     together: list[int] = []
     target = planted(together)
     predicate = functools.partial(grade, target=target, symptom=SYMPTOM)
-    reducer = Reducer(failing, predicate, in_groups(target))
+    reducer = Reducer(PROGRAM, failing, predicate, in_groups(target))
     assert reducer.run() == expected
     assert len(expected) == 1
     assert reducer.accepted > 0

@@ -14,6 +14,7 @@ from aliasproof.ir.program import Instruction, Program
 from aliasproof.judge.attribution import grade
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
+from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.target import Target
 
@@ -89,7 +90,7 @@ def reduced(seed: int, faulty: Target) -> tuple[Program, list[int]]:
         shown.append(len(candidate) if answer else len(program))
         return answer
 
-    return Reducer(program, predicate).run(), shown
+    return Reducer(PROGRAM, program, predicate).run(), shown
 
 
 CASES = [

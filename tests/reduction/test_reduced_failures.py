@@ -16,6 +16,7 @@ from aliasproof.judge.attribution import Symptom, grade, shows
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.verdict import Violation
+from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Target
@@ -34,7 +35,7 @@ def ops(program: Program) -> list[str]:
 def reduced(program: Program, tested: Target, symptom: Symptom) -> Program:
     """The reduced program, checked: well formed, defined in eager, fails in the same way."""
     assert shows(program, tested, symptom)
-    result = Reducer(program, lambda candidate: shows(candidate, tested, symptom)).run()
+    result = Reducer(PROGRAM, program, lambda candidate: shows(candidate, tested, symptom)).run()
     validate(result)
     observed, _ = observe_eager(ProgramFunction(result), input_tensors(result))
     assert observed.error is None
@@ -96,7 +97,7 @@ def test_a_wrong_value_does_not_slip_to_an_error(compiler, noisy) -> None:
     result = reduced(start, faulty, WRONG_VALUE)
     assert sorted(ops(result)) == ["mul_.Tensor", "zero_.default"]
     # With a predicate that accepts any failure, it slips.
-    slipped = Reducer(start, lambda program: fails(program, faulty)).run()
+    slipped = Reducer(PROGRAM, start, lambda program: fails(program, faulty)).run()
     assert len(slipped) == 0
 
 
@@ -239,12 +240,12 @@ def test_an_alias_gives_way_to_a_wrong_value(compiler, program) -> None:
     def predicate(candidate: Program) -> int:
         return grade(candidate, faulty, symptom)
 
-    better = Reducer(start, predicate, best_grade=3)
+    better = Reducer(PROGRAM, start, predicate, best_grade=3)
     better.run()
     assert better.grade == 3
     assert ops(better.current) == ["clone.default", "add_.Scalar"]
     assert shows(better.current, faulty, WRONG_VALUE)
-    assert ops(Reducer(start, predicate).run()) == ["clone.default"]
+    assert ops(Reducer(PROGRAM, start, predicate).run()) == ["clone.default"]
 
 
 # --- known bugs of torch --------------------------------------------------------------------------

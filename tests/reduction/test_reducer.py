@@ -1,4 +1,4 @@
-"""The reducer ends, gives the same result each time, and `consider` alone accepts candidates."""
+"""The reducer ends, gives the same result each time, and accepts what is smaller and fails."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import InternalError, UserError
 from aliasproof.ir.program import Instruction, Program, Ref
-from aliasproof.reduction import reducer
 from aliasproof.reduction.edits import simplicity
-from aliasproof.reduction.reducer import STEPS, Reducer
+from aliasproof.reduction.program_steps import PROGRAM, STEPS, ReductionStep, tidied
+from aliasproof.reduction.reducer import Problem, Reducer
 
 
 def ops(program: Program) -> list[str]:
@@ -33,7 +33,7 @@ def test_the_same_program_reduces_to_the_same_result(noisy) -> None:
     program = noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)")
 
     def run() -> Reducer:
-        job = Reducer(program, contains("zero_.default", "add.Tensor"))
+        job = Reducer(PROGRAM, program, contains("zero_.default", "add.Tensor"))
         job.run()
         return job
 
@@ -57,7 +57,7 @@ def test_each_accepted_candidate_is_simpler_and_interesting(noisy) -> None:
             return True
         return False
 
-    job = Reducer(start, predicate)
+    job = Reducer(PROGRAM, start, predicate)
     job.run()
     assert all(
         simplicity(after) < simplicity(before) for before, after in itertools.pairwise(accepted)
@@ -69,9 +69,9 @@ def test_each_accepted_candidate_is_simpler_and_interesting(noisy) -> None:
 def test_a_fixpoint_is_left_as_it_is(noisy) -> None:
     interesting = contains("zero_.default")
     result = Reducer(
-        noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)"), interesting
+        PROGRAM, noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)"), interesting
     ).run()
-    again = Reducer(result, interesting)
+    again = Reducer(PROGRAM, result, interesting)
     assert again.run() == result
     assert again.accepted == 0
 
@@ -84,13 +84,18 @@ def two(program: Callable[..., Program]) -> Program:
     return program("v0 = aten.neg.default(x0)\naten.zero_.default(v0)\nreturn (v0,)", (4,))
 
 
-def offering(*candidates: Program):
-    """A group of one step, which offers these candidates."""
+def stepping(*steps: ReductionStep) -> Problem[Program]:
+    """Programs are reduced by these steps."""
+    return replace(PROGRAM, groups=(tuple(map(tidied, steps)),))
+
+
+def offering(*candidates: Program) -> Problem[Program]:
+    """Programs are reduced by one step, which offers these candidates."""
 
     def offer(program: Program) -> Iterator[Program]:
         yield from candidates
 
-    return ((offer,),)
+    return stepping(offer)
 
 
 def test_a_candidate_is_asked_about_once(two: Program) -> None:
@@ -100,19 +105,19 @@ def test_a_candidate_is_asked_about_once(two: Program) -> None:
         asked.append(program)
         return False
 
-    job = Reducer(two, predicate)
     smaller = replace(two, instructions=two.instructions[:1])
-    job.run(offering(smaller, smaller.renamed(), smaller) * 2)
+    job = Reducer(offering(smaller, smaller.renamed(), smaller), two, predicate)
+    job.run()
     assert asked == [smaller]
     assert job.tried == 1
 
 
 def test_a_candidate_that_is_not_simpler_is_not_asked_about(two: Program) -> None:
-    job = Reducer(two, lambda program: pytest.fail("asked"))
     longer = replace(
         two, instructions=(*two.instructions, Instruction("aten.zero_.default", (Ref("x0"),)))
     )
-    assert job.run(offering(two, longer)) == two
+    job = Reducer(offering(two, longer), two, lambda program: pytest.fail("asked"))
+    assert job.run() == two
     assert job.tried == 0
 
 
@@ -137,14 +142,14 @@ def test_a_candidate_that_is_not_simpler_is_not_asked_about(two: Program) -> Non
     ],
 )
 def test_a_candidate_that_is_not_well_formed_is_not_asked_about(change, two: Program) -> None:
-    job = Reducer(two, lambda program: pytest.fail("asked"))
-    assert job.run(offering(change(two))) == two
+    job = Reducer(offering(change(two)), two, lambda program: pytest.fail("asked"))
+    assert job.run() == two
 
 
 def test_an_accepted_candidate_becomes_current(two: Program) -> None:
-    job = Reducer(two, lambda program: True)
     smaller = replace(two, instructions=two.instructions[:1])
-    job.run(offering(smaller))
+    job = Reducer(offering(smaller), two, lambda program: True)
+    job.run()
     assert job.current == smaller
     assert (job.tried, job.accepted) == (1, 1)
 
@@ -157,10 +162,11 @@ def test_a_better_failure_is_not_given_up_for_a_simpler_one(two: Program) -> Non
     def graded(candidate: Program) -> int:
         return 2 if len(candidate) == 1 else 1
 
-    job = Reducer(two, graded)
-    job.run(offering(better, simpler))
+    problem = offering(better, simpler)
+    job = Reducer(problem, two, graded)
+    job.run()
     assert (job.current, job.grade) == (better, 2)
-    assert len(Reducer(two, lambda candidate: 1).run(offering(better, simpler))) == 0
+    assert len(Reducer(problem, two, lambda candidate: 1).run()) == 0
 
 
 def test_a_step_goes_on_at_its_last_success(program) -> None:
@@ -181,8 +187,8 @@ def test_a_step_goes_on_at_its_last_success(program) -> None:
         asked.append(len(candidate))
         return ops(candidate).count("abs_.default") == 4
 
-    job = Reducer(start, keeps_abs)
-    assert ops(job.run(((one_by_one,),))) == ["abs_.default"] * 4
+    job = Reducer(stepping(one_by_one), start, keeps_abs)
+    assert ops(job.run()) == ["abs_.default"] * 4
     assert job.tried == 4 + 4
 
 
@@ -195,7 +201,7 @@ def test_errors_of_the_predicate_are_not_swallowed(two: Program, error: BaseExce
         raise error
 
     with pytest.raises(type(error)):
-        Reducer(two, predicate).run()
+        Reducer(PROGRAM, two, predicate).run()
 
 
 # --- it ends --------------------------------------------------------------------------------------
@@ -203,57 +209,53 @@ def test_errors_of_the_predicate_are_not_swallowed(two: Program, error: BaseExce
 
 def test_if_everything_is_interesting_nothing_is_left() -> None:
     for program in sample(swarm(1), 1, 20):
-        result = Reducer(program, lambda candidate: True).run()
+        result = Reducer(PROGRAM, program, lambda candidate: True).run()
         assert (len(result), result.inputs, result.outputs, result.storages) == (0, (), (), ())
 
 
 def test_if_nothing_is_interesting_all_is_left() -> None:
     for program in sample(swarm(2), 2, 5):
-        assert Reducer(program, lambda candidate: False).run() == program.renamed()
+        assert Reducer(PROGRAM, program, lambda candidate: False).run() == program.renamed()
 
 
 def test_it_ends_for_any_predicate() -> None:
     for program in sample(swarm(3), 3, 10):
-        job = Reducer(program, lambda candidate: sum(map(ord, repr(candidate))) % 3 == 0)
+        job = Reducer(PROGRAM, program, lambda candidate: sum(map(ord, repr(candidate))) % 3 == 0)
         result = job.run()
         assert simplicity(result) <= simplicity(program)
 
 
 @pytest.mark.parametrize("answer", [True, False])
 @pytest.mark.parametrize("most", [0, 1, 10])
-def test_no_more_candidates_are_tried_than_allowed(
-    monkeypatch: pytest.MonkeyPatch, noisy, most: int, answer: bool
-) -> None:
-    monkeypatch.setattr(reducer, "MOST_CANDIDATES", most)
+def test_no_more_candidates_are_tried_than_allowed(noisy, most: int, answer: bool) -> None:
     asked: list[Program] = []
 
     def predicate(program: Program) -> bool:
         asked.append(program)
         return answer
 
-    job = Reducer(noisy("    y = aten.neg.default(x2)"), predicate)
+    problem = replace(PROGRAM, most=most)
+    job = Reducer(problem, noisy("    y = aten.neg.default(x2)"), predicate)
     job.run()
     assert len(asked) == job.tried <= most
     assert answer or job.tried == most
 
 
-def test_a_step_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch, two: Program) -> None:
-    monkeypatch.setattr(reducer, "MOST_CANDIDATES", 50)
-
+def test_a_step_that_never_ends_is_stopped(two: Program) -> None:
     def endless(program: Program) -> Iterator[Program]:
         for seed in itertools.count():
             if seed > 1000:
                 pytest.fail("goes on")
             yield replace(program, instructions=program.instructions[:1], outputs=(), seed=seed)
 
-    job = Reducer(two, lambda program: False)
-    job.run(((endless,),))
+    job = Reducer(replace(stepping(endless), most=50), two, lambda program: False)
+    job.run()
     assert job.tried == 50
 
 
 def test_a_step_that_offers_the_same_again_and_again_ends(two: Program) -> None:
-    job = Reducer(two, lambda program: True)
-    assert job.run(offering(two, two.renamed())) == two
+    job = Reducer(offering(two, two.renamed()), two, lambda program: True)
+    assert job.run() == two
     assert job.tried == 0
 
 
@@ -267,7 +269,7 @@ def test_programs_that_make_their_own_tensors_reduce_too(program) -> None:
         """,
         (4,),
     )
-    assert ops(Reducer(start, contains("zero_.default")).run()) == ["zero_.default"]
+    assert ops(Reducer(PROGRAM, start, contains("zero_.default")).run()) == ["zero_.default"]
 
 
 def test_steps_are_asked_in_order(two: Program) -> None:
@@ -280,5 +282,6 @@ def test_steps_are_asked_in_order(two: Program) -> None:
 
         return step
 
-    Reducer(two, lambda program: False).run((tuple(recording(step.__name__) for step in STEPS),))
+    problem = stepping(*(recording(step.__name__) for step in STEPS))
+    Reducer(problem, two, lambda program: False).run()
     assert asked == [step.__name__ for step in STEPS]

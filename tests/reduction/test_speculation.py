@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aliasproof.ir.program import Program
+from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Reducer, ahead
 
 
@@ -24,7 +25,7 @@ def asked(job: Reducer) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_the_result_is_that_of_a_sequential_reduction(noisy, count: int) -> None:
     start = noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)")
-    sequential = Reducer(start, wanted)
+    sequential = Reducer(PROGRAM, start, wanted)
     sequential.run()
     delays = random.Random(count)
 
@@ -33,7 +34,7 @@ def test_the_result_is_that_of_a_sequential_reduction(noisy, count: int) -> None
         return wanted(program)
 
     with ThreadPoolExecutor(count) as executor:
-        job = Reducer(start, late, ahead(executor, count))
+        job = Reducer(PROGRAM, start, late, ahead(executor, count))
         job.run()
     assert job.current == sequential.current
     assert asked(job) == asked(sequential)
@@ -44,4 +45,4 @@ def test_an_error_of_the_predicate_ends_it(noisy) -> None:
         raise KeyError("planted")
 
     with ThreadPoolExecutor(2) as executor, pytest.raises(KeyError, match="planted"):
-        Reducer(noisy("    y = aten.neg.default(x2)"), broken, ahead(executor, 2)).run()
+        Reducer(PROGRAM, noisy("    y = aten.neg.default(x2)"), broken, ahead(executor, 2)).run()

@@ -13,7 +13,7 @@ import torch
 from aliasproof.ir.program import Instruction, Program, Ref
 from aliasproof.reduction import input_steps, instruction_steps
 from aliasproof.reduction.edits import Simplicity, is_simpler, simplicity
-from aliasproof.reduction.reducer import STEPS, ReductionStep
+from aliasproof.reduction.program_steps import STEPS, ReductionStep
 
 # --- every step on sampled programs ---------------------------------------------------------------
 

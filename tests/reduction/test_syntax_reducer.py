@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.processes.outcome import Returned, outcome_here
-from aliasproof.reduction.syntax_passes import PASSES
-from aliasproof.reduction.syntax_reducer import SyntaxReducer, size
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.reduction.syntax_passes import PLAINER_PARTS, PYTHON, size
+from aliasproof.reduction.syntax_trees import Edit
 
 PROGRAM = """
 import torch
@@ -49,10 +51,10 @@ def runs(program: PythonProgram) -> bool:
 def reduced(*needed: str) -> PythonProgram:
     """The smallest program that runs and has these texts."""
     start = PythonProgram(PROGRAM)
-    reducer = SyntaxReducer(
-        start, lambda it: all(text in it.source for text in needed) and runs(it), most=2000
-    )
-    return reducer.run()
+    problem = replace(PYTHON, most=2000)
+    return Reducer(
+        problem, start, lambda it: all(text in it.source for text in needed) and runs(it)
+    ).run()
 
 
 def test_a_branch_in_place_of_its_block_may_be_shorter_than_the_body():
@@ -74,7 +76,7 @@ def calls(program):
     def needed(it: PythonProgram) -> bool:  # the body is whole, or the block is gone
         return "a0 - 1" in it.source and ("t4" in it.source or "if b" not in it.source)
 
-    program = SyntaxReducer(PythonProgram(source), needed).run()
+    program = Reducer(PYTHON, PythonProgram(source), needed).run()
     assert "if b" not in program.source
     assert "a0 - 1" in program.source
 
@@ -101,18 +103,22 @@ def test_each_result_is_smaller_and_valid():
         return runs(program)
 
     start = PythonProgram(PROGRAM)
-    end = SyntaxReducer(start, noted).run()
+    end = Reducer(PYTHON, start, noted).run()
     assert size(end) < size(start)
     assert len(seen) == len({it.source for it in seen})
 
 
 def test_every_pass_offers_something():
     tree = ast.parse(PROGRAM)
-    assert all(edits(tree) for edits in PASSES)
+    assert all(edits(tree) for edits in PLAINER_PARTS)
 
 
 def test_a_larger_program_is_not_taken():
     start = PythonProgram(ast.unparse(ast.parse(PROGRAM)) + "\n")
-    reducer = SyntaxReducer(start, lambda program: True)
-    assert not reducer.consider(ast.parse(PROGRAM + "\nmore = 1\n"))
-    assert reducer.current == start
+
+    def add_a_statement(program: PythonProgram) -> list[Edit]:
+        return [lambda tree: tree.body.extend(ast.parse("more = 1").body)]
+
+    reducer = Reducer(replace(PYTHON, groups=((add_a_statement,),)), start, lambda program: True)
+    assert reducer.run() == start
+    assert reducer.tried == 0

@@ -11,6 +11,7 @@ from aliasproof.ir.execution import run
 from aliasproof.ir.program import Instruction, Program, Ref
 from aliasproof.ir.values import input_tensors
 from aliasproof.reduction.instruction_steps import keep_window
+from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Reducer
 
 BODY = """
@@ -71,6 +72,6 @@ def test_one_cause_in_2000_instructions_costs_few_questions_about_long_programs(
         asked.append(len(candidate))
         return int(any(call.op == "aten.sub.Tensor" for call in candidate.instructions))
 
-    assert len(Reducer(long, wrong).run()) == 1
+    assert len(Reducer(PROGRAM, long, wrong).run()) == 1
     assert len(asked) < 80
     assert sum(asked) < 3 * len(long)

@@ -41,6 +41,7 @@ from aliasproof.processes import outcome
 from aliasproof.processes.forked import forked
 from aliasproof.processes.isolation import PREPARATION
 from aliasproof.processes.outcome import Death, Raised
+from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Evaluate, Predicate, Reducer, one_by_one
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
@@ -57,13 +58,15 @@ from aliasproof.targets.target import Target
 MOST = 16  # candidates that are compiled as one
 
 
-def in_groups(target: Target, most: int = MOST) -> Evaluate:
+def in_groups(target: Target, most: int = MOST) -> Evaluate[Program]:
     """Ask about one candidate, then about two, then about four, up to `most` at a time.
 
     After a success the reducer asks anew, and near a success another one is likely.
     """
 
-    def evaluate(predicate: Predicate, candidates: Iterable[Program]) -> Generator[int, None, None]:
+    def evaluate(
+        predicate: Predicate[Program], candidates: Iterable[Program]
+    ) -> Generator[int, None, None]:
         source, size = iter(candidates), 1
         while batch := list(itertools.islice(source, size)):
             outcome.begin(2)
@@ -253,6 +256,7 @@ def _reduce(
         alone = runner.forks or failure.symptom.latent or failure.symptom.oracle == "errors"
         glued = not alone and kept.target.group > 1 and can_glue(kept.target)
         reducer = Reducer(
+            PROGRAM,
             failure.program,
             partial(runner.grade, kept),
             in_groups(kept.target) if glued else one_by_one,

@@ -37,7 +37,8 @@ from aliasproof.judge.localization import part_of
 from aliasproof.judge.python_case import EAGER, PythonCase
 from aliasproof.judge.trial import processor_seconds, start_worker
 from aliasproof.processes import isolation, outcome
-from aliasproof.reduction.syntax_reducer import SyntaxReducer
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.reduction.syntax_passes import PYTHON
 from aliasproof.targets.inductor import forget_compiled
 from aliasproof.targets.registry import target as target_named
 
@@ -97,7 +98,7 @@ def reduce(work: AnyFailure | IsolatedReduction) -> Reduction:
     with cleaned_worker():
         if isinstance(failure, PythonFailure):
             # The candidates of one that ended its process before would end it again.
-            done = reduce_program(failure, 0 if isolated else MOST)
+            done = reduce_program(failure, 0 if isolated else PYTHON.most)
         else:
             runner = isolated_runner(failure) if isolated else Runner()
             shrink = reduce_isolated if isolated else reduce_failure
@@ -110,7 +111,6 @@ def reduce(work: AnyFailure | IsolatedReduction) -> Reduction:
 # Python programs: to judge those of a shard, and to reduce one.
 
 
-MOST = 400  # candidates
 SECONDS = 150.0  # of the processor; after them, no candidate is asked; the limit of a call is above
 OURS = "no bug of torch, but a mistake of aliasproof, or a program that depends on chance"
 
@@ -151,7 +151,7 @@ def judge_programs(shard: Shard, announce: Announce = lambda numbers: None) -> S
     return result
 
 
-def reduce_program(failure: PythonFailure, most: int = MOST) -> Reduction:
+def reduce_program(failure: PythonFailure, most: int = PYTHON.most) -> Reduction:
     """Reduce a failing program, trying `most` candidates; no finding if it does not fail again."""
     (drawn,) = sample_python(failure.seed, [failure.number])
     with patched(known_bugs().values() if failure.past_known else ()):
@@ -166,13 +166,14 @@ def reduce_program(failure: PythonFailure, most: int = MOST) -> Reduction:
     return Reduction(name.finding, 0.0, documented=name.documented)
 
 
-def reduced(drawn: PythonProgram, symptom: Symptom, most: int = MOST) -> PythonFinding | None:
+def reduced(drawn: PythonProgram, symptom: Symptom, most: int = PYTHON.most) -> PythonFinding | None:
     """Reduce a failing program, trying `most` candidates; None if it does not fail any more."""
     fails = FailsAlike(symptom)
     if not fails(drawn):
         return None
     end = processor_seconds() + SECONDS
-    reducer = SyntaxReducer(drawn, lambda it: processor_seconds() < end and fails(it), most)
+    problem = replace(PYTHON, most=most)
+    reducer = Reducer(problem, drawn, lambda it: processor_seconds() < end and fails(it))
     program = reducer.run()
     found = examine(PythonCase(program), target_named(symptom.target))
     main, symptom_left = found.main, found.symptom

@@ -1,0 +1,131 @@
+"""`PROGRAM`: how a `Program` is reduced.
+
+A step enumerates candidates: programs that are simpler than the given one in one respect. It need
+not know whether a candidate makes sense, since the reducer validates it and asks the predicate. So
+a step may be bold. It enumerates large changes before small ones, and each position in the same
+fraction of the program, since the reducer goes on at the position of its last success.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+from aliasproof.ir.program import Instruction, Program, Ref
+from aliasproof.ir.validation import definitions, first_defect
+from aliasproof.reduction.edits import is_simpler, simplicity, tidy_versions
+from aliasproof.reduction.input_steps import (
+    drop_dimensions,
+    drop_inputs,
+    plain_values,
+    separate_storages,
+    settle_inputs,
+    shrink_sizes,
+    simplify_dtypes,
+    simplify_fill,
+    simplify_layouts,
+    simplify_seed,
+    simplify_values,
+)
+from aliasproof.reduction.instruction_steps import (
+    cut_head,
+    cut_tail,
+    drop_arguments,
+    drop_instructions,
+    drop_outputs,
+    drop_result_names,
+    enlarge_empty_results,
+    keep_neighbourhood,
+    keep_window,
+    plain_gradients,
+    results_to_inputs,
+    rewire_uses,
+    simplify_constants,
+    simplify_ops,
+    slice_outputs,
+)
+from aliasproof.reduction.reducer import Problem
+
+ReductionStep: TypeAlias = Callable[[Program], Iterator[Program]]
+
+# In the order in which they are tried. What removes most comes first, so that the later steps,
+# which have many candidates, work on a short program.
+HALVES: tuple[ReductionStep, ...] = (keep_window,)
+FEWER_INSTRUCTIONS: tuple[ReductionStep, ...] = (
+    plain_values,
+    settle_inputs,
+    cut_tail,
+    slice_outputs,
+    keep_neighbourhood,
+    cut_head,
+    drop_instructions,
+    results_to_inputs,
+)
+PLAINER_PARTS: tuple[ReductionStep, ...] = (
+    drop_outputs,
+    drop_inputs,
+    separate_storages,
+    drop_result_names,
+    plain_gradients,
+    simplify_ops,
+    drop_arguments,
+    simplify_dtypes,
+    drop_dimensions,
+    shrink_sizes,
+    simplify_layouts,
+    enlarge_empty_results,
+    simplify_constants,
+    rewire_uses,
+    simplify_fill,
+    simplify_values,
+    simplify_seed,
+)
+# Each group is repeated until it changes nothing, before the next one begins.
+GROUPS: tuple[tuple[ReductionStep, ...], ...] = (HALVES, FEWER_INSTRUCTIONS, PLAINER_PARTS)
+STEPS: tuple[ReductionStep, ...] = HALVES + FEWER_INSTRUCTIONS + PLAINER_PARTS
+
+
+def write_at_the_end(program: Program) -> Iterator[Program]:
+    """Write to one value, and return the others. An alias too many makes one of them wrong.
+
+    The program gets longer, and what is wrong easier to see.
+    """
+    names = [name for _, name in definitions(program)]
+    for name in names:
+        write = Instruction("aten.add_.Scalar", (Ref(name), 1))
+        outputs = tuple(dict.fromkeys((*program.outputs, *names)))
+        yield replace(program, instructions=(*program.instructions, write), outputs=outputs)
+
+
+# What may turn a failure into a better one. These programs are not simpler.
+BETTER: tuple[ReductionStep, ...] = (write_at_the_end,)
+
+
+def tidied(step: ReductionStep) -> ReductionStep:
+    """A step that offers the tidy versions of what another one offers.
+
+    So an input that no instruction uses is gone. If the failure needs it, because it shares a
+    storage, it gets a use. Otherwise Dynamo would drop it, and the failure with it.
+    """
+
+    @functools.wraps(step)
+    def tidy_step(program: Program) -> Iterator[Program]:
+        return (tidy for raw in step(program) for tidy in tidy_versions(raw))
+
+    return tidy_step
+
+
+def _well_formed(current: Program, offered: Program) -> Program | None:
+    return offered if first_defect(offered) is None else None
+
+
+PROGRAM = Problem(
+    groups=tuple(tuple(map(tidied, group)) for group in GROUPS),
+    better=tuple(map(tidied, BETTER)),
+    candidate=_well_formed,
+    canonical=Program.renamed,
+    size=simplicity,
+    is_smaller=is_simpler,
+)
