@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aliasproof.campaigns.run.campaign import Campaign, Listener
-from aliasproof.campaigns.store.finding import AnyFinding, PythonFinding
+from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.reports.console import (
     LINE_EVERY,
     REDRAWN_EVERY,
@@ -92,7 +92,7 @@ class _Lines:
 
 def in_a_line(finding: AnyFinding) -> str:
     """A finding in one line."""
-    size = counted(finding.size, "line" if isinstance(finding, PythonFinding) else "instruction")
+    size = counted(finding.size, finding.unit)
     known = f" (known: {finding.known})" if finding.known else ""
     return f"{finding.identifier}{known}: {shortened(finding.kind)} ({finding.place}), {size}"
 

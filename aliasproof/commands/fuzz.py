@@ -22,14 +22,17 @@ from aliasproof.commands.startup import INTERRUPTED, quit_now, quitting_at_ctrl_
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.processes.interrupts import Interrupts
 from aliasproof.reports.console import counted, notes, print_notes, relative, results, write_json
-from aliasproof.targets.names import FUZZED
+from aliasproof.targets.names import ATEN, BOTH, FUZZED, LANGUAGES, PYTHON
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.run.campaign import Campaign
     from aliasproof.campaigns.store.plan import Plan
 
-DEFAULT_SECONDS = 90.0
+DEFAULT_SECONDS = {ATEN: 90.0, PYTHON: 600.0, BOTH: 600.0}
+# What Python programs run through, and by default.
+LAYERS, HUNTED = ("identity", "dynamo", "aot-eager", "inductor", "reference"), "aot-eager"
 LARGEST = 4  # worker processes per core
+LONG = 1800.0  # seconds; so long a campaign draws programs of both languages
 PROFILES = {"dev": 90.0, "ci": 300.0, "nightly": 8 * 3600.0}  # seconds
 WHOLE = "a whole number, "
 
@@ -37,11 +40,31 @@ Targets = Annotated[list[str] | None, targets_option(FUZZED)]
 Seconds = Annotated[
     float | None,
     above_zero(
-        "SECONDS", "Draw programs for this time. Default: 90.", "a number of seconds above 0"
+        "SECONDS",
+        "Draw programs for this time. Default: 90; 600 with Python programs.",
+        "a number of seconds above 0",
     ),
 ]
 Programs = Annotated[
     int | None, whole_number("Draw this many programs per target, without a time limit.", 1, WHOLE)
+]
+
+
+def _known_language(name: str | None) -> str | None:
+    if name is not None and name not in LANGUAGES:
+        hint = did_you_mean(name, LANGUAGES, otherwise=f"give {', '.join(LANGUAGES)}")
+        raise UserError(f"--language {name}: no such language{hint}")
+    return name
+
+
+Language = Annotated[
+    str | None,
+    typer.Option(
+        callback=_known_language,
+        metavar="|".join(LANGUAGES),
+        help="What programs are written in. With both, a quarter is Python, for backends of"
+        " torch.compile. Default: both for half an hour or more, otherwise aten.",
+    ),
 ]
 Until = Annotated[
     str | None, typer.Option(metavar="HH:MM", help="Draw programs until this time of the day.")
@@ -127,6 +150,7 @@ FailOnFindings = Annotated[
 
 def fuzz(
     target: Targets = None,
+    language: Language = None,
     seconds: Seconds = None,
     programs: Programs = None,
     until: Until = None,
@@ -146,7 +170,7 @@ def fuzz(
     known: KnownToo = False,
     fail_on_findings: FailOnFindings = False,
 ) -> int:
-    """Search for miscompiles with random programs.
+    """Search for miscompiles with random programs, of ATen calls or as people write them.
 
     Each miscompile is reduced, confirmed in a fresh process, and stored in a folder of its own. All
     is stored at once, so that a run that was ended or killed goes on where it was, with --run DIR.
@@ -159,6 +183,7 @@ def fuzz(
     given: dict[str, Any] = {"seed": seed, "programs": programs, "group": group, "device": device}
     given |= {"limit": limit, "memory": memory, "workers": worker_count(workers, cluster)}
     given |= {"past_known": past_known or profile == "ci" or None, "share": share_of(shard)}
+    given |= {"language": language}
     given |= {"seconds": _duration(seconds, programs, until, profile), "rules": rules}
     given |= {"finish": (seconds, programs, until) == (None, None, None)}
     with quitting_at_ctrl_c():
@@ -243,7 +268,7 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
 
     The rest is as in the stored plan of a run that goes on. Raises `UserError` for unknown targets.
     """
-    from aliasproof.campaigns.store.plan import FUZZ, Plan
+    from aliasproof.campaigns.store.plan import Plan
     from aliasproof.campaigns.store.run_folder import stored_plan
     from aliasproof.ir.devices import require_device
     from aliasproof.targets.registry import target as target_named
@@ -251,18 +276,44 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
 
     stored = None if run is None else stored_plan(run)
     base = stored or Plan(FUZZED)
+    if given["language"] == PYTHON and stored is None:
+        base = Plan((HUNTED,), language=PYTHON)
     # Only what the command line names: a file names no code to import.
     grant(targets)
     names = dict.fromkeys(target_named(name).name for name in targets or base.targets)
-    if given["device"] is not None:
+    if given.get("device") is not None:
         require_device(given["device"])
     # Without --workers, `Plan` has its own default, also on another machine.
-    base = replace(base, targets=tuple(names), workers=Plan(()).workers, command=FUZZ)
+    base = replace(base, targets=tuple(names), workers=Plan(()).workers)
     plan = replace(base, **{name: value for name, value in given.items() if value is not None})
     # Who goes on without a time limit wants all that was found.
     plan = replace(plan, finish=plan.finish and stored is not None)
+    if stored is None and given["language"] is None and (plan.seconds or 0.0) >= LONG:
+        mixed = replace(plan, language=BOTH)
+        plan = mixed if mixed.python_targets else plan
+    _require_python(plan)
     limited = plan.seconds is not None or plan.programs is not None
-    return plan if limited else replace(plan, seconds=DEFAULT_SECONDS)
+    return plan if limited else replace(plan, seconds=DEFAULT_SECONDS[plan.language])
+
+
+def _require_python(plan: Plan) -> None:
+    """Raises `UserError` if Python programs are asked for that cannot run."""
+    from aliasproof.campaigns.store.plan import takes_python
+    from aliasproof.targets.registry import backend_source, user_code
+
+    if plan.language == ATEN:
+        return
+    if plan.device != "cpu":
+        raise UserError(f"--language {plan.language}: Python programs are on the CPU alone")
+    for name in plan.python_targets:
+        if user_code(name) is not None:
+            backend_source(name)  # it says what is wrong with a user's code
+    wrong = [name for name in plan.targets if not takes_python(name)]
+    if wrong and (plan.language == PYTHON or not plan.python_targets):
+        raise UserError(
+            f"--language {plan.language}: Python programs run through backends of torch.compile,"
+            f" and {' or '.join(wrong)} is none; give one of {', '.join(LAYERS)}, or your own"
+        )
 
 
 def _runnable(plan: Plan) -> Plan:
@@ -323,9 +374,9 @@ def _title(plan: Plan, cluster: str | None, folder: Path) -> str:
     if cluster is not None:
         workers = f"the workers of the cluster at {cluster}"
     on = "" if plan.device == "cpu" else f", on {plan.device}"
-    doing = {"hunt": "Hunting"}.get(plan.command, "Fuzzing")
+    words = {PYTHON: "with Python programs, ", BOTH: "a quarter of it with Python programs, "}
     return (
-        f"{doing} {', '.join(plan.targets)} with {workers},"
+        f"Fuzzing {', '.join(plan.targets)}, {words.get(plan.language, '')}with {workers},"
         f" seed {plan.seed}{on}, into {relative(folder)}"
     )
 

@@ -1,16 +1,15 @@
-"""The command `hunt`: a campaign of programs as people write them."""
+"""The command `hunt`: `fuzz --language python`, with the options that it needs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from aliasproof.commands.fuzz import (
+    HUNTED,
+    LAYERS,
     FailOnFindings,
     Jobs,
     PastKnown,
@@ -18,6 +17,7 @@ from aliasproof.commands.fuzz import (
     Seed,
     Share,
     exit_status,
+    plan_of,
     run_campaign,
     share_of,
     start_early,
@@ -26,13 +26,9 @@ from aliasproof.commands.fuzz import (
 from aliasproof.commands.options import Json, KnownToo, above_zero, whole_number
 from aliasproof.commands.startup import quitting_at_ctrl_c
 from aliasproof.ir.errors import UserError
-
-if TYPE_CHECKING:  # it imports torch
-    from aliasproof.campaigns.store.plan import Plan
+from aliasproof.targets.names import PYTHON
 
 EXPECTED = "PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION"
-DEFAULT, DEFAULT_SECONDS = "aot-eager", 600.0
-LAYERS = ("identity", "dynamo", "aot-eager", "inductor", "reference")
 
 
 def _known(name: str | None) -> str | None:
@@ -47,7 +43,7 @@ LayerOrCode = Annotated[
         callback=_known,
         metavar="|".join(LAYERS),
         help=f"The layer of torch.compile; or your own pass or backend as {EXPECTED}. Default:"
-        f" {DEFAULT}.",
+        f" {HUNTED}.",
     ),
 ]
 Programs = Annotated[int | None, whole_number("Draw this many programs at most.", 1)]
@@ -82,34 +78,12 @@ def hunt(
     interrupted.
     """
     started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
-    given = {"seed": seed, "programs": programs, "seconds": seconds, "share": share_of(shard)}
+    given: dict[str, Any] = {"language": PYTHON, "seed": seed, "programs": programs}
+    given |= {"seconds": seconds, "share": share_of(shard)}
     given |= {"workers": worker_count(workers, None), "past_known": past_known or None}
     given |= {"finish": (seconds, programs) == (None, None)}
     with quitting_at_ctrl_c():
-        start_early([target or DEFAULT])
-        plan = _plan(run, target, given)
+        start_early([target or HUNTED])
+        plan = plan_of(run, () if target is None else [target], given)
         campaign = run_campaign(plan, run, (None, None), started, as_json=json, everything=known)
     return exit_status(campaign, campaign.total.judged, fail_on_findings)
-
-
-def _plan(run: Path | None, target: str | None, given: Mapping[str, Any]) -> Plan:
-    """The plan with what is given by options; the rest is as in the run that goes on."""
-    from aliasproof.campaigns.store.plan import HUNT, Plan
-    from aliasproof.campaigns.store.run_folder import stored_plan
-    from aliasproof.judge.python_case import EAGER
-    from aliasproof.targets.registry import backend_source
-    from aliasproof.targets.user_names import grant
-
-    stored = None if run is None else stored_plan(run)
-    plan = replace(stored or Plan((DEFAULT,)), command=HUNT, workers=Plan(()).workers)
-    if target is not None:
-        # Only what the command line names: a file names no code to import.
-        grant([target])
-        plan = replace(plan, targets=(target,))
-    if plan.targets != (EAGER,):
-        backend_source(plan.targets[0])  # it says what is wrong with a user's code
-    plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
-    # Who goes on without a limit wants all that was found.
-    plan = replace(plan, finish=plan.finish and stored is not None)
-    limited = plan.seconds is not None or plan.programs is not None
-    return plan if limited else replace(plan, seconds=DEFAULT_SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, replace
 
-from aliasproof.campaigns.run.worker_calls import named, reduced
+from aliasproof.campaigns.run.languages import named, reduced
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import patched

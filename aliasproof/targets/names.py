@@ -40,6 +40,9 @@ CHECKED = ("aot-eager", "inductor-fx", "inductor")
 FUZZED = ("inductor-fx", "aot", "inductor", "fx-reinplace")
 PROVED = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 
+# What the programs of a campaign are written in: ATen calls, Python, or some of each.
+LANGUAGES = ATEN, PYTHON, BOTH = ("aten", "python", "both")
+
 ALL_COMPILERS = "all-compilers"
 
 

@@ -11,7 +11,7 @@ from aliasproof.campaigns.store import run_folder
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
-from aliasproof.commands.fuzz import DEFAULT_SECONDS, exit_status
+from aliasproof.commands.fuzz import exit_status
 from aliasproof.ir.errors import UserError
 from aliasproof.targets.names import FUZZED
 from tests.campaigns.test_confirmations import REDUCED
@@ -47,7 +47,16 @@ def plan(call, monkeypatch) -> MakePlan:
 
 def test_without_options_there_is_a_time_limit(plan):
     made = plan()
-    assert (made.targets, made.seconds, made.finish) == (FUZZED, DEFAULT_SECONDS, False)
+    assert (made.targets, made.seconds, made.finish) == (FUZZED, 90.0, False)
+
+
+def test_a_long_campaign_draws_programs_of_both_languages(plan):
+    assert plan("--seconds", "600").language == "aten"
+    assert plan("--seconds", "1800").language == plan("--profile", "nightly").language == "both"
+    assert plan("--seconds", "1800", "--target", "aot").language == "aten", "no backend"
+    assert plan("--seconds", "1800", "--language", "aten").language == "aten"
+    hunted = plan("--language", "python")
+    assert (hunted.targets, hunted.seconds, hunted.command) == (("aot-eager",), 600.0, "hunt")
 
 
 def test_a_run_goes_on_as_it_was_and_finishes_what_it_found(plan):

@@ -13,7 +13,7 @@ from aliasproof.campaigns.store import run_folder
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import hunt
 
-STORED = Plan(("dynamo",), 7, 40, workers=3, past_known=True, share=(1, 2), command="hunt")
+STORED = Plan(("dynamo",), 7, 40, workers=3, past_known=True, share=(1, 2), language="python")
 
 
 @pytest.fixture

@@ -206,7 +206,7 @@ def test_a_hunt_is_reported_as_a_campaign_is(tmp_path):
     folder = tmp_path / "hunt"
     folder.mkdir()
     store = Store.open(folder)
-    store.keep_plan(Plan(("identity",), programs=9, command="hunt"))
+    store.keep_plan(Plan(("identity",), programs=9, language="python"))
     made = PythonFinding(
         PythonProgram(PYTHON), "identity", "values", "wrong value", "out1", torch="2.13.0"
     )

@@ -11,9 +11,9 @@ import pytest
 
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
 from aliasproof.campaigns.failure.signature import Signature
+from aliasproof.campaigns.publish import publisher
 from aliasproof.campaigns.publish.confirmation import Confirmation, Reproduced, UserLevel
 from aliasproof.campaigns.publish.reproducer import Reproducer
-from aliasproof.campaigns.run import confirmations
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.scheduler import FoundFailure
@@ -42,13 +42,13 @@ REDUCED = ReducedFailure(
 def confirming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Confirmations:
     """Confirmations whose scripts show the bug, and show it under `aot_eager` as well."""
     monkeypatch.setattr(
-        confirmations, "confirmed", lambda *asked: Confirmation(True, "BUG: it", "exits 1")
+        publisher, "confirmed", lambda *asked: Confirmation(True, "BUG: it", "exits 1")
     )
     level = UserLevel(
         {"aot_eager": "shows", "inductor": "does not show"},
         Reproduced("torch.compile(program)\n", "BUG: by torch.compile"),
     )
-    monkeypatch.setattr(confirmations, "at_user_level", lambda *asked: level)
+    monkeypatch.setattr(publisher, "at_user_level", lambda *asked: level)
     folder = tmp_path / "run"
     return confirming_in(folder)
 
@@ -116,8 +116,8 @@ def test_an_unconfirmed_failure_is_not_compiled(
     confirming: Confirmations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = Confirmation(False, "gone", "exits 0")
-    monkeypatch.setattr(confirmations, "confirmed", lambda *asked: gone)
-    monkeypatch.setattr(confirmations, "at_user_level", None)
+    monkeypatch.setattr(publisher, "confirmed", lambda *asked: gone)
+    monkeypatch.setattr(publisher, "at_user_level", None)
     add(confirming)
     finish(confirming)
     assert not confirming.campaign.findings
@@ -133,7 +133,7 @@ def test_a_failure_is_confirmed_by_a_literal_script_if_no_other_shows_it(
         return Confirmation("torch.no_grad" in scripts[-1], "", "exits")
 
     scripts: list[str] = []
-    monkeypatch.setattr(confirmations, "confirmed", shown)
+    monkeypatch.setattr(publisher, "confirmed", shown)
     add(confirming)
     finish(confirming)
     ordinary, literal = scripts
@@ -156,7 +156,7 @@ def test_what_the_store_knows_is_not_run_again(
     before = contents(folder)
     confirming.store.close()
     for name in ("confirmed", "at_user_level"):
-        monkeypatch.setattr(confirmations, name, None)
+        monkeypatch.setattr(publisher, name, None)
     again = confirming_in(folder)
     add(again)
     finish(again)

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.failure.failure import AnyFailure, PythonFailure
+from aliasproof.campaigns.publish import publisher
 from aliasproof.campaigns.publish.confirmation import Confirmation
-from aliasproof.campaigns.run import confirmations, executor
+from aliasproof.campaigns.run import executor
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
 from aliasproof.campaigns.run.fuzz import fuzz
@@ -35,7 +36,7 @@ from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.processes.pool import RemoteCall
 from tests.wrong_python import WRONG
 
-PLAN = Plan(("aot-eager",), seed=3, programs=60, workers=2, command="hunt")
+PLAN = Plan(("aot-eager",), seed=3, programs=60, workers=2, language="python")
 KILLED = Death("dies of signal 9", "target", status=-9)
 
 
@@ -106,9 +107,7 @@ def judged(shard: Shard) -> ShardResult:
     drawn = [number for number in shard.numbers if number % 7 == 3]
     counts.violating = len(drawn)
     failures: list[AnyFailure] = [
-        PythonFailure(
-            3, number, "aot-eager", False, Symptom("aot-eager", "values", f"wrong {number % 2}")
-        )
+        PythonFailure(3, number, False, Symptom("aot-eager", "values", f"wrong {number % 2}"))
         for number in drawn
     ]
     return ShardResult(shard, counts, failures)
@@ -135,7 +134,7 @@ def run(tmp_path: Path, monkeypatch) -> Callable[..., Campaign]:
         monkeypatch.setattr(executor, "start_pool", lambda *given, **options: pool)
         return fuzz(plan, tmp_path / name, **more)
 
-    monkeypatch.setattr(confirmations, "confirm_python", shown)
+    monkeypatch.setattr(publisher, "confirm_python", shown)
     return hunting_in
 
 
@@ -252,19 +251,12 @@ def test_a_hunt_is_watched_and_triaged(run, tmp_path: Path):
     }
 
 
-def test_a_run_of_another_command_or_plan_is_refused(run, tmp_path: Path):
+def test_a_run_of_another_language_or_plan_is_refused(run, tmp_path: Path):
     run("run", FakePool())
-    with pytest.raises(UserError, match="is a run of 'aliasproof hunt'"):
-        fuzz(replace(PLAN, command="fuzz"), tmp_path / "run")
+    with pytest.raises(UserError, match="has a run with language python, not aten"):
+        fuzz(replace(PLAN, language="aten"), tmp_path / "run")
     with pytest.raises(UserError, match="has a run with seed 3, not 4"):
         run("run", FakePool(), replace(PLAN, seed=4))
-    lines = tmp_path / "lines"
-    lines.mkdir()
-    store = Store.open(lines)
-    store.keep_plan(Plan(("aot",)))
-    store.close()
-    with pytest.raises(UserError, match="cannot be joined"):
-        merge(tmp_path / "joined", [tmp_path / "run", lines])
 
 
 def test_a_hunt_of_an_older_form_is_read_and_does_not_go_on(run, tmp_path: Path):
@@ -292,7 +284,7 @@ DAMAGES = {
     "a script": "UPDATE findings SET script = x'00'",
     "a name": "UPDATE findings SET identifier = '../x' || rowid",
     "a plan": "UPDATE runs SET plan = '{}'",
-    "two targets": "UPDATE runs SET plan = json_set(plan, '$.targets', json('[\"a\", \"b\"]'))",
+    "a language": "UPDATE runs SET plan = json_set(plan, '$.language', 'c')",
 }
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.executor import REDUCE, IsolatedReduction, Reduction, start_pool
-from aliasproof.campaigns.store.finding import PythonFinding
+from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.ir.errors import OutOfMemory
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
@@ -54,7 +54,7 @@ def without(program: Program, *ops: str) -> Program:
     return replace(program, instructions=tuple(kept), outputs=outputs)
 
 
-def reduced(pool: Pool, program: Program, symptom: Symptom) -> ReducedFailure | None:
+def reduced(pool: Pool, program: Program, symptom: Symptom) -> Finding | None:
     pool.submit(RemoteCall("", REDUCE, (IsolatedReduction(Failure(symptom, program, 0)),)))
     _, outcome = pool.take()
     assert isinstance(outcome, Returned), outcome

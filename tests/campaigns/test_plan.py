@@ -85,3 +85,25 @@ def test_programs_that_are_trained_have_dtypes_with_gradients() -> None:
         dtypes = Shard(seed, "aot:grad").features().dtypes
         assert all(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
         assert set(dtypes) <= set(Shard(seed, "aot").features().dtypes)
+
+
+def test_a_quarter_is_python_where_both_languages_are_drawn() -> None:
+    both = Plan(("aot", "inductor"), programs=400, language="both")
+    assert both.python_targets == ("inductor",)
+    counts = Counter[tuple[str, str]]()
+    for shard in both.shards():
+        counts[shard.target.partition(":")[0], shard.language] += shard.count
+    assert counts == {
+        ("aot", "aten"): 400,
+        ("inductor", "aten"): 300,
+        ("inductor", "python"): 100,
+    }
+
+
+def test_with_both_languages_each_draws_what_it_draws_alone() -> None:
+    both = [*itertools.islice(Plan(("inductor",), 3, language="both").shards(), 80)]
+    for language in ("aten", "python"):
+        mixed = [shard for shard in both if shard.language == language]
+        alone = Plan(("inductor",), 3, language=language).shards()
+        assert mixed
+        assert mixed == [*itertools.islice(alone, len(mixed))]

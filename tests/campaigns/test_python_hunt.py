@@ -15,8 +15,8 @@ from aliasproof.campaigns.failure.failure import PythonFailure
 from aliasproof.campaigns.failure.straight_line import straight_line
 from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script, title
 from aliasproof.campaigns.publish.replaying import FIXED, STILL, findings_of, replay
-from aliasproof.campaigns.run import worker_calls
-from aliasproof.campaigns.run.worker_calls import judge_programs, named, reduce_program
+from aliasproof.campaigns.run import languages
+from aliasproof.campaigns.run.languages import judge_programs, named, reduce_program
 from aliasproof.campaigns.store.finding import FILE, PythonFinding, is_of_python
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
@@ -202,7 +202,7 @@ def test_a_mistake_of_ours_is_told(monkeypatch):
     def fails(case: PythonCase, target: Target) -> None:
         raise InternalError("the watch failed")
 
-    monkeypatch.setattr(worker_calls, "examine", fails)
+    monkeypatch.setattr(languages, "examine", fails)
     judged = judge_programs(Shard(3, "identity", 2, python=0))
     assert judged.statistics.mistaken == 2
     assert judged.mistakes == ["program 0: the watch failed", "program 1: the watch failed"]
@@ -211,8 +211,8 @@ def test_a_mistake_of_ours_is_told(monkeypatch):
 def test_what_two_eager_runs_differ_in_is_a_mistake_of_ours(monkeypatch):
     symptom = Symptom("identity", "values", "wrong value")
     wrong = SimpleNamespace(symptom=symptom, rejected=None)
-    monkeypatch.setattr(worker_calls, "examine", lambda case, target: wrong)
-    monkeypatch.setattr(worker_calls, "FailsAlike", lambda symptom: lambda program: True)
+    monkeypatch.setattr(languages, "examine", lambda case, target: wrong)
+    monkeypatch.setattr(languages, "FailsAlike", lambda symptom: lambda program: True)
     judged = judge_programs(Shard(3, "identity", 1, python=0))
     assert (judged.statistics.mistaken, judged.failures) == (1, [])
     assert "a mistake of aliasproof" in judged.mistakes[0]
@@ -243,10 +243,10 @@ def test_a_finding_without_a_name_is_kept(monkeypatch):
     def mistaken(finding: PythonFinding) -> None:
         raise InternalError("ours")
 
-    monkeypatch.setattr(worker_calls, "named", mistaken)
-    monkeypatch.setattr(worker_calls, "reduced", lambda *given: FINDING)
+    monkeypatch.setattr(languages, "named", mistaken)
+    monkeypatch.setattr(languages, "reduced", lambda *given: FINDING)
     cause = Symptom("aot-eager", "values", "wrong value")
-    found = reduce_program(PythonFailure(3, 5, "aot-eager", False, cause))
+    found = reduce_program(PythonFailure(3, 5, False, cause))
     assert found.reduced == replace(FINDING, seed=3, number=5)
     assert found.mistakes == ("ours",)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.publish.python_issue import confirm_python
-from aliasproof.campaigns.run.worker_calls import judge_programs
+from aliasproof.campaigns.run.languages import judge_programs
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.ir.errors import UserError

@@ -6,14 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.failure.failure import AnyFailure, Failure, ReducedFailure
+from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
-from aliasproof.campaigns.run.scheduler import worth_reducing
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import TRIES, TRIES_OF_REDUCTION_IF_FROM_OUTSIDE
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard
-from tests.campaigns.test_scheduler import ERROR, PROGRAM, SYMPTOM, dies, reducing, scheduler
+from tests.campaigns.test_scheduler import (
+    ERROR,
+    PROGRAM,
+    SYMPTOM,
+    dies,
+    reducing,
+    scheduler,
+    unreduced,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +33,7 @@ from tests.campaigns.test_scheduler import ERROR, PROGRAM, SYMPTOM, dies, reduci
     ],
 )
 def test_what_is_nearly_told_already_is_reduced_less_often(failure: Failure, reduced: int) -> None:
-    assert sum(worth_reducing(failure, number) for number in range(1, 101)) == reduced
+    assert sum(failure.worth_reducing(number) for number in range(1, 101)) == reduced
 
 
 def test_reductions_run_before_shards_that_wait(tmp_path: Path) -> None:
@@ -62,7 +69,7 @@ def test_reductions_are_taken_as_they_end_with_the_numbers_that_they_were_asked_
     subject.take()
     numbers = []
     for position in (2, 1):
-        reduced = ReducedFailure.unreduced(pool.scheduled[position], "a reason")
+        reduced = unreduced(pool.scheduled[position])
         pool.futures[position].set_result(Reduction(reduced, 0.0))
         found = subject.take()
         assert found is not None
@@ -95,7 +102,7 @@ def test_ends_from_outside_say_nothing_of_a_reduction(tmp_path: Path) -> None:
 
 def test_errors_of_aliasproof_on_candidates_are_told(tmp_path: Path) -> None:
     subject, pool = reducing(tmp_path)
-    reduced = ReducedFailure.unreduced(Failure(SYMPTOM, PROGRAM, 0), "a reason")
+    reduced = unreduced(Failure(SYMPTOM, PROGRAM, 0))
     pool.futures[-1].set_result(Reduction(reduced, 0.0, ("watching failed",)))
     assert subject.take() is not None
     assert [text.split(": ", 1)[1] for text in subject.campaign.mistakes] == ["watching failed"]

@@ -18,6 +18,7 @@ from aliasproof.campaigns.run.executor import LocalWorkers, Reduction
 from aliasproof.campaigns.run.scheduler import TRIES_IF_FROM_OUTSIDE, FoundFailure, Scheduler
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import TRIES, Tasks
+from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
@@ -82,6 +83,12 @@ def dies(
 
 
 SYMPTOM = Symptom("aot", "values", "a kind")
+
+
+def unreduced(failure: Failure) -> Finding:
+    return Finding.of(ReducedFailure.unreduced(failure, "a reason"))
+
+
 ERROR = Symptom("aot", "errors", "a kind")
 
 
@@ -325,7 +332,7 @@ def test_half_of_the_time_is_for_the_first_reduced_failure_of_each_kind(tmp_path
         subject.fill()
         assert len(pool.scheduled) == number + 1
         assert pool.scheduled[number].symptom == symptom
-        reduced = ReducedFailure.unreduced(pool.scheduled[number], "a reason")
+        reduced = unreduced(pool.scheduled[number])
         pool.futures[number].set_result(Reduction(reduced, 0.0))
         assert subject.take() is not None
     assert not subject.is_due

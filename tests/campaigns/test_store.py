@@ -23,7 +23,6 @@ from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.generators.scene import Counts
 from aliasproof.ir.errors import UserError
 from aliasproof.judge.attribution import Symptom
-from aliasproof.judge.groups import GroupFailure
 from aliasproof.judge.trial import Spent
 from aliasproof.oracles.verdict import Violation
 
@@ -53,9 +52,8 @@ def test_a_shard_comes_back_as_it_was() -> None:
     suspicions.add(SYMPTOM, PROGRAM, 3)
     drawn = Counts(9, 1, 2, 3, Counter({("aten.add.Tensor", "raises"): 2}), Counter({"swap": 1}))
     statistics = Statistics(25, 1, 2, 3, 4, 5, drawn, Spent(1.0, 2.0))
-    of_group = [GroupFailure(SYMPTOM, PROGRAM)]
-    result = ShardResult(shard, statistics, [FAILURE], of_group, suspicions, 1.5, 0.5)
     failures = [FAILURE, Failure(SYMPTOM, PROGRAM, 7, of_group=True)]
+    result = ShardResult(shard, statistics, [*failures], suspicions, 1.5, 0.5)
     data = json.loads(json.dumps(outcome_to_json(result)))
     assert outcome_from_json(data, shard, failures) == result
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aliasproof.campaigns.run.worker_calls import reduced
+from aliasproof.campaigns.run.languages import reduced
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.corpus.bug_files import python_bugs
 from aliasproof.corpus.known_bug import PythonBug

@@ -20,8 +20,11 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import outcome
 from aliasproof.processes.outcome import DEATHS, Death
 from aliasproof.reduction.reducer import StepStatistics
+from aliasproof.targets.names import ATEN, PYTHON
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
+
+MOST_PYTHON = 3  # Python programs of one symptom that are reduced
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Failure:
     of_group: bool = False
     # The same failure can be seen alone and in a group, at another location.
     violation: Violation | None = field(default=None, compare=False)
+
+    language = ATEN
 
     @classmethod
     def of(
@@ -90,6 +95,33 @@ class Failure:
         return self.known or self.symptom
 
     @property
+    def alike(self) -> Hashable:
+        """Equal for failures of which not all are reduced."""
+        return ("group", self.symptom) if self.of_group else self.suspected or self.bucket
+
+    def worth_reducing(self, number: int) -> bool:
+        """Whether to reduce it as the `number`-th failure that is alike, counted from 1.
+
+        A reduction takes as long as a hundred programs. Of a known bug, one program is enough.
+        Failures that only look like a known bug are reduced to tell: two of them, then one in
+        eight. So it is with what several programs show together, as most of that is known of single
+        ones. The message of an error is nearly its cause, so the first is enough, and a second one
+        in case the first is not reproduced; so it is with what is latent. Silent violations of one
+        symptom can have many causes: the first twelve are reduced, then one in four.
+        """
+        if self.known is not None:
+            return number == 1
+        if self.of_group or self.suspected is not None:
+            return number <= 2 or number % 8 == 0
+        few = self.symptom.latent or self.symptom.oracle == "errors"
+        return number <= 2 if few else number <= 12 or number % 4 == 0
+
+    @property
+    def drawn_as(self) -> str:
+        """What was drawn, in words."""
+        return f"shard {self.seed}"
+
+    @property
     def ends_process(self) -> bool:
         """Whether the program ends its process."""
         return self.symptom.oracle == "errors" and self.symptom.kind.startswith(DEATHS)
@@ -99,17 +131,16 @@ class Failure:
 class PythonFailure:
     """A Python program that fails: its seed and number, which draw it again, and what it shows.
 
-    `through` is the target that it ran through; that of `cause` may be a layer of it. Only when it
-    is reduced is it compared with known bugs.
+    Only when it is reduced is it compared with known bugs.
     """
 
     seed: int
     number: int
-    through: str
     past_known: bool
     cause: Symptom
 
-    known = suspected = violation = None
+    language = PYTHON
+    known = violation = None
     of_group = ends_process = False
 
     @property
@@ -117,7 +148,21 @@ class PythonFailure:
         """As that of a program of ATen calls."""
         return self.cause
 
-    bucket = symptom
+    @property
+    def bucket(self) -> Hashable:
+        """The symptom; not that of a program of ATen calls."""
+        return PYTHON, self.cause
+
+    alike = bucket
+
+    def worth_reducing(self, number: int) -> bool:
+        """As that of another `Failure`: a reduction takes minutes."""
+        return number <= MOST_PYTHON
+
+    @property
+    def drawn_as(self) -> str:
+        """What was drawn, in words."""
+        return f"program {self.number}"
 
 
 AnyFailure: TypeAlias = Failure | PythonFailure

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, deque
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from aliasproof.campaigns.publish.confirmation import (
-    BACKENDS,
-    Confirmation,
-    Reproduced,
-    UserLevel,
-    at_user_level,
-    confirmed,
-    of_target,
-)
+from aliasproof.campaigns.publish.confirmation import Confirmation, Reproduced
 from aliasproof.campaigns.publish.confirmation_server import (
     COMPILERS,
     TIMEOUT,
     ConfirmationServer,
     new_server,
 )
-from aliasproof.campaigns.publish.issue_text import issue_text
-from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script
+from aliasproof.campaigns.publish.publisher import publisher_of
 from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.languages import language_of
 from aliasproof.campaigns.run.scheduler import FoundFailure
-from aliasproof.campaigns.store.finding import AnyFinding, Finding, PythonFinding
+from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
-from aliasproof.corpus.bug_files import known_bugs
-from aliasproof.targets.registry import is_own
-from aliasproof.targets.registry import target as target_named
 
 # Reproducers that run at the same time, each in a process of its own. Few, since the workers of the
 # campaign already use all cores.
@@ -66,7 +54,9 @@ class Confirmations:
     _compilers: ConfirmationServer = field(
         default_factory=lambda: ConfirmationServer(COMPILERS, LATER)
     )
-    _compiled: deque[tuple[Finding, Future[UserLevel]]] = field(default_factory=deque)
+    _compiled: deque[tuple[AnyFinding, Future[tuple[AnyFinding, Reproduced]]]] = field(
+        default_factory=deque
+    )
 
     @property
     def pending(self) -> bool:
@@ -77,7 +67,7 @@ class Confirmations:
     def is_due(self) -> bool:
         """Whether a first finding of a bucket is under way."""
         shown = {finding.bucket for finding in self.campaign.findings.values()}
-        pending = (it for it, _ in self._pending if isinstance(it, Finding))
+        pending = (it for it, _ in self._pending if language_of(it).is_waited_for)
         return any(finding.bucket not in shown for finding in pending)
 
     def add(self, reduced: FoundFailure) -> None:
@@ -111,7 +101,7 @@ class Confirmations:
         self.store.remove_finding(name)
 
     def _submit(self, finding: AnyFinding) -> None:
-        script = script_of(finding)
+        script = publisher_of(finding).script(finding)
         state = "new" if "not reduced" in finding.evidence else "reduced"
         self.store.keep_finding(finding, script, state)
         kept = self.store.finding(finding.identifier)
@@ -119,7 +109,7 @@ class Confirmations:
         # An interrupted campaign leaves it as unconfirmed.
         if kept.confirmation is None:
             # A store may come from elsewhere: what it has as script is run only if it is ours.
-            literal = kept.script == (exact := script_of(finding, literal=True))
+            literal = kept.script == (exact := publisher_of(finding).script(finding, literal=True))
             self.folder.write_unconfirmed(kept.finding, exact if literal else script)
             future = self.executor.submit(self.confirm, kept.finding, literal)
         else:
@@ -132,7 +122,7 @@ class Confirmations:
         """Try the literal script of a finding, unless that is the one that was tried."""
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         assert kept is not None
-        script = script_of(finding, literal=True)
+        script = publisher_of(finding).script(finding, literal=True)
         if kept.confirmation is not None or kept.script == script:
             return False
         self.store.keep_script(name, script)
@@ -141,14 +131,9 @@ class Confirmations:
         return True
 
     def confirm(self, finding: AnyFinding, literal: bool = False) -> Confirmation:
-        """Run the script of a finding in fresh processes that have torch alone.
-
-        That of a Python program runs eager itself; that of ATen calls has a control.
-        """
-        if isinstance(finding, PythonFinding):
-            return confirm_python(finding)
-        reproducer = of_target(finding, literal=literal)
-        return confirmed(reproducer, functools.partial(_run, self.server))
+        """Run the script of a finding in fresh processes that have torch alone."""
+        run = functools.partial(_run, self.server)
+        return publisher_of(finding).confirm(finding, run, literal=literal)
 
     def take_finished(self) -> None:
         """Take the results that are there: findings, and unconfirmed failures with the reason."""
@@ -188,27 +173,23 @@ class Confirmations:
         if kept.torch_compile is not None:
             return
         shown = Reproduced(kept.script, confirmation.output)
-        issue = _issue(finding, shown)
-        self.folder.write_confirmed(finding, kept.script, issue)
-        if isinstance(finding, PythonFinding):  # its script calls `torch.compile` itself
-            self.store.keep_torch_compile(finding, {}, kept.script, issue)
-            return
         # Until the answer is there, the issue is about the target alone.
+        publisher = publisher_of(finding)
+        self.folder.write_confirmed(finding, kept.script, publisher.issue(finding, shown))
         run = functools.partial(_run, self._compilers)
-        task = self._background.submit(at_user_level, finding, shown, run, _backends(finding))
+        task = self._background.submit(publisher.compiled, finding, shown, run)
         self._compiled.append((finding, task))
 
     def _take_compiled(self) -> None:
         """Take the answers that are there: what users call replaces the recipe of the target."""
         while self._compiled and self._compiled[0][1].done():
             finding, task = self._compiled.popleft()
-            level, name = task.result(), finding.identifier
-            counted = self.campaign.findings[name].count
-            answered = replace(finding, user_level=level.answers, count=counted)
+            (answered, shown), name = task.result(), finding.identifier
+            answered = replace(answered, count=self.campaign.findings[name].count)
             self.campaign.findings[name] = answered
-            script, issue = level.reproduced.script, _issue(answered, level.reproduced)
-            self.store.keep_torch_compile(answered, dict(level.answers), script, issue)
-            self.folder.write_confirmed(answered, script, issue)
+            issue = publisher_of(answered).issue(answered, shown)
+            self.store.keep_torch_compile(answered, dict(answered.user_level), shown.script, issue)
+            self.folder.write_confirmed(answered, shown.script, issue)
 
     def stop(self) -> None:
         """Start no more reproducers, and do not wait for those that run."""
@@ -216,34 +197,6 @@ class Confirmations:
             executor.shutdown(wait=False, cancel_futures=True)
         for server in (self.server, self._compilers):
             server.stop()
-
-
-def script_of(finding: AnyFinding, *, literal: bool = False) -> str:
-    """The script that shows a finding with torch alone; `literal` writes no call as people do."""
-    if isinstance(finding, PythonFinding):
-        return script(finding)
-    return of_target(finding, literal=literal).script
-
-
-def _issue(finding: AnyFinding, shown: Reproduced) -> str | None:
-    """The issue for PyTorch's tracker; None for a bug of the user's own code."""
-    if isinstance(finding, PythonFinding):
-        return python_issue(finding, shown.output)
-    return None if is_own(finding.target) else issue_text(finding, shown)
-
-
-def _backends(finding: Finding) -> Sequence[str]:
-    """The backends to ask: of a bug that has an issue, only the one whose layers show it.
-
-    Inductor compiles C++, which takes seconds.
-    """
-    # No backend of torch has the user's code, or ours; what another one shows is no excuse.
-    if is_own(finding.target) or not target_named(finding.target).excused:
-        return ()
-    known = known_bugs().get(finding.known or "")
-    if known is None or not known.link:
-        return BACKENDS
-    return ("inductor",) if finding.target.startswith("inductor") else ("aot_eager",)
 
 
 def _run(server: ConfirmationServer, script: Path) -> Confirmation:

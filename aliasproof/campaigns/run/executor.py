@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from aliasproof.campaigns.failure.failure import AnyFailure, ReducedFailure
+from aliasproof.campaigns.failure.failure import AnyFailure
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.worker_server import CALLS, start_worker_server
-from aliasproof.campaigns.store.finding import PythonFinding
+from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.processes.isolation import CPU, Limits, memory_available
@@ -66,7 +66,7 @@ class Reduction(NamedTuple):
     there is none: the documentation allows what the reduced program shows.
     """
 
-    reduced: ReducedFailure | PythonFinding | None
+    reduced: AnyFinding | None
     seconds: float
     mistakes: tuple[str, ...] = ()
     documented: str = ""

@@ -19,12 +19,12 @@ from aliasproof.campaigns.run.executor import LocalWorkers, MakeExecutor, memory
 from aliasproof.campaigns.run.scheduler import ENOUGH, POLL, Scheduler
 from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder, opened_run
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.devices import CPU
 from aliasproof.processes.interrupts import Interrupts
+from aliasproof.targets.names import ATEN
 from aliasproof.targets.user_names import grant
 
 # Seconds that work under way may take after the time is up, unless it is due. What is not done then
@@ -133,7 +133,8 @@ class _Loop:
         # What the search counted until its end: final counts, the shortest suspicious programs.
         findings = self.campaign.findings
         for name, finding in findings.items():
-            if isinstance(finding, Finding) and finding.known:  # one program was reduced of all
+            # One program was reduced of all.
+            if finding.language == ATEN and finding.known:
                 findings[name] = replace(finding, count=self.campaign.known[finding.known])
             self.files.rewrite_finding(findings[name])
         suspicions = suspicions_in_order(self.campaign)

@@ -21,6 +21,7 @@ from aliasproof.campaigns.store.store import KNOWN, Store
 from aliasproof.campaigns.store.store_schema import DAMAGE, DEADLY, NAME
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.ir.errors import UserError, shown
+from aliasproof.targets.names import BOTH
 
 # Rows that another run has too are the same: a task has one result, and a signature one finding.
 # What a reproducer or a person said of a finding is taken from the first run that knows it.
@@ -153,8 +154,8 @@ def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
 
 
 def _add_reductions(campaign: Campaign, store: Store) -> None:
-    rows = "SELECT deaths, reduction, json_extract(failure, '$.through') FROM failures"
-    for deaths, text, through in store.all(rows):
+    rows = "SELECT deaths, reduction, s.target FROM failures LEFT JOIN shards s USING (task)"
+    for deaths, text, target in store.all(rows):
         campaign.deaths += len(store.json_values(deaths))
         if text is None:
             continue
@@ -165,17 +166,17 @@ def _add_reductions(campaign: Campaign, store: Store) -> None:
         campaign.mistakes += [f"a reduction: {text}" for text in stored.get("mistakes", ())]
         campaign.spent.reducing += stored["seconds"]
         if stored.get("documented"):
-            campaign.add_documented(through)
+            campaign.add_documented(target)
         else:
             campaign.not_reproduced += stored["reduced"] is None
 
 
 def _joint_plan(plans: Sequence[Plan]) -> Plan:
     """One plan for the outcome: what all plans say, and the targets of all."""
-    if len({plan.command for plan in plans}) > 1:
-        raise UserError("runs of 'fuzz' and of 'hunt' cannot be joined; join each kind by itself")
+    languages = {plan.language for plan in plans}
     targets = tuple(dict.fromkeys(name for plan in plans for name in plan.targets))
     alike = {"past_known": all(plan.past_known for plan in plans), "share": (1, 1)}
+    alike |= {"language": languages.pop() if len(languages) == 1 else BOTH}
     assert alike.keys() <= {*DECIDING}
     return replace(plans[0], targets=targets, **alike)  # type: ignore[arg-type]
 

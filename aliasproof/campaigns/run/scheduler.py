@@ -16,22 +16,15 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from aliasproof.campaigns.failure.failure import (
-    AnyFailure,
-    Failure,
-    PythonFailure,
-    ReducedFailure,
-)
+from aliasproof.campaigns.failure.failure import AnyFailure
 from aliasproof.campaigns.failure.recognition import FrequentBugs
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
+from aliasproof.campaigns.run.languages import language_of
 from aliasproof.campaigns.run.tasks import TRIES, FinishedReduction, Tasks, Ticket
-from aliasproof.campaigns.store.finding import AnyFinding, Finding
+from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.store import KNOWN, KeptFailure
-from aliasproof.ir.program import Program
-from aliasproof.judge.attribution import Symptom
-from aliasproof.oracles.verdict import Violation
 
 POLL = 0.05  # seconds between two looks at results that are not there yet
 DONE_EARLY = 100  # shards that may wait for one before them; about 1 MB
@@ -41,7 +34,6 @@ DRAWING, DRAWING_IF_DUE, ENOUGH = 0.85, 0.5, 300.0
 # How often a worker must end at a program, or in a reduction, before these are at fault. A user or
 # the kernel can end any worker, so that a few such ends say little.
 TRIES_IF_FROM_OUTSIDE = 5
-MOST_PYTHON = 3  # Python programs of one symptom that are reduced
 
 
 class FoundFailure(NamedTuple):
@@ -74,6 +66,7 @@ class _Attempt(NamedTuple):
 class _Suspects(NamedTuple):
     """Programs of a shard, one or a group, at which a worker ended."""
 
+    language: str
     target: str
     seed: int
     programs: range
@@ -122,12 +115,9 @@ class Scheduler:
 
     @property
     def is_due(self) -> bool:
-        """Whether the first shard is under way, or a first reduced failure of a bucket.
-
-        The reduction of a Python program takes too long to wait for.
-        """
+        """Whether the first shard is under way, or a first reduced failure of a bucket."""
         failures = [asked.failure for asked in self._reductions]
-        buckets = {it.bucket for it in failures if isinstance(it, Failure)}
+        buckets = {it.bucket for it in failures if language_of(it).is_waited_for}
         return bool(buckets - self._reduced or (self._queue and not self.campaign.total.programs))
 
     @property
@@ -234,7 +224,7 @@ class Scheduler:
     def _handle_end(self, attempt: _Attempt, end: WorkerEnd) -> FoundFailure | None:
         """Run the rest of a shard whose worker died or hung. The program at fault is a failure."""
         shard, suspects = attempt.shard, end.suspects
-        key = _Suspects(shard.target, shard.seed, suspects)
+        key = _Suspects(shard.language, shard.target, shard.seed, suspects)
         ends = self._ends.setdefault(key, [])
         ends.append(end)
         alone = len(suspects) == 1
@@ -252,32 +242,28 @@ class Scheduler:
         self._queue.appendleft(self._attempt(rest))  # first, so that the order stays
         if not alone:
             return None
-        if shard.python is not None:  # drawing runs eager, so eager may be what ended
+        failure = language_of(shard).failure_of_end(shard, suspects, end)
+        if failure is None:
             self.campaign.notes.append(f"program {suspects[0]} of {shard.target} {end.kind}")
             return None
         # It is a program of the campaign like those that did not end their worker.
         self.campaign.add_deadly(shard.target)
-        return self._death(attempt, end, shard.program(suspects[0]))
+        return self._death(attempt, failure)
 
     def _died_together(self, attempt: _Attempt) -> FoundFailure | None:
         """The failure of programs that ended a worker together, and of which none does alone."""
         shard = attempt.shard
         if not shard.suspects or shard.skip & {*shard.suspects}:
             return None
-        together = _Suspects(shard.target, shard.seed, shard.suspects)
-        program = shard.together(shard.suspects)
-        return self._death(attempt, self._ends[together][-1], program, of_group=True)
+        together = _Suspects(shard.language, shard.target, shard.seed, shard.suspects)
+        end = self._ends[together][-1]
+        failure = language_of(shard).failure_of_end(shard, shard.suspects, end)
+        return None if failure is None else self._death(attempt, failure)
 
-    def _death(
-        self, attempt: _Attempt, end: WorkerEnd, program: Program, *, of_group: bool = False
-    ) -> FoundFailure | None:
-        shard = attempt.shard
-        violation = Violation("errors", end.kind, "call", {"worker": end.text})
-        symptom = Symptom(shard.target, "errors", end.kind)
-        failure = Failure(symptom, program, shard.seed, of_group=of_group, violation=violation)
+    def _death(self, attempt: _Attempt, failure: AnyFailure) -> FoundFailure | None:
         kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
         if not self.tasks.isolating:
-            reason = f"each candidate could end its process on {program.device}"
+            reason = f"each candidate could end its process on {attempt.shard.device}"
             return _unreduced_failure(kept, reason, next(self._numbers))
         self._reduce(kept)
         return None
@@ -289,11 +275,8 @@ class Scheduler:
         # Past the known bugs, those that cannot be patched are only counted.
         if failure.known is not None and self.campaign.plan.past_known:
             return
-        alike: Hashable = failure.known or failure.suspected or failure.symptom
-        if failure.of_group:
-            alike = "group", failure.symptom
-        self._violations[alike] += 1
-        if not worth_reducing(failure, self._violations[alike]):
+        self._violations[failure.alike] += 1
+        if not failure.worth_reducing(self._violations[failure.alike]):
             # A known bug is counted as such, and needs no more than one program as evidence.
             self.campaign.repeats += failure.known is None
             return
@@ -308,7 +291,7 @@ class Scheduler:
             self._reductions.append(_Asked(asked.number, self.tasks.reduce(kept)))
             return None
         self.campaign.deaths += len(kept.deaths)
-        what = _reduction_of(failure)
+        what = f"reduction of {failure.symptom.kind} from {failure.drawn_as}"
         if isinstance(result, Mistake):
             self.campaign.mistakes.append(f"{what}: {result.text}")
             return None
@@ -319,8 +302,8 @@ class Scheduler:
             return _unreduced_failure(
                 kept, "it does not end a new process in this way", asked.number
             )
-        if isinstance(failure, PythonFailure) and result.documented:
-            self.campaign.add_documented(failure.through)
+        if result.documented:
+            self.campaign.add_documented(kept.target)
             return None
         if result.finding is None:
             self.campaign.not_reproduced += 1
@@ -335,37 +318,8 @@ class Scheduler:
         return FoundFailure(result.finding, kept, asked.number)
 
 
-def _reduction_of(failure: AnyFailure) -> str:
-    drawn = f"shard {failure.seed}"
-    if isinstance(failure, PythonFailure):
-        drawn = f"program {failure.number}"
-    return f"reduction of {failure.symptom.kind} from {drawn}"
-
-
 def _unreduced_failure(kept: KeptFailure, reason: str, number: int) -> FoundFailure:
     """A failure as it was drawn, and why it was not reduced."""
-    assert isinstance(kept.failure, Failure)
-    return FoundFailure(Finding.of(ReducedFailure.unreduced(kept.failure, reason)), kept, number)
-
-
-def worth_reducing(failure: AnyFailure, number: int) -> bool:
-    """Whether to reduce the `number`-th failure that is alike, counted from 1.
-
-    A reduction takes as long as a hundred programs. Of a known bug, one program is enough. Failures
-    that only look like a known bug are reduced to tell: two of them, then one in eight. So it is
-    with what several programs show together, as most of that is known of single ones. The message
-    of an error is nearly its cause, so the first is enough, and a second one in case the first is
-    not reproduced; so it is with what is latent. Silent violations of one symptom can have many
-    causes: the first twelve are reduced, then one in four. The reduction of a Python program takes
-    minutes: three of a symptom are reduced.
-    """
-    if isinstance(failure, PythonFailure):
-        return number <= MOST_PYTHON
-    if failure.known is not None:
-        return number == 1
-    if failure.of_group:
-        return number <= 2 or number % 8 == 0
-    if failure.suspected is not None:
-        return number <= 2 or number % 8 == 0
-    few = failure.symptom.latent or failure.symptom.oracle == "errors"
-    return number <= 2 if few else number <= 12 or number % 4 == 0
+    finding = language_of(kept.failure).unreduced(kept.failure, reason)
+    assert finding is not None, "only what ends its process is kept unreduced"
+    return FoundFailure(finding, kept, number)

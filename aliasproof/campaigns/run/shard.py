@@ -21,7 +21,7 @@ from aliasproof.ir.errors import require_sound_process
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import Examination, examine
-from aliasproof.judge.groups import Announce, GroupFailure, examine_group
+from aliasproof.judge.groups import Announce, examine_group
 from aliasproof.judge.trial import Case, Spent, processor_seconds
 from aliasproof.judge.value_search import CAMPAIGN_BUDGET
 from aliasproof.targets.registry import target as target_named
@@ -148,14 +148,13 @@ class ShardResult:
     """What a shard found, and the seconds of processor time that it took.
 
     `recognizing` are the seconds spent on whether failures are known bugs, `searching` all others.
-    `group_failures` are those of programs that are right alone. `mistakes` are errors of
-    aliasproof itself that cost one program each.
+    Last are `failures` of programs that are right alone. `mistakes` are errors of aliasproof itself
+    that cost one program each.
     """
 
     shard: Shard
     statistics: Statistics = field(default_factory=Statistics)
     failures: list[AnyFailure] = field(default_factory=list)
-    group_failures: list[GroupFailure] = field(default_factory=list)
     suspicions: Suspicions = field(default_factory=Suspicions)
     searching: float = 0.0
     recognizing: float = 0.0
@@ -195,6 +194,7 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
     result, before = ShardResult(shard), processor_seconds()
     with recording_for(shard.target) as recorder:
         _run_groups(_Firing(recorder, result, announce))
+    result.failures.sort(key=lambda failure: failure.of_group)
     result.searching = processor_seconds() - before - result.recognizing
     return result
 
@@ -258,7 +258,9 @@ def _run_group(programs: dict[int, Program], firing: _Firing) -> None:
         _add(program, examination, result)
     result.statistics.spent.add(group.spent)
     result.statistics.companions += len(group.companions)
-    result.group_failures += group.failures
+    result.failures += [
+        Failure(it.symptom, it.program, result.shard.seed, of_group=True) for it in group.failures
+    ]
 
 
 def _add(program: Program, examination: Examination, result: ShardResult) -> None:

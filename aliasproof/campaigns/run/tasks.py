@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from aliasproof.campaigns.failure.failure import AnyFailure, Failure, ReducedFailure
+from aliasproof.campaigns.failure.failure import AnyFailure
 from aliasproof.campaigns.run.executor import (
     ENDED_FROM_OUTSIDE,
     Executor,
@@ -22,20 +22,15 @@ from aliasproof.campaigns.run.executor import (
     Result,
     WorkerEnd,
 )
+from aliasproof.campaigns.run.languages import language_of
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
-from aliasproof.campaigns.store.finding import (
-    AnyFinding,
-    Finding,
-    finding_from_json,
-    finding_to_json,
-)
+from aliasproof.campaigns.store.finding import AnyFinding, finding_from_json, finding_to_json
 from aliasproof.campaigns.store.full_disk import require_room
 from aliasproof.campaigns.store.plan import Shard, decoded, encoded
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import KeptFailure, Store
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
-from aliasproof.judge.groups import GroupFailure
 
 
 class FinishedReduction(NamedTuple):
@@ -105,7 +100,7 @@ def outcome_to_json(outcome: ShardOutcome) -> dict[str, object]:
 
 
 def outcome_from_json(data: Any, shard: Shard, failures: Sequence[AnyFailure] = ()) -> ShardOutcome:
-    """The outcome that `outcome_to_json` gave, with its failures, those of groups included."""
+    """The outcome that `outcome_to_json` gave, with its failures."""
     if "mistake" in data:
         return Mistake(str(data["mistake"]))
     if "end" in data:
@@ -117,12 +112,7 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[AnyFailure] = 
     return ShardResult(
         shard,
         decoded(Statistics, _NOT_IN_ALL | data["statistics"]),
-        [failure for failure in failures if not failure.of_group],
-        [
-            GroupFailure(it.symptom, it.program)
-            for it in failures
-            if isinstance(it, Failure) and it.of_group
-        ],
+        [*failures],
         suspicions,
         float(data["searching"]),
         float(data["recognizing"]),
@@ -199,7 +189,7 @@ class Tasks:
             self._keep_outcome(ticket, ticket.work, result)
 
     def _keep_outcome(self, ticket: Ticket, shard: Shard, outcome: ShardOutcome) -> None:
-        failures = _failures(outcome) if isinstance(outcome, ShardResult) else []
+        failures = outcome.failures if isinstance(outcome, ShardResult) else []
         for failure in failures:
             seen = failure.violation.evidence if failure.violation else {}
             require_room(f"{failure.symptom.kind} {seen.get('message')}", self.folder.folder)
@@ -216,17 +206,13 @@ class Tasks:
                 ticket.outcome = result
                 return
             reason = f"each worker that reduced it {kept.deaths[-1]}"
-            if isinstance(kept.failure, Failure):  # kept as it was drawn
-                unreduced = ReducedFailure.unreduced(kept.failure, reason)
-                result = Reduction(unreduced, 0.0)
-            else:  # it has no violation that a script could show
-                result = Mistake(reason)
+            unreduced = language_of(kept.failure).unreduced(kept.failure, reason)
+            result = Mistake(reason) if unreduced is None else Reduction(unreduced, 0.0)
         if isinstance(result, Mistake):
             stored: dict[str, Any] = {"mistake": result.text}
         else:
-            reduced = result.reduced
-            finding = Finding.of(reduced) if isinstance(reduced, ReducedFailure) else reduced
-            stored = {"reduced": finding and finding_to_json(finding), "seconds": result.seconds}
+            reduced = result.reduced and finding_to_json(result.reduced)
+            stored = {"reduced": reduced, "seconds": result.seconds}
             stored |= {"mistakes": result.mistakes} if result.mistakes else {}
             stored |= {"documented": result.documented} if result.documented else {}
         self.store.keep_reduction(kept, stored)
@@ -246,15 +232,6 @@ class Tasks:
         mistakes = tuple(map(str, stored.get("mistakes", ())))
         documented = str(stored.get("documented", ""))
         return FinishedReduction(finding, float(stored["seconds"]), mistakes, documented)
-
-
-def _failures(result: ShardResult) -> list[AnyFailure]:
-    """The failures of a shard, those of groups included."""
-    seed = result.shard.seed
-    of_groups = (
-        Failure(it.symptom, it.program, seed, of_group=True) for it in result.group_failures
-    )
-    return [*result.failures, *of_groups]
 
 
 def _ends_each_time(kept: KeptFailure) -> bool:

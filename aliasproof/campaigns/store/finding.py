@@ -8,6 +8,7 @@ import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias, get_origin, get_type_hints
 
 import torch
@@ -24,6 +25,7 @@ from aliasproof.ir.stored_text import read_text
 from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reduction.reducer import StepStatistics
+from aliasproof.targets.names import ATEN, PYTHON
 
 VERSION = 2
 READABLE = (1, VERSION)
@@ -69,7 +71,7 @@ class _OfBothLanguages:
 
     @property
     def bucket(self) -> Hashable:
-        """As that of a failure."""
+        """As that of a failure of ATen calls."""
         return self.known or Symptom(self.target, self.oracle, self.kind)
 
     @property
@@ -122,6 +124,8 @@ class Finding(_OfBothLanguages):
     wrong_part: str = ""
     steps: Mapping[str, StepStatistics] = field(default_factory=dict)
     capability: str = ""
+
+    language, unit = ATEN, "instruction"
 
     @classmethod
     def of(cls, reduced: ReducedFailure, count: int = 1) -> Finding:
@@ -267,7 +271,9 @@ class PythonFinding(_OfBothLanguages):
     part: str = ""
     capability: str = ""
 
+    language, unit = PYTHON, "line"
     latent = False  # an oracle on graphs alone sees what is
+    user_level = MappingProxyType[str, str]({})  # its script calls `torch.compile` itself
 
     @property
     def size(self) -> int:

@@ -18,15 +18,17 @@ from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.generators.features import Features, for_code_generation, swarm, without
 from aliasproof.generators.scenarios_of_custom_operators import CUSTOM_SCENARIOS
 from aliasproof.generators.strategies import TURNS_PER_SEED, sample
-from aliasproof.ir.devices import is_device_name, on_device
+from aliasproof.ir.devices import CPU, is_device_name, on_device
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.execution import glue
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import from_json, to_json
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.groups import can_glue
+from aliasproof.judge.python_case import EAGER
 from aliasproof.judge.trial import SEEDS_APART
 from aliasproof.targets import as_written, freezing
+from aliasproof.targets.names import ATEN, BOTH, PYTHON
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
 
@@ -170,10 +172,18 @@ def _has_fields(kind: Any) -> bool:
     return is_dataclass(kind) or hasattr(kind, "_fields")
 
 
+def takes_python(target: str) -> bool:
+    """Whether Python programs can run through a target: it is a backend of `torch.compile`."""
+    return target == EAGER or target_named(target).backend is not None
+
+
 # --- plan -----------------------------------------------------------------------------------------
 
 
-FUZZ, HUNT = "fuzz", "hunt"  # commands that run a plan
+COMMANDS = {ATEN: "fuzz", PYTHON: "hunt", BOTH: "fuzz"}
+PYTHON_SHARE = 4  # with both, one in that many programs is Python; without a number, of the time
+# About how many times as long as a shard of most targets a shard of Python programs takes.
+PYTHON_COST = 10.0
 PYTHON_PER_SHARD = 10  # a Python program takes as long as many of ATen calls
 PROGRAMS_PER_SHARD = TURNS_PER_SEED
 FIRST_CUTS = (1, 6)  # programs. The first shard of a campaign on time is cut here.
@@ -181,7 +191,17 @@ START_SHARE = 0.1  # of the time of a shard: the start of a compiler, before the
 PROGRAM_LIMIT = 120.0  # seconds. A program takes a hundredth of a second, a compile by C++ ten.
 
 # What decides which programs run, and where. The rest may change when a run goes on.
-DECIDING = ("targets", "seed", "programs", "past_known", "device", "group", "share", "rules")
+DECIDING = (
+    "language",
+    "targets",
+    "seed",
+    "programs",
+    "past_known",
+    "device",
+    "group",
+    "share",
+    "rules",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +227,11 @@ class Shard:
     patched: tuple[str, ...] = ()
     rules: int | None = None
     python: int | None = None
+
+    @property
+    def language(self) -> str:
+        """What its programs are written in."""
+        return ATEN if self.python is None else PYTHON
 
     @property
     def numbers(self) -> range:
@@ -265,8 +290,9 @@ class Plan:
     from the `index`-th on, counted from 1. With `finish`, all that was found is reduced and
     confirmed, however long it takes; without, what is under way when the time is up waits in the
     store. A program hangs if it takes longer than `limit` seconds. A worker may allocate `memory`
-    GiB; None for a part of what is free. `command` runs it: a hunt has one target. `rules` of a
-    hundred programs are derived from rules of Inductor; None leaves that to the swarm features.
+    GiB; None for a part of what is free. `rules` of a hundred programs are derived from rules of
+    Inductor; None leaves that to the swarm features. With both languages, Python programs run
+    through those targets that take them.
     """
 
     targets: tuple[str, ...]
@@ -281,13 +307,19 @@ class Plan:
     finish: bool = False
     limit: float = PROGRAM_LIMIT
     memory: float | None = None
-    command: str = FUZZ
+    language: str = ATEN
     rules: int | None = None
+
+    @property
+    def command(self) -> str:
+        """The command that runs it."""
+        return COMMANDS[self.language]
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
         """The plan of JSON values. Raises `ValueError` for numbers that are out of range."""
-        data = {"command": FUZZ, "rules": None, **data}  # stored runs may lack these
+        older = PYTHON if data.get("command") == "hunt" else ATEN
+        data = {"language": older, "rules": None, **data}  # stored runs may lack these
         if data["limit"] is None:
             data["limit"] = PROGRAM_LIMIT
         plan: Plan = decoded(cls, data)
@@ -301,17 +333,12 @@ class Plan:
             raise ValueError("the share of rule-derived programs is out of range")
         if not is_device_name(plan.device):
             raise ValueError("the device of the plan is none")
-        if plan.command not in (FUZZ, HUNT) or (plan.command == HUNT and len(plan.targets) != 1):
-            raise ValueError("the command of the plan is none")
+        if plan.language not in COMMANDS:
+            raise ValueError("the language of the plan is none")
         return plan
 
     def require_same_programs(self, stored: Plan | None, folder: Path) -> None:
         """Raises `UserError` if this is no plan to go on with the run of another plan."""
-        if stored is not None and stored.command != self.command:
-            raise UserError(
-                f"{folder} is a run of 'aliasproof {stored.command}'; go on with that, or name"
-                " another folder with --run"
-            )
         for name in DECIDING if stored is not None else ():
             here, there = getattr(self, name), getattr(stored, name)
             if here != there:
@@ -335,32 +362,49 @@ class Plan:
         third shard has a variant (`aliasproof.campaigns.store.plan`).
         """
         index, of = self.share
-        if self.command == HUNT:
-            yield from self._python_shards(index - 1, of)
-            return
-        sources = (self._shards_of(name, index - 1, of) for name in self.targets)
+        aten = () if self.language == PYTHON else self.targets
+        sources = [self._shards_of(name, index - 1, of) for name in aten]
+        sources += [self._python_shards(name, index - 1, of) for name in self.python_targets]
         for _, shard in heapq.merge(*sources, key=lambda turn: turn[0]):
             yield shard
 
-    def _python_shards(self, first: int, step: int) -> Iterator[Shard]:
-        """Python programs depend on the seed and their numbers only; there is one target."""
-        for number in itertools.count(first * PYTHON_PER_SHARD, step * PYTHON_PER_SHARD):
-            left = PYTHON_PER_SHARD if self.programs is None else self.programs - number
+    @property
+    def python_targets(self) -> tuple[str, ...]:
+        """The targets through which Python programs run."""
+        if self.language == BOTH and self.device == CPU:
+            return tuple(filter(takes_python, self.targets))
+        return self.targets if self.language == PYTHON else ()
+
+    def _python_shards(self, name: str, first: int, step: int) -> Iterator[tuple[float, Shard]]:
+        """Python programs depend on the seed and their numbers only."""
+        # With both languages, all targets of Python together have a quarter of the time.
+        others = PYTHON_SHARE - 1 if self.language == BOTH else 1
+        every = PYTHON_COST * others * len(self.python_targets) / len(self.targets)
+        starts = itertools.count(first * PYTHON_PER_SHARD, step * PYTHON_PER_SHARD)
+        for turn, start in enumerate(starts):
+            left = PYTHON_PER_SHARD if self.programs is None else self._in_python - start
             if left <= 0:
                 return
             count = min(left, PYTHON_PER_SHARD)
-            (target,) = self.targets
-            yield Shard(self.seed, target, count, past_known=self.past_known, python=number)
+            shard = Shard(self.seed, name, count, past_known=self.past_known, python=start)
+            yield (turn + 0.5) * every, shard
+
+    @property
+    def _in_python(self) -> int:
+        """How many of the programs of a target that takes Python are in it."""
+        return (self.programs or 0) // (PYTHON_SHARE if self.language == BOTH else 1)
 
     def _shards_of(self, name: str, first: int, step: int) -> Iterator[tuple[float, Shard]]:
         """The shards of a target, each with the time at which it is half done in equal shares."""
-        target = target_named(name)
+        target, programs = target_named(name), self.programs
+        if programs is not None and name in self.python_targets:
+            programs -= self._in_python
         # The first programs of a campaign on time are shards of their own, and need no rules.
-        cuts = FIRST_CUTS if self.programs is None else ()
+        cuts = FIRST_CUTS if programs is None else ()
         for turn, number in enumerate(itertools.count(first, step)):
             count = PROGRAMS_PER_SHARD
-            if self.programs is not None:
-                count = min(count, self.programs - number * PROGRAMS_PER_SHARD)
+            if programs is not None:
+                count = min(count, programs - number * PROGRAMS_PER_SHARD)
             if count <= 0:
                 return
             # Equal seeds for all targets, so that they get the same programs.

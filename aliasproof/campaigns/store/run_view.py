@@ -186,12 +186,13 @@ class RunReader:
         deadly = Counter(dict(self._all(DEADLY)))
         plans = self._all(
             "SELECT json_extract(plan, '$.targets'), json_extract(plan, '$.seconds'),"
-            " json_extract(plan, '$.programs'), json_extract(plan, '$.command') FROM runs"
+            " json_extract(plan, '$.programs'),"
+            " coalesce(json_extract(plan, '$.language'), json_extract(plan, '$.command')) FROM runs"
             " ORDER BY id"
         )
         if not plans:
             raise UserError(f"{self.folder} has not begun")
-        _, seconds, limit, command = plans[0]
+        _, seconds, limit, language = plans[0]
         targets = [name for row in plans for name in re.findall(r'"(.*?)"', row[0])]
         # A campaign gives variants to some shards, which are targets of their own.
         ran = (*targets, *self._programs, *deadly)
@@ -199,7 +200,7 @@ class RunReader:
         return RunView(
             self.folder,
             holder,
-            printable(str(command or "fuzz")),
+            "hunt" if language in ("hunt", "python") else "fuzz",
             seconds,
             limit,
             {name: self._programs[raw] + deadly[raw] for name, raw in names.items()},

@@ -64,6 +64,11 @@ class KeptFailure(NamedTuple):
     failure: AnyFailure
     deaths: tuple[str, ...] = ()
 
+    @property
+    def target(self) -> str:
+        """The target that it was drawn for, which may blame a layer below."""
+        return str(json.loads(self.task)["target"])
+
 
 class KeptFinding(NamedTuple):
     """A finding in the store, and what is known of it so far."""
