@@ -58,7 +58,6 @@ from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
 from aliasproof.oracles.verdict import Violation, same_promise
 from aliasproof.targets import second_calls
-from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 
@@ -687,8 +686,7 @@ def _by(
     """What compiles a function with a backend, and calls it in a context."""
 
     def transform(program: Any) -> Any:
-        options: Any = DRAWS_AS_EAGER if backend == "inductor" else None
-        compiled = torch.compile(program, backend=backend, options=options)
+        compiled = torch.compile(program, backend=backend)
 
         @functools.wraps(program)
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -30,8 +30,7 @@ from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
-from aliasproof.targets.dynamo import unmeasured
-from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
+from aliasproof.targets.dynamo import drawing_as_eager, unmeasured
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Build, Target
 
@@ -101,18 +100,14 @@ class PythonCase:
 
 
 def compiler(target: Target) -> Callable[[Any], Any]:
-    """What compiles the code for a target; it is called once in each run.
-
-    Of code that draws random numbers, Inductor draws those of eager.
-    """
+    """What compiles the code for a target; it is called once in each run."""
     if target.name == EAGER:
         # `torch.cond` compiles its branches in eager, too.
         without: Callable[[Any], Any] = torch.compiler.set_stance("force_eager")
         return without
-    options: Any = DRAWS_AS_EAGER if target.backend == "inductor" else None
     unmeasured()
     FakeTensorMode.cache_clear()  # as for code that was never compiled
-    return lambda program: torch.compile(program, backend=target.backend, options=options)
+    return lambda program: torch.compile(program, backend=target.backend)
 
 
 def compare(
@@ -147,7 +142,12 @@ def run_python(
         _differentiate(called.outputs)
 
     try:
-        with _dispatch_keys_kept(), torch.enable_grad(), within or nullcontext():
+        with (
+            _dispatch_keys_kept(),
+            torch.enable_grad(),
+            drawing_as_eager(),
+            within or nullcontext(),
+        ):
             named = dict(_leaves(program.run(transform, then)))
             finish([leaf for leaf in named.values() if isinstance(leaf, torch.Tensor)])
     except (Rejected, InternalError):  # these say something about us, not about the program

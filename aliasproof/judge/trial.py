@@ -33,6 +33,7 @@ from aliasproof.oracles.judge import Judgement, judge
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.oracles.place_names import renamed_report
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
+from aliasproof.targets.dynamo import drawing_as_eager
 from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, Target
 from aliasproof.targets.user_names import grant
 
@@ -142,7 +143,8 @@ class Case:
 
         # The cache outlives a program, and its entries can change the graphs of the next one.
         FakeTensorMode.cache_clear()
-        return observe(build_and_run, inputs), builds[0] if builds else None
+        with drawing_as_eager():
+            return observe(build_and_run, inputs), builds[0] if builds else None
 
     def widened(self) -> Iterator[Case]:
         """See `Subject`.

@@ -16,7 +16,7 @@ from aliasproof.oracles.contract import Contract
 from aliasproof.running_model.graph_call import GraphFunction
 from aliasproof.running_model.lifted_graph import snapshot, without_narrow_conversions
 from aliasproof.targets import aot_eager
-from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
+from aliasproof.targets.dynamo import DRAWS_AS_EAGER, drawing_as_eager
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Target
 from aliasproof.targets.user_names import name_of_object
@@ -79,6 +79,12 @@ class CheckedTarget:
             f"{self.name}:{GRAD.name}" if self.gradients and direction == "backward" else self.name
         )
 
+    def compile(self, graph: fx.GraphModule, args: Sequence[object]) -> GraphFunction:
+        """A graph, compiled for arguments as these."""
+        with drawing_as_eager():
+            compiled: GraphFunction = self.backend(graph, args)
+            return compiled
+
     def compile_wide(
         self, module: fx.GraphModule, eager: fx.GraphModule, given: Sequence[object]
     ) -> tuple[GraphFunction, GraphFunction]:
@@ -92,6 +98,6 @@ class CheckedTarget:
         )
         try:
             # Not by Dynamo: it would call eager once it has compiled the graph often.
-            return in_eager, self.backend(snapshot(wide), args)
+            return in_eager, self.compile(snapshot(wide), args)
         except Exception as error:
             raise Rejected(f"no control in float64: {type(error).__name__}") from error

@@ -146,7 +146,7 @@ class ModelCheck:
             # The graph as Dynamo made it, if it is one of its inputs alone.
             given = snapshot(lifted.module) if lifted.captured else module
             with self.running(f"the compilation of graph {graph.number} ({graph.where})"):
-                graph.compiled = target.backend(given, lifted.examples)
+                graph.compiled = target.compile(given, lifted.examples)
         except (RestartAnalysis, SkipFrame):  # the compiler asks Dynamo for another graph
             raise
         except Exception as error:  # noqa: BLE001 - any error of a target is a difference from eager

@@ -14,6 +14,7 @@ import torch
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.targets import export, inductor, inductor_fx
+from aliasproof.targets.dynamo import DRAWS_AS_EAGER
 from aliasproof.targets.target import MODULE, Build, Function, Target
 from aliasproof.targets.variants import KEPT_BUFFERS, KEPT_OUTPUTS
 
@@ -52,7 +53,7 @@ OWN_BUFFERS = replace(
     ),
 )
 
-CONFIGS = f", inductor_configs={inductor_fx.DRAWS_AS_EAGER}"
+CONFIGS = f", inductor_configs={DRAWS_AS_EAGER}"
 RECIPE = f"""
 import tempfile
 
@@ -76,7 +77,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     exported = torch.export.export(export.FunctionModule(function), tuple(inputs))
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/model.pt2"
-        options: dict[str, Any] = {**inductor_fx.DRAWS_AS_EAGER}
+        options: dict[str, Any] = {**DRAWS_AS_EAGER}
         aoti_compile_and_package(exported, package_path=path, inductor_configs=options)
         loaded = aoti_load_package(path)
     return Build(loaded, [], inductor.OPAQUE)

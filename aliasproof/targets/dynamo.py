@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -21,6 +22,29 @@ from aliasproof.targets.clauses import BODY_CAPTURED_WHOLE, FORGETFUL_CACHE, MIS
 from aliasproof.targets.target import Build, CallsUser, Function, Target, UserRun
 from aliasproof.targets.tracing import PLAIN, Tracing, untraced
 from aliasproof.targets.variants import CONTROL_FLOW, GUARDED, SYMBOLIC
+
+
+def drawing_as_eager() -> AbstractContextManager[object]:
+    """A context in which a compiler makes each draw of random numbers that eager makes.
+
+    Without the setting, it removes draws that nobody reads, so that later ones get other numbers.
+    That is intended (pytorch/pytorch#147790, `torch/fx/graph.py`).
+    """
+    # Imported here: other targets do not need it.
+    from torch._inductor import config  # noqa: PLC0415
+
+    drawing: AbstractContextManager[object] = config.patch(DRAWS_AS_EAGER)
+    return drawing
+
+
+DRAWS_AS_EAGER = {"fallback_random": True}
+# The same in a script that gives the compiler no options.
+DRAWING_AS_EAGER = """
+import torch._inductor.config
+
+torch._inductor.config.fallback_random = True
+"""
+
 
 # --- captured graph -------------------------------------------------------------------------------
 #

@@ -23,7 +23,7 @@ from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Dispute, Promise, Waiver, writes_overlapping_input
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import aot, aot_eager, dynamo, inductor_reinplace, variants
-from aliasproof.targets.dynamo import CapturedGraph
+from aliasproof.targets.dynamo import DRAWS_AS_EAGER, CapturedGraph
 from aliasproof.targets.freezing import ProgramWithBuffers
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
@@ -69,7 +69,6 @@ CONTRACT = replace(
 )
 
 # Random operators draw what eager draws. A recipe for a program that draws none does without.
-DRAWS_AS_EAGER = {"fallback_random": True}
 # Nothing that was compiled before is used; a reproducer runs in a process of its own.
 CONFIG = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 

@@ -27,7 +27,7 @@ from aliasproof.ir.custom_operators import definitions_in
 from aliasproof.ir.python_program import COMPILED, draws, mechanisms
 from aliasproof.judge.python_case import layers
 from aliasproof.oracles.aliasing import MEMORY
-from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
+from aliasproof.targets.dynamo import DRAWING_AS_EAGER, DRAWS_AS_EAGER
 from aliasproof.targets.registry import backend_source
 
 # --- python reproducer ----------------------------------------------------------------------------
@@ -91,10 +91,14 @@ def script(finding: PythonFinding) -> str:
     helper = {"aliasing": MEMORY, "structure": _THERE}.get(finding.oracle, "")
     backend = backend_source(finding.target)
     compiled = f"backend={backend.expression}"
-    if finding.target == "inductor" and draws(finding.program):  # as eager does
-        compiled += f", options={DRAWS_AS_EAGER}"
+    setting = ""
+    if draws(finding.program):  # as eager does
+        if finding.target == "inductor":
+            compiled += f", options={DRAWS_AS_EAGER}"
+        else:
+            setting = DRAWING_AS_EAGER
     main = _MAIN.format(expression=_expression(finding), compiled=compiled)
-    imports = f"import os\nimport sys\n{backend.lines}"
+    imports = f"import os\nimport sys\n{backend.lines}{setting}"
     said = title(finding).replace("\\", "/").replace('"', "'")
     source = finding.program.source.strip()
     # The operators of ours that it calls come after its imports.

@@ -353,6 +353,8 @@ def _script(reproducer: Reproducer, program: Program) -> str:
     head = [_docstring(title, program.device), "\n".join(_imports(standard, imports))]
     head += ["aten = torch.ops.aten"] if "aten." in written + recipe else []
     head += [_THREADS] if reproducer.literal else []
+    compiles = "torch.compile(" in recipe + compiler.call and "fallback_random" not in recipe
+    head += [dynamo.DRAWING_AS_EAGER.strip()] if compiles and _draws(program) else []
     head += [_LIMIT] if exhausts else []
     head += [_SHORT] if int(str(violation.evidence.get("elements", 0))) > MOST_ELEMENTS else []
     if dies:

@@ -13,7 +13,7 @@ from aliasproof.campaigns.store.store_schema import DEADLY
 from aliasproof.generators.sites.all_sites import all_sites
 from aliasproof.generators.sites.reasons import Conditions, why_never_fired
 from aliasproof.generators.sites.site import Site
-from aliasproof.targets.inductor_fx import DRAWS_AS_EAGER
+from aliasproof.targets.dynamo import DRAWS_AS_EAGER
 from aliasproof.targets.registry import user_code
 
 
