@@ -6,20 +6,13 @@ through all pairs, so that a run of as many programs as there are pairs has each
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
-import json
 import math
-import os
-import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
-from aliasproof import eager, generators, ir
+from aliasproof.generators.rules.kept_matches import kept, shipped
 from aliasproof.generators.rules.operator_calls import CALLS, operators, plain_call
 from aliasproof.generators.rules.pattern_walk import in_place_forms
 from aliasproof.generators.rules.plain_matches import (
@@ -35,81 +28,7 @@ from aliasproof.generators.rules.plain_matches import (
 from aliasproof.generators.rules.situations import BY_NAME, NAMES, Situation, as_they_are
 from aliasproof.generators.rules.weaving import Evidence, Matched, Weaving
 from aliasproof.generators.scene import Counts, NoChoice, Pick, Scene
-from aliasproof.ir.errors import UserError
 from aliasproof.ir.program import Program, Storage
-from aliasproof.ir.serialization import from_json, to_json
-
-# --- kept matches ---------------------------------------------------------------------------------
-#
-# `kept`: what a search for a plain match found, kept from process to process.
-#
-# A search takes as long as many programs, and its result depends on torch, the processor and this
-# code alone. So all processes of a user share what they found: a file of SQLite per version of
-# these, in the folder `ALIASPROOF_CACHE`, or in that of the user's caches. It has programs as
-# JSON, which are validated. Programs are drawn on torch as it is, never while a bug is patched.
-# Where the file cannot be read or written, each process searches for itself.
-
-
-Found = Program | str  # a program; or why there is none
-SHARED_FOR = 30.0  # seconds that a process waits for another one to write
-
-
-def kept(search: Callable[[str, str, int], Found], rule: str, kind: str, number: int) -> Found:
-    """What the search finds, from the file if it is there."""
-    key, file = json.dumps([rule, kind, number]), _opened(os.getpid())
-    # Without the file, each process searches; a damaged entry is written anew.
-    with contextlib.suppress(sqlite3.Error, UserError, ValueError, TypeError, KeyError):
-        row = file and file.execute("SELECT found FROM matches WHERE of = ?", (key,)).fetchone()
-        if row:
-            value = json.loads(row[0])
-            return str(value["none"]) if "none" in value else from_json(value["program"])
-    found = search(rule, kind, number)
-    value = {"none": found} if isinstance(found, str) else {"program": to_json(found)}
-    with contextlib.suppress(sqlite3.Error):
-        if file:
-            file.execute("INSERT OR REPLACE INTO matches VALUES (?, ?)", (key, json.dumps(value)))
-    return found
-
-
-@functools.cache
-def _opened(process: int) -> sqlite3.Connection | None:
-    """The file, opened by this process: a connection is none of a fork's."""
-    with contextlib.suppress(sqlite3.Error, OSError, RuntimeError):
-        folder = _folder()
-        if folder is None:
-            return None
-        folder.mkdir(parents=True, exist_ok=True)
-        file = sqlite3.connect(
-            folder / f"matches-{_version()}.sqlite", timeout=SHARED_FOR, isolation_level=None
-        )
-        file.execute("PRAGMA journal_mode = WAL")
-        file.execute("PRAGMA synchronous = NORMAL")
-        file.execute("CREATE TABLE IF NOT EXISTS matches (of TEXT PRIMARY KEY, found TEXT)")
-        return file
-    return None
-
-
-def _folder() -> Path | None:
-    """The folder of the files; None if `ALIASPROOF_CACHE` is empty, and nothing is kept."""
-    own = os.environ.get("ALIASPROOF_CACHE")
-    if own is not None:
-        return Path(own) if own else None
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aliasproof"
-
-
-def _version() -> str:
-    """What a search depends on: torch, what the processor can, and the sources of both rooms."""
-    digest = hashlib.sha256()
-    about = (torch.__version__, torch.version.git_version, torch.backends.cpu.get_cpu_capability())
-    digest.update(repr((*about, torch.cuda.is_available())).encode())
-    for package in (eager, generators, ir):
-        for source in sorted(Path(package.__path__[0]).rglob("*.py")):
-            digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-# --- derived --------------------------------------------------------------------------------------
-
 
 TRIES = 4  # for a pair: other operands, other writes
 # Values of storages, as text: all alike, or some of each sign.
@@ -129,8 +48,13 @@ class Derived:
     matched: Matched
 
 
-@functools.cache
 def drawn_rules() -> tuple[tuple[str, ...], ...]:
+    """The rules that may match a program, as the package has them, or as torch does."""
+    return shipped().rules or rules_of_torch()
+
+
+@functools.cache
+def rules_of_torch() -> tuple[tuple[str, ...], ...]:
     """The rules that may match a program, in five groups; the last two need a variant.
 
     Patterns written by hand, with operators that have an in-place form; operators that are
@@ -151,8 +75,9 @@ def drawn_rules() -> tuple[tuple[str, ...], ...]:
 @functools.cache
 def match_of(rule: str, kind: str, number: int) -> Program | str:
     """What the rule fires on, and nothing else, or why there is none."""
-    plain = plain_call if rule.startswith(OF_OPERATORS) else plain_match
-    return kept(plain, rule, kind, number)
+    if rule.startswith(OF_OPERATORS):  # the search takes a moment
+        return plain_call(rule, kind, number)
+    return kept(plain_match, rule, kind, number)
 
 
 def pair_of(turn: int, *, frozen: bool = False, written: bool = False) -> tuple[str, str]:
@@ -202,7 +127,7 @@ def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Deriv
         raise NoChoice(usual)
     dtypes = frozenset(view.dtype for view in usual.inputs)
     reason = NoChoice("nothing fits")
-    numbers = _numbers(rule)
+    numbers = numbers_of(rule)
     for _ in range(TRIES):
         plain = match_of(rule, situation.kind, pick.integer(0, numbers - 1))
         if isinstance(plain, str):
@@ -214,12 +139,12 @@ def derive(pick: Pick, rule: str, situation: Situation, counts: Counts) -> Deriv
     raise reason
 
 
-def _numbers(rule: str) -> int:
+def numbers_of(rule: str) -> int:
     """How many matches of the rule there are for a situation to be around."""
     if rule.startswith(OF_OPERATORS):
         return CALLS
     # A trace takes as long as many walks, and its variants differ in sizes alone.
-    return 1 if search_function(rule) is not None else VARIANTS
+    return shipped().numbers.get(rule) or (1 if search_function(rule) is not None else VARIANTS)
 
 
 def _woven(

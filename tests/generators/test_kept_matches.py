@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from aliasproof.generators.rules import derived
-from aliasproof.generators.rules.derived import kept
+from aliasproof.generators.rules import kept_matches
+from aliasproof.generators.rules.kept_matches import kept
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 
 PROGRAM = Program(
@@ -35,7 +35,7 @@ class Search:
 
 def again() -> None:
     """As another process, which has not opened the file."""
-    derived._opened.cache_clear()
+    kept_matches._opened.cache_clear()
 
 
 @pytest.fixture

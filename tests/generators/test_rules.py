@@ -8,9 +8,20 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from torch._inductor import config
 
 from aliasproof.generators.features import Features
-from aliasproof.generators.rules.derived import Derived, derive, drawn_rules, holds, pair_of
+from aliasproof.generators.rules.derived import (
+    Derived,
+    derive,
+    drawn_rules,
+    holds,
+    match_of,
+    pair_of,
+    rules_of_torch,
+)
+from aliasproof.generators.rules.kept_matches import shipped
+from aliasproof.generators.rules.matching import RAISES, refusal
 from aliasproof.generators.rules.pattern_walk import in_place_forms
 from aliasproof.generators.rules.plain_matches import (
     USUAL,
@@ -20,10 +31,12 @@ from aliasproof.generators.rules.plain_matches import (
     out_of_reach,
     plain_match,
     rules,
+    settings_of,
 )
 from aliasproof.generators.rules.situations import BY_NAME, NAMES, SITUATIONS
 from aliasproof.generators.scene import Counts, NoChoice, Pick
 from aliasproof.generators.sites.all_sites import recording
+from aliasproof.generators.sites.patterns import check_of
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.execution import ProgramFunction, run, seed_generators
 from aliasproof.ir.program import Program
@@ -182,3 +195,22 @@ def test_a_rule_that_no_program_meets_says_why() -> None:
     assert all(
         "match" in reason or "draw" in reason or "run" in reason for reason in reasons if reason
     )
+
+
+def test_the_matches_of_the_package_are_those_of_this_torch() -> None:
+    """If not, `python tests/generators/ship_matches.py` writes them."""
+    if not shipped().rules:
+        pytest.skip(f"none come with the package for torch {torch.__version__}")
+    assert drawn_rules() == rules_of_torch()
+    by_hand, _, traced, _, written = drawn_rules()
+    assert {*shipped().numbers} == {*by_hand, *traced, *written}
+    for rule in {*by_hand, *traced} - {*in_place_forms()}:
+        match = match_of(rule, USUAL, 0)
+        if isinstance(match, Program):
+            entry = rules()[rule]
+            needed = [{}, *({name: value} for name, value in settings_of(check_of(entry)))]
+            reasons = []
+            for settings in needed:
+                with config.patch(settings):
+                    reasons.append(refusal(entry, match))
+            assert {None, RAISES} & {*reasons}, rule

@@ -1,0 +1,65 @@
+"""Writes the matches that come with the package for the installed torch, in some minutes.
+
+`python tests/generators/ship_matches.py`. Those of freezing stay out: a search for one takes up to
+six seconds, and only one shard of many needs them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+
+from aliasproof.generators.rules.derived import rules_of_torch
+from aliasproof.generators.rules.kept_matches import (
+    Found,
+    found_to_json,
+    kept,
+    key_of,
+    shipped,
+    shipped_file,
+)
+from aliasproof.generators.rules.plain_matches import (
+    KINDS,
+    VARIANTS,
+    plain_match,
+    search_function,
+)
+
+
+def number_of(rule: str) -> int:
+    """How many matches are searched for of each kind."""
+    return 1 if search_function(rule) is not None else VARIANTS
+
+
+def matches_of(rule: str) -> dict[tuple[str, int], Found]:
+    """All matches of a rule, or why there is none."""
+    pairs = [(kind, number) for kind in KINDS for number in range(number_of(rule))]
+    return {pair: kept(plain_match, rule, *pair) for pair in pairs}
+
+
+def main() -> None:
+    """Search, and write the file."""
+    shipped_file().unlink(missing_ok=True)
+    shipped.cache_clear()
+    by_hand, _, traced, _, written = groups = rules_of_torch()
+    rules = [*by_hand, *traced, *written]
+    with multiprocessing.Pool() as pool:
+        found = dict(zip(rules, pool.imap(matches_of, rules), strict=True))
+    data = {
+        "rules": groups,
+        "numbers": {rule: number_of(rule) for rule in rules},
+        "matches": {
+            key_of(rule, *pair): found_to_json(match)
+            for rule, matches in found.items()
+            for pair, match in matches.items()
+        },
+    }
+    text = json.dumps(data, separators=(",", ":")).encode()
+    shipped_file().write_bytes(
+        gzip.compress(text, mtime=0)
+    )  # no date, so that equal files are equal
+
+
+if __name__ == "__main__":
+    main()
