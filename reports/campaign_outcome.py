@@ -60,7 +60,7 @@ def print_outcome(console: Console, campaign: Campaign, *, everything: bool = Fa
     _print_known(console, campaign, everything)
     _print_others(console, campaign)
     _print_rejected(console, campaign, everything)
-    if campaign.untried:
+    if campaign.untried and not campaign.interrupted:
         names = ", ".join(campaign.untried)
         print_lines(console, f"The time did not suffice for a program of {names}.", "yellow")
     print_waiting(console, campaign)

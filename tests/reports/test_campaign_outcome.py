@@ -141,3 +141,11 @@ def test_a_rejection_is_counted_by_its_reason() -> None:
         )
     assert (statistics.discarded, statistics.undefined_rate) == (3, 1 / 3)
     assert statistics.rejected == {"it has no form of aten.add": 2}
+
+
+def test_targets_that_ran_no_program_are_named(campaign):
+    targets = (*campaign.plan.targets, "inductor")
+    ran = dict.fromkeys((f"{name}:grad" for name in campaign.plan.targets), Statistics(programs=1))
+    untried = replace(campaign, plan=replace(campaign.plan, targets=targets), statistics=ran)
+    assert "The time did not suffice for a program of inductor." in outcome(untried)
+    assert "did not suffice" not in outcome(replace(untried, interrupted=True))
