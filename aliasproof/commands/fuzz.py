@@ -36,7 +36,7 @@ LONG = 1800.0  # seconds; so long a campaign draws programs of both languages
 PROFILES = {"dev": 90.0, "ci": 300.0, "nightly": 8 * 3600.0}  # seconds
 WHOLE = "a whole number, "
 
-Targets = Annotated[list[str] | None, targets_option(FUZZED)]
+Targets = Annotated[list[str] | None, targets_option(FUZZED, f"; of Python programs, {HUNTED}")]
 Seconds = Annotated[
     float | None,
     above_zero(
@@ -46,14 +46,14 @@ Seconds = Annotated[
     ),
 ]
 Programs = Annotated[
-    int | None, whole_number("Draw this many programs per target, without a time limit.", 1, WHOLE)
+    int | None,
+    whole_number("Draw this many programs per target; by default without a time limit.", 1, WHOLE),
 ]
 
 
 def _known_language(name: str | None) -> str | None:
-    if name is not None and name not in LANGUAGES:
-        hint = did_you_mean(name, LANGUAGES, otherwise=f"give {', '.join(LANGUAGES)}")
-        raise UserError(f"--language {name}: no such language{hint}")
+    if name not in (None, *LANGUAGES):
+        raise UserError(f"--language {name}: give one of {', '.join(LANGUAGES)}")
     return name
 
 
@@ -187,7 +187,7 @@ def fuzz(
     given |= {"seconds": _duration(seconds, programs, until, profile), "rules": rules}
     given |= {"finish": (seconds, programs, until) == (None, None, None)}
     with quitting_at_ctrl_c():
-        start_early(target or FUZZED)
+        start_early(target or ((HUNTED,) if language == PYTHON else FUZZED))
         plan = _runnable(plan_of(run, target or (), given))
         campaign = run_campaign(
             plan, run, (cluster, workers), started, as_json=json, everything=known
@@ -241,8 +241,8 @@ def _duration(
     seconds: float | None, programs: int | None, until: str | None, profile: str | None
 ) -> float | None:
     """The time limit in seconds, if one is given."""
-    if sum(limit is not None for limit in (seconds, programs, until)) > 1:
-        raise UserError("--seconds, --programs and --until each say when to stop; give one of them")
+    if until is not None and (seconds, programs) != (None, None):
+        raise UserError("--until says when to stop; give no --seconds or --programs with it")
     if profile is not None and profile not in PROFILES:
         hint = did_you_mean(profile, PROFILES, otherwise=f"give {', '.join(PROFILES)}")
         raise UserError(f"--profile {profile}: no such profile{hint}")
@@ -281,7 +281,7 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
     # Only what the command line names: a file names no code to import.
     grant(targets)
     names = dict.fromkeys(target_named(name).name for name in targets or base.targets)
-    if given.get("device") is not None:
+    if given["device"] is not None:
         require_device(given["device"])
     # Without --workers, `Plan` has its own default, also on another machine.
     base = replace(base, targets=tuple(names), workers=Plan(()).workers)
@@ -299,15 +299,11 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
 def _require_python(plan: Plan) -> None:
     """Raises `UserError` if Python programs are asked for that cannot run."""
     from aliasproof.campaigns.store.plan import takes_python
-    from aliasproof.targets.registry import backend_source, user_code
 
     if plan.language == ATEN:
         return
     if plan.device != "cpu":
         raise UserError(f"--language {plan.language}: Python programs are on the CPU alone")
-    for name in plan.python_targets:
-        if user_code(name) is not None:
-            backend_source(name)  # it says what is wrong with a user's code
     wrong = [name for name in plan.targets if not takes_python(name)]
     if wrong and (plan.language == PYTHON or not plan.python_targets):
         raise UserError(

@@ -262,7 +262,7 @@ def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
 
 def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """The request with what a campaign or a check of a model stored as what must stay."""
-    from aliasproof.campaigns.store.stored import StoredSuspicion, read_stored
+    from aliasproof.campaigns.store.stored import Suspicion, read_stored
     from aliasproof.formats.stored_graph import about_graph, is_stored_graph
 
     path = request.path
@@ -273,7 +273,7 @@ def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
         return request
     case = read_stored(path)
     request = replace(request, device=request.device or case.program.device)
-    if isinstance(case, StoredSuspicion):
+    if isinstance(case, Suspicion):
         return replace(request, target=case.target, oracle=request.oracle or case.oracle)
     # Results do not show what is latent, so it is no violation without its oracle.
     oracle = case.violation.oracle if case.latent else None

@@ -11,7 +11,7 @@ from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.store import run_folder
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.commands import hunt
+from aliasproof.commands import fuzz
 
 STORED = Plan(("dynamo",), 7, 40, workers=3, past_known=True, share=(1, 2), language="python")
 
@@ -27,7 +27,7 @@ def plan_of(monkeypatch, call) -> Callable[..., Plan]:
             plans.append(plan)
             return Campaign(plan, folder, {"aot-eager": Statistics(programs=1)})
 
-        monkeypatch.setattr(hunt, "run_campaign", keep)
+        monkeypatch.setattr(fuzz, "run_campaign", keep)
         monkeypatch.setattr(run_folder, "stored_plan", lambda run: stored)
         outcome = call("hunt", "--run", "run", *options)
         assert outcome.code == 0, outcome.err
