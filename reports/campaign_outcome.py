@@ -14,10 +14,9 @@ from aliasproof.campaigns.run.campaign import (
     known_in_order,
     suspicions_in_order,
 )
-from aliasproof.campaigns.store.finding import AnyFinding, PythonFinding
+from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.stored import show_command
-from aliasproof.ir.printing import source
-from aliasproof.ir.python_program import PythonProgram
+from aliasproof.ir.program import Program
 from aliasproof.reports.console import (
     counted,
     in_columns,
@@ -145,7 +144,7 @@ def _print_findings(
     folder = relative(campaign.folder / "findings")
     total = f"{counted(len(findings), 'finding')}, {silent} of them silent (no exception)"
     print_lines(console, f"{total}, in {folder}/", "bold")
-    unit = "lines" if campaign.plan.command == "hunt" else "calls"
+    unit = " or ".join(dict.fromkeys(f"{finding.unit}s" for finding in findings))
     table = new_table()
     # The identifier is the folder's name. It stays whole, so that it can be copied.
     longest = max(len(finding.identifier) for finding in findings)
@@ -166,9 +165,9 @@ def _print_findings(
 
 def _ops(finding: AnyFinding) -> str:
     """The ops of the reduced program, such as 'expand, zero_'; none of a Python program."""
-    if isinstance(finding, PythonFinding):
-        return ""
-    return ", ".join(call.op.split(".")[1] for call in finding.program.instructions)
+    program = finding.program
+    calls = program.instructions if isinstance(program, Program) else ()
+    return ", ".join(call.op.split(".")[1] for call in calls)
 
 
 def _print_shortest(console: Console, campaign: Campaign, findings: list[AnyFinding]) -> None:
@@ -183,26 +182,21 @@ def _print_shortest(console: Console, campaign: Campaign, findings: list[AnyFind
             not finding.silent,
             not finding.of_inductor,
             finding.size,
-            len(_source(finding)),
+            len(finding.source),
         ),
     )
     folder = relative(campaign.path(shortest))
     which = "Shortest silent finding" if shortest.silent else "Shortest finding"
     print_heading(console, f"{which}: {shortest.identifier}")
-    if isinstance(shortest, PythonFinding):
-        print_code(console, shortest.program.source.strip())
-    else:
+    if isinstance(shortest.program, Program):
         print_program(console, shortest.program)
+    else:
+        print_code(console, shortest.program.source.strip())
     console.print()
     what = f"{shortest.target}: {shortened(shortest.kind)} ({shortest.place})"
     print_lines(console, f"{what}. Show it, or run its reproducer:")
     print_exactly(console, f"    {show_command(folder, shortest.target)}", "bold")
     print_exactly(console, f"    {python_command(folder / 'reproducer.py')}", "bold")
-
-
-def _source(finding: AnyFinding) -> str:
-    program = finding.program
-    return program.source if isinstance(program, PythonProgram) else source(program)
 
 
 def _summary(campaign: Campaign) -> str:

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.stored import StoredSuspicion
+from aliasproof.campaigns.store.stored import Suspicion
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.stage import Stage
@@ -74,7 +74,7 @@ def _further(finding: Finding) -> list[tuple[str, str]]:
     return lines
 
 
-def print_suspicion(console: Console, stored: StoredSuspicion, summary: str) -> None:
+def print_suspicion(console: Console, stored: Suspicion, summary: str) -> None:
     """Print what is known of a suspicion."""
     print_lines(console, stored.identifier, "bold")
     print_lines(console, f"target {stored.target}: {summary}")

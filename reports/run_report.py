@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.campaigns.store.run_contents import KeptCase, RunContents
 from aliasproof.campaigns.store.run_view import UNCONFIRMED, Moment
 from aliasproof.corpus.bug_files import all_bugs
-from aliasproof.ir.printing import inputs_source, source
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reports.graph_change import GraphChange
@@ -222,41 +220,9 @@ def reported(case: KeptCase) -> ReportedFinding:
         "issue": case.issue,
         "ending": case.ending,
     }
-    own = _of_python(finding) if isinstance(finding, PythonFinding) else _of_calls(finding)
-    return ReportedFinding(**values, **own)
-
-
-def _of_calls(finding: Finding) -> dict[str, Any]:
-    program = finding.program
-    return {
-        "latent": finding.latent,
-        "wrong_part": finding.wrong_part,
-        "cause": finding.cause,
-        "user_level": finding.user_level,
-        "torch": finding.torch_version,
-        "device": program.device,
-        "size": len(program),
-        "drawn_size": len(finding.original),
-        "unit": "instruction",
-        "source": f"{source(program)}\n{inputs_source(program)}",
-        "graph": finding.graph,
-    }
-
-
-def _of_python(finding: PythonFinding) -> dict[str, Any]:
-    return {
-        "latent": False,
-        "wrong_part": finding.part,
-        "cause": "",
-        # The layers of `torch.compile` are what a user calls.
-        "user_level": {},
-        "torch": finding.torch,
-        "device": "cpu",
-        "size": finding.program.lines,
-        "drawn_size": finding.drawn_lines,
-        "unit": "line",
-        "source": finding.program.source.strip() + "\n",
-    }
+    same = ("latent", "wrong_part", "cause", "user_level", "device", "size", "drawn_size", "unit")
+    values |= {name: getattr(finding, name) for name in (*same, "source", "graph")}
+    return ReportedFinding(torch=finding.torch_version, **values)
 
 
 def _bug(identifier: str) -> BugLink:

@@ -15,7 +15,7 @@ from pathlib import Path
 from aliasproof.campaigns.store.finding import AnyFinding, Finding, PythonFinding, is_of_python
 from aliasproof.campaigns.store.run_contents import KeptCase, Triaged, read_contents
 from aliasproof.campaigns.store.store_schema import NAME as STORE
-from aliasproof.campaigns.store.stored import MARKS, StoredSuspicion, locate, read_stored
+from aliasproof.campaigns.store.stored import MARKS, Suspicion, locate, read_stored
 from aliasproof.formats.stored_graph import GRAPH
 from aliasproof.ir.errors import UserError, printable
 from aliasproof.ir.program import Program
@@ -91,7 +91,7 @@ def _single(folder: Path) -> KeptCase:
         if named:
             return named[0]
     stored = PythonFinding.load(folder) if is_of_python(folder) else read_stored(folder)
-    if isinstance(stored, StoredSuspicion):
+    if isinstance(stored, Suspicion):
         raise UserError(
             f"{folder} is a suspicion, which is no finding; to see it:"
             f" {shlex.join(['aliasproof', 'check', str(folder)])}"

@@ -17,7 +17,7 @@ from aliasproof.campaigns.publish.confirmation import Confirmation, confirm
 from aliasproof.campaigns.publish.python_issue import SCRIPT, confirm_python, title
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.finding import Finding, PythonFinding, is_of_python
-from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
+from aliasproof.campaigns.store.stored import Suspicion, locate, read_stored
 from aliasproof.checks.explaining import letter
 from aliasproof.corpus.bug_files import all_bugs, known_bugs
 from aliasproof.corpus.known_bug import patched
@@ -132,8 +132,8 @@ def _print_python(
     print_lines(console, finding.identifier, "bold")
     print_lines(console, title(finding))
     how = "silent (no exception)" if finding.silent else "an exception"
-    part = f" ({finding.part})" if finding.part else ""
-    print_lines(console, f"target {finding.target}{part}; {how}; in torch {finding.torch}")
+    part = f" ({finding.wrong_part})" if finding.wrong_part else ""
+    print_lines(console, f"target {finding.target}{part}; {how}; in torch {finding.torch_version}")
     print_lines(
         console,
         f"reduced from {finding.drawn_lines} lines to {finding.program.lines}: {finding.tried}"
@@ -186,9 +186,7 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     print_lines(results(), status.text, status.style)
 
 
-def _run_again(
-    stored: Finding | StoredSuspicion, target: Target
-) -> tuple[Examination | None, Status]:
+def _run_again(stored: Finding | Suspicion, target: Target) -> tuple[Examination | None, Status]:
     """Run a stored case again, where its device is. None where it could end this process."""
     try:
         require_device(stored.program.device)
@@ -203,7 +201,7 @@ def _run_again(
 
 
 def _print(
-    stored: Finding | StoredSuspicion, summary: str, script: Path, examination: Examination | None
+    stored: Finding | Suspicion, summary: str, script: Path, examination: Examination | None
 ) -> None:
     console = results()
     if isinstance(stored, Finding):
@@ -224,7 +222,7 @@ def _print(
         print_reproducer(console, script)
 
 
-def _run_reproducer(stored: Finding | StoredSuspicion, target: Target) -> Status:
+def _run_reproducer(stored: Finding | Suspicion, target: Target) -> Status:
     """Run a reproducer in a process of its own, and say if it still fails.
 
     It is written anew: what a folder has as reproducer is shown, and never run.
@@ -240,7 +238,7 @@ def _run_reproducer(stored: Finding | StoredSuspicion, target: Target) -> Status
     return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")
 
 
-def status_of(stored: Finding | StoredSuspicion, examination: Examination) -> Status:
+def status_of(stored: Finding | Suspicion, examination: Examination) -> Status:
     """Whether a new run shows the stored violation."""
     here = f"in torch {torch.__version__}"
     if examination.rejected is not None:
@@ -267,7 +265,7 @@ def _violation_text(violation: Violation) -> str:
 
 
 def _to_json(
-    stored: Finding | StoredSuspicion, folder: Path, examination: Examination | None, status: Status
+    stored: Finding | Suspicion, folder: Path, examination: Examination | None, status: Status
 ) -> dict[str, object]:
     trial = examination.trial if examination is not None else None
     script = folder / "reproducer.py"

@@ -208,7 +208,7 @@ def test_a_hunt_is_reported_as_a_campaign_is(tmp_path):
     store = Store.open(folder)
     store.keep_plan(Plan(("identity",), programs=9, language="python"))
     made = PythonFinding(
-        PythonProgram(PYTHON), "identity", "values", "wrong value", "out1", torch="2.13.0"
+        PythonProgram(PYTHON), "identity", "values", "wrong value", "out1", torch_version="2.13.0"
     )
     store.keep_finding(made, "print(1)\n", "reduced")
     store.keep_confirmation(made.identifier, "reproduced", SHOWN)

@@ -146,7 +146,7 @@ def calls(program):
     return locals()
 """
     stored = PythonFinding(
-        PythonProgram(source), "identity", "values", "wrong value", "out1", torch="2.13.0"
+        PythonProgram(source), "identity", "values", "wrong value", "out1", torch_version="2.13.0"
     )
     second = run_again(stored, None)
     assert second.status.word == "gone"

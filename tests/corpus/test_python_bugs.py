@@ -32,7 +32,7 @@ def test_a_bug_shows_at_its_target_and_is_explained_by_itself_alone(bug: PythonB
     assert examination.symptom.target == layers(bug.target)[-1]
     found = found_in(bug.program, examination)
     if bug.part:
-        found = replace(found, part=part_of(bug.program, examination.symptom))
+        found = replace(found, wrong_part=part_of(bug.program, examination.symptom))
     assert names_of(found) == [bug.identifier]
 
 

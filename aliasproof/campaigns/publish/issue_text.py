@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
+from collections.abc import Sequence
 
 import torch
 
@@ -35,6 +36,7 @@ from aliasproof.processes.outcome import DEATHS
 
 LONGEST_LOG = 30  # lines
 LONGEST_GRAPH = 40  # lines
+NO_LOG = "None: the wrong result is silent."
 BY_FUZZER = "by a fuzzer for aliasing and mutation"
 
 # What a target adds to the one before it, in words that its maintainers use.
@@ -68,37 +70,35 @@ def issue_text(finding: Finding, shown: Reproduced, origin: str = BY_FUZZER) -> 
     `shown` is the finding's reproducer. `origin` says where or by what it was found.
     """
     log, output = _split_log(finding, shown.output)
-    return "\n".join(
-        (
-            title(finding),
-            "",
-            "### 🐛 Describe the bug",
-            "",
-            _first_sentence(finding, shown),
-            "",
-            code_block(shown.script, "python"),
-            "",
-            "Expected and actual, as the script prints them:",
-            "",
-            code_block(output),
-            "",
-            _analysis(finding),
-            *_graph(finding),
-            "",
-            *_ablation(finding),
-            "",
-            _how_it_was_found(finding, origin),
-            "",
-            "### Error logs",
-            "",
-            log,
-            "",
-            "### Versions",
-            "",
-            code_block(versions(finding.torch_version, finding.capability, finding.program.device)),
-            "",
-        )
+    what = (_analysis(finding), *_graph(finding), _ablation(finding))
+    return in_sections(
+        (title(finding), _first_sentence(finding, shown), shown.script),
+        output,
+        (*what, _how_it_was_found(finding, origin)),
+        log,
+        versions(finding.torch_version, finding.capability, finding.program.device),
     )
+
+
+def in_sections(
+    shown: tuple[str, str, str], output: str, paragraphs: Sequence[str], log: str, versions: str
+) -> str:
+    """An issue: title, first sentence and script, what that printed, and what is said of it."""
+    title, sentence, script = shown
+    sections = (
+        title,
+        "### 🐛 Describe the bug",
+        sentence,
+        code_block(script, "python"),
+        "Expected and actual, as the script prints them:",
+        code_block(output),
+        *paragraphs,
+        "### Error logs",
+        log,
+        "### Versions",
+        code_block(versions),
+    )
+    return "\n\n".join(sections) + "\n"
 
 
 def title(finding: Finding) -> str:
@@ -209,15 +209,14 @@ def _graph(finding: Finding) -> list[str]:
         return []
     # Without what frees values that are not used any more.
     code = "\n".join(re.sub(r";( *\w+ =)+ None\s*$", "", line).rstrip("; ") for line in lines)
-    return ["", "The graph that it makes:", "", code_block(code, "python")]
+    return ["The graph that it makes:", code_block(code, "python")]
 
 
-def _ablation(finding: Finding) -> list[str]:
+def _ablation(finding: Finding) -> str:
     """Which backends show it, as the form asks."""
-    target = in_code(name_of(finding.target))
-    lines = ["Ablation:", "", f"- {target} alone: shows"]
+    lines = [f"- {in_code(name_of(finding.target))} alone: shows"]
     lines += [f'- `backend="{name}"`: {answer}' for name, answer in finding.user_level.items()]
-    return lines
+    return "\n".join(("Ablation:", "", *lines))
 
 
 def _how_it_was_found(finding: Finding, origin: str) -> str:
@@ -245,14 +244,18 @@ def _how_it_was_found(finding: Finding, origin: str) -> str:
 def _split_log(finding: Finding, output: str) -> tuple[str, str]:
     """The section for error logs, and what the script printed without the log."""
     if finding.silent:
-        return "None: the wrong result is silent.", printed_by(output)
+        return NO_LOG, printed_by(output)
     printed = printed_by(output).splitlines()
     # A message of torch can be long: it belongs into the log, its first line is enough above.
     begin = next((i for i, line in enumerate(printed) if line.startswith("actual:")), 0)
-    log = printed[begin:-1]
-    more = [f"(and {len(log) - LONGEST_LOG} more lines)"] if len(log) > LONGEST_LOG else []
     short = [*printed[: begin + 1], *printed[-1:]]
-    return code_block("\n".join((*log[:LONGEST_LOG], *more))), "\n".join(short)
+    return in_log(printed[begin:-1]), "\n".join(short)
+
+
+def in_log(lines: Sequence[str]) -> str:
+    """The first lines of what torch said."""
+    more = [f"(and {len(lines) - LONGEST_LOG} more lines)"] if len(lines) > LONGEST_LOG else []
+    return code_block("\n".join((*lines[:LONGEST_LOG], *more)))
 
 
 def printed_by(output: str) -> str:

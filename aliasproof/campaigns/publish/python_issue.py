@@ -14,10 +14,12 @@ from pathlib import Path
 from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, Confirmation
 from aliasproof.campaigns.publish.confirmation import confirm as run_script
 from aliasproof.campaigns.publish.issue_text import (
-    LONGEST_LOG,
+    BY_FUZZER,
+    NO_LOG,
     OF_ERRORS,
     PROPERTIES,
-    code_block,
+    in_log,
+    in_sections,
     printed_by,
     versions,
 )
@@ -105,7 +107,9 @@ def script(finding: PythonFinding) -> str:
     operators = "".join(f"\n\n{text}\n" for text in definitions_in(source))
     source = source.replace("import torch\n", f"import torch\n{operators}", 1)
     if finding.capability:
-        said += f".\n\nSeen with torch {finding.torch} on a CPU with {finding.capability}.\n"
+        said += (
+            f".\n\nSeen with torch {finding.torch_version} on a CPU with {finding.capability}.\n"
+        )
     return f'"""{said}"""\n\n{imports}\n{source}\n{helper}{main}'
 
 
@@ -195,28 +199,25 @@ def python_issue(finding: PythonFinding, output: str) -> str:
     """The issue, in Markdown: its first line is the title. `output` is what its script printed."""
     silent = " No exception is raised." if finding.silent else ""
     lines = f"{finding.drawn_lines} lines to {finding.program.lines}"
-    sections = (
-        title(finding),
-        "### 🐛 Describe the bug",
-        f"For this program, the compiled function differs from eager in `{finding.place}`.{silent}",
-        code_block(script(finding), "python"),
-        "Expected and actual, as the script prints them:",
-        code_block(printed_by(output)),
-        f"{_what_is_wrong(finding)} {_property(finding)}",
-        "\n".join(("Ablation:", "", *_ablation(finding))),
-        f"Found by a fuzzer for aliasing and mutation, and reduced from {lines}.",
-        "### Error logs",
-        _log(finding),
-        "### Versions",
-        code_block(versions(finding.torch, finding.capability)),
+    place = f"For this program, the compiled function differs from eager in `{finding.place}`."
+    message = str(finding.evidence.get("message", "")).strip().splitlines()
+    return in_sections(
+        (title(finding), f"{place}{silent}", script(finding)),
+        printed_by(output),
+        (
+            f"{_what_is_wrong(finding)} {_property(finding)}",
+            "\n".join(("Ablation:", "", *_ablation(finding))),
+            f"Found {BY_FUZZER}, and reduced from {lines}.",
+        ),
+        NO_LOG if finding.silent else in_log(message),
+        versions(finding.torch_version, finding.capability),
     )
-    return "\n\n".join(sections) + "\n"
 
 
 def _what_is_wrong(finding: PythonFinding) -> str:
     part = _PARTS.get(finding.target, f"the target {finding.target}")
-    if ": " in finding.part or ", " in finding.part:
-        part += f". Experiments name the part: {finding.part}"
+    if ": " in finding.wrong_part or ", " in finding.wrong_part:
+        part += f". Experiments name the part: {finding.wrong_part}"
     if not finding.silent and finding.kind.startswith("does not raise"):
         return f"Eager raises `{first_line(finding.violation)}`. At fault is {part}."
     return f"At fault is {part}."
@@ -235,11 +236,3 @@ def _ablation(finding: PythonFinding) -> list[str]:
         f"- `backend={backend_source(layer).expression}`: does what eager does" for layer in right
     ]
     return [*lines, f"- `backend={backend_source(wrong).expression}`: shows"]
-
-
-def _log(finding: PythonFinding) -> str:
-    if finding.silent:
-        return "None: the wrong result is silent."
-    lines = str(finding.evidence.get("message", "")).strip().splitlines()
-    more = [f"(and {len(lines) - LONGEST_LOG} more lines)"] if len(lines) > LONGEST_LOG else []
-    return code_block("\n".join((*lines[:LONGEST_LOG], *more)))

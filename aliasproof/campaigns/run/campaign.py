@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -17,10 +17,9 @@ from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import FiredSoFar
+from aliasproof.campaigns.store.stored import Suspicion
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.corpus.known_bug import KnownBug, PythonBug
-from aliasproof.ir.program import Program
-from aliasproof.judge.attribution import Symptom
 from aliasproof.targets.variants import folder_name, is_variant
 
 
@@ -149,6 +148,7 @@ class Campaign:
 
     def to_json(self) -> dict[str, object]:
         """The outcome as JSON values."""
+        files = RunFolder(self.folder)
         return {
             "version": 1,
             "torch": torch.__version__,
@@ -181,7 +181,10 @@ class Campaign:
             ],
             "unconfirmed": dict(sorted(self.unconfirmed.items())),
             "latent": [finding.to_json() for _, finding in sorted(self.latent.items())],
-            "suspicions": [suspicion.to_json() for suspicion in suspicions_in_order(self)],
+            "suspicions": [
+                it.to_json() | {"folder": str(files.suspicion_folder(it.identifier))}
+                for it in suspicions_in_order(self)
+            ],
             "not reduced": self.repeats,
             "not reproduced": self.not_reproduced,
             "mistakes of aliasproof": sorted(self.mistakes),  # reductions end in any order
@@ -189,25 +192,6 @@ class Campaign:
 
 
 Listener: TypeAlias = Callable[[Campaign], None]
-
-
-class Suspicion(NamedTuple):
-    """A symptom that only oracles on graphs report: its folder, frequency and shortest program."""
-
-    folder: Path
-    symptom: Symptom
-    times: int
-    program: Program
-
-    def to_json(self) -> dict[str, object]:
-        """Everything except the program, as JSON values."""
-        return {
-            "target": self.symptom.target,
-            "oracle": self.symptom.oracle,
-            "kind": self.symptom.kind,
-            "count": self.times,
-            "folder": str(self.folder),
-        }
 
 
 def findings_in_order(campaign: Campaign) -> list[AnyFinding]:
@@ -228,14 +212,15 @@ def known_in_order(campaign: Campaign) -> list[tuple[KnownBug | PythonBug, int]]
 
 def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:
     """The suspicions, the most frequent first. Folders are numbered in this order."""
-    store = RunFolder(campaign.folder)
     # Equally frequent ones are ordered by name, so that the numbers do not depend on timing.
     suspicions = campaign.suspicions.found.items()
     by_frequency = sorted(suspicions, key=lambda item: (-item[1][0], str(item[0])))
     return [
         Suspicion(
-            store.suspicion_folder(f"{folder_name(symptom.target)}-{symptom.oracle}-{number}"),
-            symptom,
+            f"{folder_name(symptom.target)}-{symptom.oracle}-{number}",
+            symptom.target,
+            symptom.oracle,
+            symptom.kind,
             count,
             program,
         )

@@ -194,9 +194,9 @@ def reduced(
         drawn_lines=drawn.lines,
         tried=reducer.tried,
         compiled=fails.compiled,
-        torch=str(torch.__version__),
+        torch_version=str(torch.__version__),
         capability=cpu_capability(),
-        part=part_of(program, symptom_left),
+        wrong_part=part_of(program, symptom_left),
     )
 
 

@@ -192,5 +192,5 @@ def _write(files: RunFolder, store: Store, campaign: Campaign) -> None:
             files.write_latent(kept.finding)
         else:
             files.write_unconfirmed(kept.finding, kept.script)
-    files.write_suspicions((it.folder.name, it.program) for it in suspicions_in_order(campaign))
+    files.write_suspicions((it.identifier, it.program) for it in suspicions_in_order(campaign))
     files.write_outcome(campaign.to_json())

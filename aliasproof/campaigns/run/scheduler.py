@@ -19,9 +19,9 @@ from typing import NamedTuple
 from aliasproof.campaigns.failure.failure import AnyFailure
 from aliasproof.campaigns.failure.recognition import FrequentBugs
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
+from aliasproof.campaigns.run.executor import Mistake, Reduction, WorkerEnd
 from aliasproof.campaigns.run.languages import language_of
-from aliasproof.campaigns.run.tasks import TRIES, FinishedReduction, Tasks, Ticket
+from aliasproof.campaigns.run.tasks import TRIES, Tasks, Ticket
 from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.store import KNOWN, KeptFailure
@@ -295,27 +295,27 @@ class Scheduler:
         if isinstance(result, Mistake):
             self.campaign.mistakes.append(f"{what}: {result.text}")
             return None
-        assert isinstance(result, FinishedReduction)
+        assert isinstance(result, Reduction)
         self.campaign.mistakes += [f"{what}, a candidate: {text}" for text in result.mistakes]
         self.campaign.spent.reducing += result.seconds
-        if result.finding is None and failure.ends_process:
+        if result.reduced is None and failure.ends_process:
             return _unreduced_failure(
                 kept, "it does not end a new process in this way", asked.number
             )
         if result.documented:
             self.campaign.add_documented(kept.target)
             return None
-        if result.finding is None:
+        if result.reduced is None:
             self.campaign.not_reproduced += 1
             return None
-        if failure.known is None and result.finding.known:
-            self.campaign.known[result.finding.known] += 1
-            self.tasks.store.keep_occurrence(f"{KNOWN}{result.finding.known}", *kept[1:3])
+        if failure.known is None and result.reduced.known:
+            self.campaign.known[result.reduced.known] += 1
+            self.tasks.store.keep_occurrence(f"{KNOWN}{result.reduced.known}", *kept[1:3])
             # Only the reduced program showed that it is known.
             if self.campaign.plan.past_known:
                 return None
         self._reduced.add(failure.bucket)
-        return FoundFailure(result.finding, kept, asked.number)
+        return FoundFailure(result.reduced, kept, asked.number)
 
 
 def _unreduced_failure(kept: KeptFailure, reason: str, number: int) -> FoundFailure:

@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from aliasproof.campaigns.failure.failure import AnyFailure
 from aliasproof.campaigns.run.executor import (
@@ -24,27 +24,13 @@ from aliasproof.campaigns.run.executor import (
 )
 from aliasproof.campaigns.run.languages import language_of
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
-from aliasproof.campaigns.store.finding import AnyFinding, finding_from_json, finding_to_json
+from aliasproof.campaigns.store.finding import finding_from_json, finding_to_json
 from aliasproof.campaigns.store.full_disk import require_room
 from aliasproof.campaigns.store.plan import Shard, decoded, encoded
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import KeptFailure, Store
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
-
-
-class FinishedReduction(NamedTuple):
-    """What became of a reduction; `finding` is None if the program did not fail again.
-
-    `mistakes` are errors of aliasproof itself on candidates. `documented` says why the violation is
-    none: the documentation allows what the reduced program shows.
-    """
-
-    finding: AnyFinding | None
-    seconds: float
-    mistakes: tuple[str, ...] = ()
-    documented: str = ""
-
 
 # How often a worker must end at a program, or in a reduction, before these are at fault.
 TRIES = 2
@@ -59,7 +45,7 @@ _NOT_IN_ALL = {
     **{name: {} for name in ("fired", "refused", "rejected")},
 }
 ShardOutcome: TypeAlias = ShardResult | WorkerEnd | Mistake
-ReductionOutcome: TypeAlias = FinishedReduction | WorkerEnd | Mistake
+ReductionOutcome: TypeAlias = Reduction | WorkerEnd | Mistake
 
 
 @dataclass(slots=True)
@@ -231,7 +217,7 @@ class Tasks:
         finding = None if reduced is None else self.store.checked(finding_from_json, reduced, where)
         mistakes = tuple(map(str, stored.get("mistakes", ())))
         documented = str(stored.get("documented", ""))
-        return FinishedReduction(finding, float(stored["seconds"]), mistakes, documented)
+        return Reduction(finding, float(stored["seconds"]), mistakes, documented)
 
 
 def _ends_each_time(kept: KeptFailure) -> bool:

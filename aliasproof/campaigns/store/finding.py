@@ -16,8 +16,9 @@ import torch
 from aliasproof.campaigns.failure.failure import ReducedFailure
 from aliasproof.campaigns.store.plan import decoded, encoded
 from aliasproof.corpus.known_bug import PythonBug
-from aliasproof.ir.devices import cpu_capability
+from aliasproof.ir.devices import CPU, cpu_capability
 from aliasproof.ir.errors import UserError, printable_json
+from aliasproof.ir.printing import inputs_source, source
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram, words
 from aliasproof.ir.serialization import from_json, to_json
@@ -160,6 +161,21 @@ class Finding(_OfBothLanguages):
         """The instructions of the program."""
         return len(self.program)
 
+    @property
+    def drawn_size(self) -> int:
+        """The instructions of the program as it was drawn."""
+        return len(self.original)
+
+    @property
+    def device(self) -> str:
+        """Where the program is."""
+        return self.program.device
+
+    @property
+    def source(self) -> str:
+        """The program as Python, with its inputs."""
+        return f"{source(self.program)}\n{inputs_source(self.program)}"
+
     def same_evidence(self, other: AnyFinding) -> bool:
         """Whether both come from the same failure."""
         return isinstance(other, Finding) and (self.seed, self.original, self.program) == (
@@ -197,7 +213,7 @@ class Finding(_OfBothLanguages):
             "seed": self.seed,
             "torch": self.torch_version,
             "cpu capability": self.capability,
-            "device": self.program.device,
+            "device": self.device,
             "original": to_json(self.original),
         }
 
@@ -237,6 +253,7 @@ class Finding(_OfBothLanguages):
 
 FILE = "finding.json"
 FORMAT = 2
+_PYTHON_KEYS = {"torch_version": "torch", "wrong_part": "part"}
 _PATH = r"(?!__)\w+(?:\.(?!__)\w+|\[-?\d+\]|\['[\w ]*'\])*"
 _PLACE = re.compile(rf"{_PATH}(?:, {_PATH})*")
 
@@ -249,7 +266,7 @@ class PythonFinding(_OfBothLanguages):
     `drawn_lines` is how many lines it had. Its reduction `tried` that many candidates, and
     `compiled` those that eager accepts. `count` violations of the run led to it. `known` is the
     name of the known bug that it is, or empty. `line` is what `fuzz` calls the violation, if the
-    program is a line of ATen calls, or empty. `part` is the part of the compiler that experiments
+    program is a line of ATen calls, or empty. `wrong_part` of the compiler is what experiments
     name, `capability` that of the CPU (`devices.cpu_capability`).
     """
 
@@ -264,14 +281,14 @@ class PythonFinding(_OfBothLanguages):
     drawn_lines: int = 0
     tried: int = 0
     compiled: int = 0
-    torch: str = ""
+    torch_version: str = ""
     count: int = 1
     known: str = ""
     line: str = ""
-    part: str = ""
+    wrong_part: str = ""
     capability: str = ""
 
-    language, unit = PYTHON, "line"
+    language, unit, device, cause, graph = PYTHON, "line", CPU, "", ""
     latent = False  # an oracle on graphs alone sees what is
     user_level = MappingProxyType[str, str]({})  # its script calls `torch.compile` itself
 
@@ -279,6 +296,16 @@ class PythonFinding(_OfBothLanguages):
     def size(self) -> int:
         """The lines of the program."""
         return self.program.lines
+
+    @property
+    def drawn_size(self) -> int:
+        """The lines of the program as it was drawn."""
+        return self.drawn_lines
+
+    @property
+    def source(self) -> str:
+        """The program as Python."""
+        return self.program.source.strip() + "\n"
 
     def same_evidence(self, other: AnyFinding) -> bool:
         """Whether both come from the same program as it was drawn."""
@@ -296,7 +323,7 @@ class PythonFinding(_OfBothLanguages):
     def is_of(self, bug: PythonBug) -> bool:
         """Whether it is this known bug."""
         cause = (self.target, self.oracle, self.symptom)
-        return bug.explains(cause, self.place, self.program, self.part)
+        return bug.explains(cause, self.place, self.program, self.wrong_part)
 
     @property
     def symptom(self) -> str:
@@ -306,26 +333,28 @@ class PythonFinding(_OfBothLanguages):
 
     def to_json(self) -> dict[str, object]:
         """As JSON values; `of_json` reads it."""
-        values = {name: getattr(self, name) for name in self.__slots__ if name != "program"}
+        names = (name for name in self.__slots__ if name != "program")
+        values = {_PYTHON_KEYS.get(name, name): getattr(self, name) for name in names}
         return {"format": FORMAT, "program": self.program.source, **values}
 
     @classmethod
     def of_json(cls, given: object) -> PythonFinding:
         """The finding. Raises `UserError` if it is none, or its program is not in the language."""
-        names = {*cls.__slots__} - {"program"}
+        keys = {name: _PYTHON_KEYS.get(name, name) for name in cls.__slots__ if name != "program"}
         if isinstance(given, dict):
             # Older findings do not name these, and say what the name of their folder says.
             given = {"capability": "", "count": 1, **given}
             given.pop("confirmed", None)
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             raise UserError(f"a finding of a Python program has 'format' {FORMAT}")
-        if given.keys() != {*names, "format", "program"}:
-            raise UserError(f"a finding has exactly the keys {sorted(names)}, format, program")
-        values: dict[str, Any] = {name: given[name] for name in names}
+        if given.keys() != {*keys.values(), "format", "program"}:
+            needed = sorted(keys.values())
+            raise UserError(f"a finding has exactly the keys {needed}, format, program")
+        values: dict[str, Any] = {name: given[key] for name, key in keys.items()}
         hints = get_type_hints(cls)
-        for name in names:
+        for name, key in keys.items():
             if not isinstance(values[name], get_origin(hints[name]) or hints[name]):
-                raise UserError(f"'{name}' of a finding is {values[name]!r}")
+                raise UserError(f"'{key}' of a finding is {values[name]!r}")
         # Scripts evaluate it.
         if not _PLACE.fullmatch(values["place"]):
             raise UserError(f"'place' of a finding is no path: {values['place']!r}")

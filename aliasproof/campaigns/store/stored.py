@@ -26,7 +26,7 @@ MARKS = ("finding.json", "program.json")  # files, one of which each stored case
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSuspicion:
+class Suspicion:
     """A program on which an oracle on graphs reported a violation, while its results were right.
 
     `count` programs of the run show the same.
@@ -88,7 +88,7 @@ def show_command(folder: Path, target: str) -> str:
     return shlex.join(["aliasproof", "show", str(folder), *named])
 
 
-def read_stored(folder: Path) -> Finding | StoredSuspicion:
+def read_stored(folder: Path) -> Finding | Suspicion:
     """What a folder has. Raises `UserError` with the file if something is missing or malformed."""
     try:
         if folder.parent.name == "suspicions" and not (folder / "finding.json").is_file():
@@ -98,7 +98,7 @@ def read_stored(folder: Path) -> Finding | StoredSuspicion:
         raise UserError(f"{folder} cannot be read: {error}") from error
 
 
-def _suspicion(folder: Path) -> StoredSuspicion:
+def _suspicion(folder: Path) -> Suspicion:
     file, outcome = folder / "program.json", folder.parent.parent / "run.json"
     program = loads(read_text(file, within=folder), str(file))
     check = shlex.join(["aliasproof", "check", str(folder)])
@@ -111,7 +111,7 @@ def _suspicion(folder: Path) -> StoredSuspicion:
             element for element in data["suspicions"] if Path(element["folder"]).name == folder.name
         ]
         known = entries[0]
-        return StoredSuspicion(
+        return Suspicion(
             folder.name,
             str(known["target"]),
             str(known["oracle"]),
