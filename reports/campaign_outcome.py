@@ -116,7 +116,7 @@ def _print_others(console: Console, campaign: Campaign) -> None:
     suspicions = suspicions_in_order(campaign)
     if suspicions:
         number = counted(campaign.total.suspicious, "suspicion")
-        text = f"{number}: values match, graphs do not: {relative(suspicions[0][0].parent)}/"
+        text = f"{number}: values match, graphs do not: {relative(campaign.folder / 'suspicions')}/"
         print_lines(console, f"{text} (aliasproof check FOLDER)")
 
 

@@ -145,10 +145,10 @@ def _print_check(
         write_json({"file": str(path)} | check_json(checked, bugs))
     else:
         printer.end(checked)
-        # What is wrong with gradients alone is no straight line of calls.
-        wrong = (name for name, it in checked.results.items() if it.violated and " " not in name)
+        wrong = (name for name, it in checked.results.items() if it.violated)
         if (name := next(wrong, None)) is not None:
-            print_notes([f"for a short program that shows it: {_reduction(request, name)}"])
+            command = _reduction(request, name.partition(" ")[0])  # without 'as called'
+            print_notes([f"for a short program that shows it: {command}"])
         _print_bugs(checked, [bug for bug in events if isinstance(bug, ShownBug)])
     return checked
 

@@ -41,6 +41,7 @@ from aliasproof.reports.reduction_table import print_progress
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
+    from aliasproof.campaigns.store.finding import PythonFinding
     from aliasproof.ir.program import Program
     from aliasproof.minimization.candidate_checks import TargetCheck
     from aliasproof.minimization.minimize import CandidateCheck, Minimized, P
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # they import torch
 NOT_JUDGED, INTERRUPTED = 4, 130
 # By name: the functions run in the other process.
 SESSION = "aliasproof.minimization.minimize_session"
+PYTHON_SESSION = "aliasproof.minimization.minimize_python"
 
 MinimizedFile = Annotated[
     str,
@@ -202,7 +204,7 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     grant(request.granted)  # the script of a finding is made in this process
     if is_of_python(request.path):
         options.validate(replace(request, target=request.target or ""))
-        if options.interesting or request.oracle or request.device or options.finding:
+        if options.interesting or request.oracle or request.device:
             raise UserError("a finding of 'hunt' keeps its cause: give no other options for that")
     else:
         request = complete(request, by_target=options.interesting is None)
@@ -212,7 +214,7 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     smallest = SmallestFile(options.output)
     try:
         if is_of_python(request.path):
-            reduced = _of_python(request, options, smallest)
+            reduced = _of_python(request, options, smallest, _stored_finding(request))
         elif options.interesting is not None:
             reduced = _by_script(request, options, smallest)
         else:
@@ -361,9 +363,16 @@ def _by_target(
     from aliasproof.minimization.minimized_output import MinimizeResult, print_kept, question_about
 
     with _process(request, options) as process:
-        subject = _subject(process, request)
-        outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
-        program, target, kept = _found(outcome, subject.program, request)
+        try:
+            subject = _subject(process, request)
+            outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
+            program, target, kept = _found(outcome, subject.program, request)
+        except (Rejected, UserError) as reason:
+            found = _found_in_file(request, options)
+            if found is None:
+                raise
+            print_notes([f"reduced as it is written, since {reason}"])
+            return _of_python(request, options, smallest, found)
         answer = outcome
         if isinstance(outcome, Returned):  # else the process has ended
             answer = outcome_of(process, f"{SESSION}:with_cause", program, kept)
@@ -399,13 +408,42 @@ def _at_work(check: TargetCheck, workers: int) -> Iterator[None]:
         print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
 
 
+def _found_in_file(request: MinimizeRequest, options: MinimizeOptions) -> PythonFinding | None:
+    """What differs for the function in a user's file as it is called; None if nothing does."""
+    from aliasproof.minimization.candidate_checks import outcome_of
+
+    if request.path.suffix != ".py" or request.oracle is not None or request.device is not None:
+        return None
+    with _process(request, options) as process:
+        outcome = outcome_of(process, f"{PYTHON_SESSION}:find_in_file", request)
+    if isinstance(outcome, Returned):
+        finding: PythonFinding = outcome.value
+        return finding
+    if isinstance(outcome, Raised):
+        print_notes([str(outcome.error)])
+    return None
+
+
+def _stored_finding(request: MinimizeRequest) -> PythonFinding:
+    from aliasproof.campaigns.store.finding import PythonFinding
+
+    given = PythonFinding.load(request.path)
+    if request.target not in (None, given.target):
+        raise UserError(
+            f"{request.path} is of the target {given.target}, and not of {request.target}"
+        )
+    return given
+
+
 def _of_python(
-    request: MinimizeRequest, options: MinimizeOptions, smallest: SmallestFile
+    request: MinimizeRequest,
+    options: MinimizeOptions,
+    smallest: SmallestFile,
+    given: PythonFinding,
 ) -> MinimizeResult:
-    """The result for a finding of `hunt`, and the finding that it makes."""
+    """The result for a finding of a Python program, and the finding that it makes."""
     import torch
 
-    from aliasproof.campaigns.store.finding import PythonFinding
     from aliasproof.judge.attribution import Symptom
     from aliasproof.judge.python_case import EAGER
     from aliasproof.minimization.candidate_checks import CALL, TargetCheck, outcome_of
@@ -414,11 +452,7 @@ def _of_python(
     from aliasproof.minimization.minimized_output import MinimizeResult, print_kept, question_about
     from aliasproof.targets.registry import backend_source
 
-    given = smallest.finding = PythonFinding.load(request.path)
-    if request.target not in (None, given.target):
-        raise UserError(
-            f"{request.path} is of the target {given.target}, and not of {request.target}"
-        )
+    smallest.finding = given
     if given.target != EAGER:
         backend_source(given.target)  # it says what is wrong with a user's code
     symptom = Symptom(given.target, given.oracle, given.kind)

@@ -1,18 +1,35 @@
-"""The part of a reduction that runs a finding of `hunt`, in isolated processes."""
+"""The part of a reduction that runs Python programs, in isolated processes.
+
+They are those of findings of `hunt`, and those that a user's file becomes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
 
+import torch
+
 from aliasproof.campaigns.run.languages import named, reduced
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import patched
-from aliasproof.ir.errors import Rejected
+from aliasproof.ir.devices import cpu_capability
+from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.attribution import FailsAlike, Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.python_case import PythonCase
+from aliasproof.judge.trial import quiet_torch
+from aliasproof.minimization.minimize_request import MinimizeRequest
+from aliasproof.processes.isolation import step
 from aliasproof.processes.outcome import Death
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.user_names import grant
+from aliasproof.user_code import user_file
+from aliasproof.user_code.python_of_file import python_programs
+from aliasproof.user_code.user_file import FileNames, UserFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +78,43 @@ class KeptPython:
             found = named(found).finding
         if found is None:
             return smallest
-        names = ("place", "evidence", "line", "known", "part")
+        names = ("place", "evidence", "line", "known", "wrong_part")
         return replace(smallest, **{name: getattr(found, name) for name in names})
+
+
+def find_in_file(request: MinimizeRequest) -> PythonFinding:
+    """What a target does wrong for the function in a user's file, as that is called.
+
+    Raises `UserError` if it does what eager does, or the file is not in the language.
+    """
+    assert request.target is not None
+    grant(request.granted)
+    quiet_torch()
+    if target_named(request.target).backend is None:
+        raise UserError(f"{request.target} is no backend of torch.compile")
+    step("the file")
+    names = FileNames(*request.names)
+    return user_file.apply_to(request.path, names, lambda given: _find(given, request, names))
+
+
+def _find(
+    given: UserFunction | Program, request: MinimizeRequest, names: FileNames
+) -> PythonFinding:
+    assert request.target is not None
+    if isinstance(given, Program) or request.path.suffix != ".py":
+        raise UserError("it is no function of Python")
+    for program in python_programs(request.path, names, given):
+        found = examine(PythonCase(program), target_named(request.target))
+        if (main := found.main) is not None and (layer := found.at_fault) is not None:
+            return PythonFinding(
+                program,
+                layer.name,
+                main.oracle,
+                main.kind,
+                main.place,
+                dict(main.evidence),
+                drawn_lines=program.lines,
+                torch_version=str(torch.__version__),
+                capability=cpu_capability(),
+            )
+    raise UserError("as a Python program, it does what eager does")

@@ -214,12 +214,12 @@ def write_folder(
 
     `given` is what was reduced. Raises `UserError` if it cannot be written.
     """
-    if not isinstance(named.finding, Finding):
+    if named.finding is None:
         return [f"{folder} is not written: {named.reason}"]
     reducer = minimized.reducer
-    finding = replace(
-        named.finding, tried=reducer.tried, accepted=reducer.accepted, steps=dict(reducer.passes)
-    )
+    finding = replace(named.finding, tried=reducer.tried)
+    if isinstance(finding, Finding):
+        finding = replace(finding, accepted=reducer.accepted, steps=dict(reducer.passes))
     try:
         return published(finding, origin=_origin(given)).write(folder)
     except OSError as error:

@@ -96,3 +96,49 @@ def test_answers_are_kept_and_each_candidate_is_repeated(call, tmp_path: Path):
     assert outcomes[0]["source"] == outcomes[1]["source"]
     assert outcomes[0]["candidates tried"] == len(answers.splitlines()) - 1
     assert sum(it["accepted"] for it in outcomes[0]["steps"].values()) == outcomes[0]["accepted"]
+
+
+# --- a user's file --------------------------------------------------------------------------------
+
+
+TRAINED = """
+import torch
+from torch import nn
+
+class Shifted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shift_of_all = nn.Parameter(torch.ones(4))
+
+    def forward(self, x, view):
+        x += self.shift_of_all
+        return view.sin()
+
+program = Shifted()
+
+def inputs():
+    x = torch.arange(4.0)
+    return x, x.view(4)
+"""
+
+
+def test_what_only_a_call_with_gradients_shows_is_reduced_as_it_is_written(call, tmp_path: Path):
+    (tmp_path / "trained.py").write_text(TRAINED)
+    done = call("minimize", "trained.py", "--target", "aot-eager", "--finding", "found")
+    assert done.code == 0, done.err
+    assert "reduced as it is written" in done.err
+    assert "(known: alias_read_after_recorded_write)" in done.err
+    assert "sin" not in done.out
+    assert {it.name for it in (tmp_path / "found").iterdir()} == {
+        "finding.json",
+        "issue.md",
+        "reproducer.py",
+    }
+    assert "in a function of a user" in (tmp_path / "found" / "issue.md").read_text()
+
+
+def test_a_file_that_imports_more_than_torch_is_refused(call, tmp_path: Path):
+    (tmp_path / "trained.py").write_text(f"import math\n{TRAINED}")
+    done = call("minimize", "trained.py", "--target", "aot-eager")
+    assert done.code == 2
+    assert "only ['dataclasses', 'torch'] can be imported" in done.err

@@ -16,7 +16,9 @@ from aliasproof.campaigns.publish.confirmation import (
     of_target,
 )
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER, issue_text
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue
+from aliasproof.campaigns.publish.python_issue import script as python_script
+from aliasproof.campaigns.store.finding import AnyFinding, Finding, PythonFinding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.targets.registry import is_own
 
@@ -30,7 +32,7 @@ class Published:
     The issue is None for a bug of the user's own code, and if the script does not show the bug.
     """
 
-    finding: Finding
+    finding: AnyFinding
     script: str
     issue: str | None
     notes: Sequence[str]
@@ -47,11 +49,16 @@ class Published:
         ]
 
 
-def published(finding: Finding, run: Run | None = None, origin: str = BY_FUZZER) -> Published:
+def published(finding: AnyFinding, run: Run | None = None, origin: str = BY_FUZZER) -> Published:
     """Run the script of a finding in fresh processes, also under `torch.compile`.
 
     `origin` says in the issue where or by what it was found.
     """
+    if isinstance(finding, PythonFinding):
+        shown_by, text = confirm_python(finding), python_script(finding)
+        if shown_by.shown:
+            return Published(finding, text, python_issue(finding, shown_by.output, origin), [])
+        return Published(finding, text, None, [f"the script does not show it: {shown_by.ending}"])
     run = run or functools.partial(confirm, timeout=COMPILER_TIMEOUT)
     ending, reproducer = "", of_target(finding)
     for literal in (False, True):

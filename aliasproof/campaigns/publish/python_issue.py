@@ -195,7 +195,7 @@ _PARTS = {
 }
 
 
-def python_issue(finding: PythonFinding, output: str) -> str:
+def python_issue(finding: PythonFinding, output: str, origin: str = BY_FUZZER) -> str:
     """The issue, in Markdown: its first line is the title. `output` is what its script printed."""
     silent = " No exception is raised." if finding.silent else ""
     lines = f"{finding.drawn_lines} lines to {finding.program.lines}"
@@ -207,7 +207,7 @@ def python_issue(finding: PythonFinding, output: str) -> str:
         (
             f"{_what_is_wrong(finding)} {_property(finding)}",
             "\n".join(("Ablation:", "", *_ablation(finding))),
-            f"Found {BY_FUZZER}, and reduced from {lines}.",
+            f"Found {origin}, and reduced from {lines}.",
         ),
         NO_LOG if finding.silent else in_log(message),
         versions(finding.torch_version, finding.capability),

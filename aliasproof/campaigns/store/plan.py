@@ -401,7 +401,7 @@ class Plan:
             programs -= self._in_python
         # The first programs of a campaign on time are shards of their own, and need no rules. Where
         # programs are compiled as one, five of them take as long as the rest.
-        cuts = FIRST_CUTS if target.group == 1 else FIRST_CUTS[:1]
+        cuts: tuple[int, ...] = FIRST_CUTS if target.group == 1 else FIRST_CUTS[:1]
         cuts = cuts if programs is None else ()
         for turn, number in enumerate(itertools.count(first, step)):
             count = PROGRAMS_PER_SHARD

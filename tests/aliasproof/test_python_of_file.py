@@ -1,0 +1,126 @@
+"""A user's file as Python programs: they do in eager what the file does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.python_program import PythonProgram
+from aliasproof.user_code import user_file
+from aliasproof.user_code.python_of_file import python_programs
+
+FILES = {
+    "a module": """
+from torch import nn
+from torch.nn import functional as F
+
+class Twice(nn.Module):
+    '''Doubles.'''
+    def __init__(self, factor: int):
+        super().__init__()
+        self.register_buffer("my_factor", torch.tensor(factor))
+    def double_it(self, x: "Tensor") -> "Tensor":
+        return F.relu(x) * self.my_factor
+    def forward(self, x):
+        return self.double_it(x)
+
+program = Twice(2)
+
+def inputs():
+    return torch.ones(2)
+""",
+    "a closure": """
+def make(factor):
+    def scaled(x):
+        return x * factor
+    return scaled
+
+program = make(2)
+
+def inputs():
+    return (torch.ones(2),)
+""",
+    "a keyword": """
+def program(x, *, factor=3):
+    return x * factor
+
+def inputs():
+    return (torch.ones(2),), {"factor": 2}
+""",
+    "a default": """
+def program(x, factor=2):
+    return x * factor
+
+def inputs():
+    return [torch.ones(2)]
+""",
+    "a dict of arguments": """
+def program(x, factor):
+    return x * factor
+
+def inputs():
+    return {"factor": 2, "x": torch.ones(2)}
+""",
+    "locals of other names": """
+def program(x, y):
+    return x + y[0]
+
+def inputs():
+    x = torch.ones(2)
+    return x.view(2), x
+
+if __name__ == "__main__":
+    program(*inputs())
+""",
+    "a loop operator": """
+from torch._higher_order_ops.while_loop import while_loop
+
+def program(x):
+    return while_loop(lambda v: v.sum() < 4, lambda v: (v * 2,), (x,))[0]
+
+def inputs():
+    return (torch.ones(2),)
+""",
+}
+
+
+def programs(folder: Path, text: str) -> list[PythonProgram]:
+    path, names = folder / "mine.py", user_file.FileNames()
+    path.write_text(f"import torch\n{text}")
+    given = user_file.read(path, names)
+    assert isinstance(given, user_file.UserFunction)
+    return list(python_programs(path, names, given))
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_program_returns_what_the_function_returns(kind: str, tmp_path: Path) -> None:
+    once, _, twice, _ = programs(tmp_path, FILES[kind])
+    for program, names in ((once, ("out",)), (twice, ("out", "second"))):
+        left = program.run()
+        for name in names:
+            assert torch.equal(left[name], torch.full((2,), 2.0))  # type: ignore[arg-type]
+
+
+def test_a_backward_pass_follows(tmp_path: Path) -> None:
+    text = """
+def program(x):
+    return {"unused": 1}, x * 2
+
+def inputs():
+    return (torch.ones(2, requires_grad=True),)
+"""
+    _, differentiated, _, _ = programs(tmp_path, text)
+    x = differentiated.run()["x"]
+    assert isinstance(x, torch.Tensor)
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_what_the_language_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no attribute '_version' in the language"):
+        programs(
+            tmp_path, "def program(x):\n    return x._version\ndef inputs():\n    return 1, \n"
+        )
