@@ -370,9 +370,9 @@ def _title(plan: Plan, cluster: str | None, folder: Path) -> str:
     if cluster is not None:
         workers = f"the workers of the cluster at {cluster}"
     on = "" if plan.device == "cpu" else f", on {plan.device}"
-    words = {PYTHON: "with Python programs, ", BOTH: "a quarter of it with Python programs, "}
+    words = {PYTHON: ", with Python programs,", BOTH: ", a quarter with Python programs,"}
     return (
-        f"Fuzzing {', '.join(plan.targets)}, {words.get(plan.language, '')}with {workers},"
+        f"Fuzzing {', '.join(plan.targets)}{words.get(plan.language, '')} with {workers},"
         f" seed {plan.seed}{on}, into {relative(folder)}"
     )
 

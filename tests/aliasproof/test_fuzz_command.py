@@ -57,10 +57,9 @@ def test_what_is_printed(campaign):
     assert "resource_tracker" not in done.stderr, "a semaphore is left"
     assert "Fuzzing functionalize with 2 workers" in done.stderr
     run = next((folder / "runs").iterdir())
-    finding = next((run / "findings").iterdir())
-    assert f"in runs/{run.name}/findings/" in done.stdout
-    assert finding.name in done.stdout
-    assert f"aliasproof show runs/{run.name}/findings/" in done.stdout
+    names = [finding.name for finding in (run / "findings").iterdir()]
+    assert any(f"aliasproof show runs/{run.name}/findings/{it}" in done.stdout for it in names)
+    assert any(f"runs/{run.name}/findings/{it}/reproducer.py" in done.stdout for it in names)
     assert "def program(" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("25 programs in ")
 

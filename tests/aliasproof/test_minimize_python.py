@@ -94,7 +94,8 @@ def test_answers_are_kept_and_each_candidate_is_repeated(call, tmp_path: Path):
     assert (tmp_path / "answers").read_text() == answers
     outcomes = [json.loads(done.out) for done in (first, again)]
     assert outcomes[0]["source"] == outcomes[1]["source"]
-    assert outcomes[0]["candidates tried"] == len(answers.splitlines()) - 1
+    # Several candidates are asked at a time, so some answers are of those behind a success.
+    assert 0 < outcomes[0]["candidates tried"] <= len(answers.splitlines()) - 1
     assert sum(it["accepted"] for it in outcomes[0]["steps"].values()) == outcomes[0]["accepted"]
 
 
