@@ -23,6 +23,7 @@ from aliasproof.judge.examination import examine
 from aliasproof.judge.python_case import PythonCase
 from aliasproof.judge.trial import quiet_torch
 from aliasproof.minimization.minimize_request import MinimizeRequest
+from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.processes.isolation import step
 from aliasproof.processes.outcome import Death
 from aliasproof.targets.registry import target as target_named
@@ -90,6 +91,7 @@ def find_in_file(request: MinimizeRequest) -> PythonFinding:
     assert request.target is not None
     grant(request.granted)
     quiet_torch()
+    compare_within(request.tolerance)
     if target_named(request.target).backend is None:
         raise UserError(f"{request.target} is no backend of torch.compile")
     step("the file")
