@@ -8,18 +8,13 @@ from aliasproof.eager.trace import Trace
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.oracle import Needs, Oracle
-from aliasproof.oracles.verdict import Report, Violation, not_applicable, report_of
+from aliasproof.oracles.verdict import Report, Violation, report_of
 
 _NAME = "structure"
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Compare the paths of what is left, and the type of each, if the runs name it by paths.
-
-    No contract waives any of it.
-    """
-    if not eager.paths and not target.paths:
-        return not_applicable("")  # outputs have numbers alone
+    """Compare the paths of what is left, and the type of each. No contract waives any of it."""
     other = other_path(eager, target)
     return report_of([other] if other is not None else [*_other_kinds(eager, target)])
 

@@ -187,7 +187,7 @@ def fuzz(
     given |= {"seconds": _duration(seconds, programs, until, profile), "rules": rules}
     given |= {"finish": (seconds, programs, until) == (None, None, None)}
     with quitting_at_ctrl_c():
-        start_early(target or ((HUNTED,) if language == PYTHON else FUZZED))
+        start_early(target or (), language)
         plan = _runnable(plan_of(run, target or (), given))
         campaign = run_campaign(
             plan, run, (cluster, workers), started, as_json=json, everything=known
@@ -206,12 +206,14 @@ def exit_status(campaign: Campaign, judged: int, fail_on_findings: bool) -> int:
     return 0 if judged or campaign.findings else NOTHING_JUDGED
 
 
-def start_early(targets: Sequence[str]) -> None:
+def start_early(targets: Sequence[str], language: str | None) -> None:
     """Import torch, and start the processes that a campaign needs."""
     if "torch" not in sys.modules:
         print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
-        confirmation_server.start_early()
-        start_worker_server(targets, early=True)
+        if language != PYTHON:  # its scripts run eager themselves, in processes of their own
+            confirmation_server.start_early()
+        default = (HUNTED,) if language == PYTHON else FUZZED
+        start_worker_server(targets or default, early=True)
 
 
 def worker_count(workers: int | None, cluster: str | None) -> int | None:

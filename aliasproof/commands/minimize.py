@@ -368,7 +368,7 @@ def _by_target(
             outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
             program, target, kept = _found(outcome, subject.program, request)
         except (Rejected, UserError) as reason:
-            found = _found_in_file(request, options)
+            found = _found_in_file(request, options, str(reason))
             if found is None:
                 raise
             print_notes([f"reduced as it is written, since {reason}"])
@@ -408,8 +408,13 @@ def _at_work(check: TargetCheck, workers: int) -> Iterator[None]:
         print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
 
 
-def _found_in_file(request: MinimizeRequest, options: MinimizeOptions) -> PythonFinding | None:
-    """What differs for the function in a user's file as it is called; None if nothing does."""
+def _found_in_file(
+    request: MinimizeRequest, options: MinimizeOptions, reason: str
+) -> PythonFinding | None:
+    """What differs for the function in a user's file as it is called; None if nothing does.
+
+    A note says why not, unless that is the `reason` why its ATen calls are not reduced.
+    """
     from aliasproof.minimization.candidate_checks import outcome_of
 
     if request.path.suffix != ".py" or request.oracle is not None or request.device is not None:
@@ -419,7 +424,7 @@ def _found_in_file(request: MinimizeRequest, options: MinimizeOptions) -> Python
     if isinstance(outcome, Returned):
         finding: PythonFinding = outcome.value
         return finding
-    if isinstance(outcome, Raised):
+    if isinstance(outcome, Raised) and str(outcome.error) != reason:
         print_notes([str(outcome.error)])
     return None
 

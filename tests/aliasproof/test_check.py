@@ -74,8 +74,6 @@ def test_any_function_that_torch_runs(function):
         for oracle, report in result.reports.items():
             allowed = {Verdict.HOLDS}
             # Not all targets show a graph, and functionalize promises neither identity nor layout.
-            if oracle == "structure":  # of Python code
-                allowed = {Verdict.NOT_APPLICABLE}
             if oracle in ON_GRAPHS:
                 allowed |= {Verdict.NOT_APPLICABLE, Verdict.UNKNOWN}
             if oracle in ("aliasing", "objects", "metadata") and name in (

@@ -36,7 +36,8 @@ def forgetful(program: Program) -> Program:
 
 def test_every_oracle_judges_a_right_target(adding: Case) -> None:
     found = examine(adding, TARGETS["identity"])
-    assert tuple(found.reports) == EVERY_ORACLE
+    # A function on tensors leaves outputs without paths.
+    assert [*found.reports] == [name for name in EVERY_ORACLE if name != "structure"]
     assert found.symptom is None
     assert (found.rejected, found.mistake, found.violations) == (None, None, [])
     assert [found.failed, found.suspicious, found.documented] == [False, False, []]

@@ -11,7 +11,7 @@ from aliasproof.oracles.verdict import Verdict
 
 ALL = Contract()
 X = torch.arange(6.0).view(2, 3)
-NAMES = ["errors", "values", "inputs", "aliasing", "objects", "metadata", "structure"]
+NAMES = ["errors", "values", "inputs", "aliasing", "objects", "metadata"]
 
 
 def failing(*inputs: torch.Tensor) -> object:
@@ -24,9 +24,9 @@ def verdicts(judgement) -> list[Verdict]:
 
 def test_a_right_run_holds_in_every_respect(runs) -> None:
     judgement = judge(ALL, *runs(lambda x: x.add_(1)[1:], lambda x: x.add_(1)[1:], [X]))
-    assert list(judgement.reports) == list(ON_RESULTS) == NAMES
     # Outputs of a function on tensors have numbers, and no paths.
-    assert verdicts(judgement) == [*[Verdict.HOLDS] * 6, Verdict.NOT_APPLICABLE]
+    assert list(judgement.reports) == NAMES == [it for it in ON_RESULTS if it != "structure"]
+    assert set(verdicts(judgement)) == {Verdict.HOLDS}
     assert judgement.violations == []
     assert judgement.documented == []
 
@@ -69,7 +69,7 @@ def test_the_most_visible_symptom_comes_first(runs) -> None:
 def test_after_an_error_there_is_nothing_to_compare(runs, eager, target) -> None:
     judgement = judge(ALL, *runs(eager, target, [X]))
     assert list(judgement.reports) == NAMES
-    assert verdicts(judgement)[1:] == [Verdict.NOT_APPLICABLE] * 6
+    assert verdicts(judgement)[1:] == [Verdict.NOT_APPLICABLE] * 5
     assert all(report.reason for report in list(judgement.reports.values())[1:])
     assert judgement.documented == []
 
@@ -78,7 +78,7 @@ def test_after_a_documented_refusal_there_is_nothing_to_compare(runs) -> None:
     refusal = Refusal("", "no", "it says no", lambda trace: True, raised_by=(__name__,))
     contract = Contract(refusals=(refusal,))
     judgement = judge(contract, *runs(lambda x: x, failing, [X]))
-    assert verdicts(judgement) == [Verdict.DOCUMENTED, *[Verdict.NOT_APPLICABLE] * 6]
+    assert verdicts(judgement) == [Verdict.DOCUMENTED, *[Verdict.NOT_APPLICABLE] * 5]
     assert [found.limitation.reason for found in judgement.documented] == ["it says no"]
 
 
@@ -102,13 +102,12 @@ def test_without_the_precondition_every_difference_is_documented(
 
 def test_an_unmet_precondition_alone_is_no_difference(runs) -> None:
     contract = Contract(preconditions=(Precondition("never", "a reason", lambda trace: False),))
-    judgement = judge(contract, *runs(lambda x: x, lambda x: x, [X]))
-    assert verdicts(judgement)[:-1] == [Verdict.HOLDS] * 6
+    assert set(verdicts(judge(contract, *runs(lambda x: x, lambda x: x, [X])))) == {Verdict.HOLDS}
 
 
 def test_what_is_excluded_is_neither_right_nor_wrong() -> None:
     judgement = all_not_applicable("not for this")
-    assert list(judgement.reports) == NAMES
+    assert tuple(judgement.reports) == ON_RESULTS
     assert set(verdicts(judgement)) == {Verdict.NOT_APPLICABLE}
     assert {each.reason for each in judgement.reports.values()} == {"not for this"}
 
