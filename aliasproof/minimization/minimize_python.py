@@ -8,19 +8,14 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, replace
 
-import torch
-
-from aliasproof.campaigns.run.languages import named, reduced
+from aliasproof.campaigns.run.languages import named, reduced, shown_by
 from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import patched
-from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.attribution import FailsAlike, Symptom
-from aliasproof.judge.examination import examine
-from aliasproof.judge.python_case import PythonCase
 from aliasproof.judge.trial import quiet_torch
 from aliasproof.minimization.minimize_request import MinimizeRequest
 from aliasproof.oracles.given_tolerance import compare_within
@@ -106,17 +101,6 @@ def _find(
     if isinstance(given, Program) or request.path.suffix != ".py":
         raise UserError("it is no function of Python")
     for program in python_programs(request.path, names, given):
-        found = examine(PythonCase(program), target_named(request.target))
-        if (main := found.main) is not None and (layer := found.at_fault) is not None:
-            return PythonFinding(
-                program,
-                layer.name,
-                main.oracle,
-                main.kind,
-                main.place,
-                dict(main.evidence),
-                drawn_lines=program.lines,
-                torch_version=str(torch.__version__),
-                capability=cpu_capability(),
-            )
+        if (finding := shown_by(program, request.target)) is not None:
+            return finding
     raise UserError("as a Python program, it does what eager does")

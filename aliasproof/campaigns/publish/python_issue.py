@@ -183,11 +183,6 @@ def _names_error(finding: PythonFinding, output: str) -> bool:
 # --- python issue ---------------------------------------------------------------------------------
 
 
-# Which property of eager is lost, where `issue_text` does not say it.
-_STRUCTURE = (
-    "What a call leaves in objects, lists and dicts, and which tensors require gradients, is"
-    " visible to the caller."
-)
 _PARTS = {
     "dynamo": "Dynamo, which captures the graph: no backend is involved",
     "aot-eager": "AOTAutograd: the graph runs with eager's kernels, and no code is generated",
@@ -226,7 +221,7 @@ def _what_is_wrong(finding: PythonFinding) -> str:
 def _property(finding: PythonFinding) -> str:
     if finding.kind.startswith("does not raise"):
         return OF_ERRORS
-    return PROPERTIES.get(finding.oracle, _STRUCTURE)
+    return PROPERTIES[finding.oracle]
 
 
 def _ablation(finding: PythonFinding) -> list[str]:

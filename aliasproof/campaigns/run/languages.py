@@ -180,23 +180,35 @@ def reduced(
     problem = replace(PYTHON_PROBLEM, most=most)
     reducer = Reducer(problem, drawn, lambda it: processor_seconds() < end and fails(it))
     program = reducer.run()
-    found = examine(PythonCase(program), target_named(symptom.target))
-    main, symptom_left = found.main, found.symptom
-    if main is None or symptom_left is None:
+    finding = shown_by(program, symptom.target)
+    if finding is None:
+        return None
+    left = Symptom(finding.target, finding.oracle, finding.kind)
+    return replace(
+        finding,
+        drawn_lines=drawn.lines,
+        tried=reducer.tried,
+        compiled=fails.compiled,
+        wrong_part=part_of(program, left),
+    )
+
+
+def shown_by(program: PythonProgram, target: str) -> PythonFinding | None:
+    """What a target does wrong for a program as it is; None if nothing, or it is not judged."""
+    found = examine(PythonCase(program), target_named(target))
+    main, layer = found.main, found.at_fault
+    if main is None or layer is None:
         return None
     return PythonFinding(
         program,
-        symptom_left.target,
+        layer.name,
         main.oracle,
         main.kind,
         main.place,
         dict(main.evidence),
-        drawn_lines=drawn.lines,
-        tried=reducer.tried,
-        compiled=fails.compiled,
+        drawn_lines=program.lines,
         torch_version=str(torch.__version__),
         capability=cpu_capability(),
-        wrong_part=part_of(program, symptom_left),
     )
 
 
