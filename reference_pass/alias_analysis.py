@@ -38,8 +38,6 @@ from aliasproof.reference_pass.calls.storages import Geometry, Storages, storage
 from aliasproof.reference_pass.exceptions import DataDependent
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
 
-# --- the analysis ---------------------------------------------------------------------------------
-
 
 @dataclass(slots=True)
 class Effect:

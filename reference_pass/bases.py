@@ -22,7 +22,7 @@ import enum
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -227,8 +227,8 @@ def base_of_inputs(
     plainest = min(indices, key=lambda i: geometries[i].conj + geometries[i].neg)
     if is_constant(uses, geometries[plainest].storage):
         return BaseKind.CONSTANT, plainest
-    plain = without_lazy_bits(geometries[plainest])
-    alike = all(plain.same(without_lazy_bits(other)) for other in geometries)
+    plain = geometries[plainest].plain
+    alike = all(plain.same(other.plain) for other in geometries)
     if alike and decides(uses, plain):
         return BaseKind.TENSOR, plainest
 
@@ -260,10 +260,3 @@ def base_of_result(
     if decides(uses, geometry) and (not returned_twice or known(geometry.offset == 0)):
         return BaseKind.TENSOR
     return BaseKind.FLATTENED
-
-
-def without_lazy_bits(geometry: Geometry) -> Geometry:
-    """The same elements seen without the lazy conjugate and negative bits."""
-    if not (geometry.conj or geometry.neg):
-        return geometry
-    return replace(geometry, conj=False, neg=False)

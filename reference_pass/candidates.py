@@ -20,6 +20,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from aliasproof.reference_pass.calls.operand_reads import stored_over
 from aliasproof.reference_pass.calls.operator_forms import (
     SCATTERS,
     aten,
@@ -29,7 +30,7 @@ from aliasproof.reference_pass.calls.operator_forms import (
     writes,
 )
 from aliasproof.reference_pass.calls.storages import storage_of
-from aliasproof.reference_pass.liveness import Liveness, stored_over
+from aliasproof.reference_pass.liveness import Liveness
 
 
 class How(Enum):
@@ -40,7 +41,7 @@ class How(Enum):
     CAST_BACK = "in place with its cast"  # a.ge_(b) for a.ge(b) and a cast to the dtype of a
     SCATTER = "into its base"  # (3a) view(a, args).copy_(b) for foo_scatter(a, b, args)
     COPIED = "copied to its input at once"  # copy_(x, b), which the epilogue would do later
-    SHOWN = "a view of its operand"  # select(a, args) for select_copy(a, args)
+    VIEW = "a view of its operand"  # select(a, args) for select_copy(a, args)
     TAKEN = "memory that is free"  # an uninitialised tensor, which another memory can be
     REDUNDANT = "redundant"  # (5) a scatter or copy whose source is at its destination already
 
@@ -169,11 +170,8 @@ def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
 
     Functionalization emits such a cast for an in-place op whose result has another dtype.
     """
-    own, value, user = (
-        next(iter(given.values()), None),
-        node.meta["val"],
-        next(iter(node.users), None),
-    )
+    own, value = next(iter(given.values()), None), node.meta["val"]
+    user = next(iter(node.users), None)
     # With a second user, the result before the cast would still be needed.
     if user is None or len(node.users) > 1 or user.target is not aten._to_copy.default:
         return None
@@ -182,13 +180,10 @@ def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
     dtype = own.meta["val"].dtype
     # Functionalization in torch states what stays, too: `layout=torch.strided`.
     stays = {"layout": value.layout, "device": value.device, "memory_format": torch.preserve_format}
+    allowed = {"dtype": dtype, **stays}
     is_cast = (
         user.kwargs.get("dtype") == dtype
-        and all(
-            not given or given == stays.get(name)
-            for name, given in user.kwargs.items()
-            if name != "dtype"
-        )
+        and all(not given or given == allowed.get(name) for name, given in user.kwargs.items())
         and torch.can_cast(value.dtype, dtype)
         and value.dtype != dtype
         # In place, ops such as abs refuse complex numbers.

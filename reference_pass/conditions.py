@@ -23,7 +23,13 @@ from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import unread
 from aliasproof.reference_pass.calls.operator_forms import SCATTERS, aten, bind, facts, is_pointwise
 from aliasproof.reference_pass.calls.regions import Region, equal, overlap, overlaps_itself
-from aliasproof.reference_pass.calls.storages import encoding, same_location, same_view, storage_of
+from aliasproof.reference_pass.calls.storages import (
+    encoding,
+    same_elements,
+    same_location,
+    same_view,
+    storage_of,
+)
 from aliasproof.reference_pass.candidates import Candidate, How, Slot
 from aliasproof.reference_pass.liveness import END, Liveness
 
@@ -130,7 +136,7 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
                 # A destination that occurs again is for `not_repeated`. A scatter reads its source.
                 # Only an in-place form of an operator that is not elementwise may read it.
                 own = operand is slot.destination and (elementwise or in_place)
-                alike = elementwise and _same_elements(tensor, slot.written)
+                alike = elementwise and same_elements(tensor, slot.written)
                 if not own and not alike and overlap(Region.of(tensor), Region.of(slot.written)):
                     return f"{operand} shares memory with {slot.destination}"
     for slots in written.values():
@@ -240,7 +246,7 @@ def all_conditions(*of_layout: Condition) -> tuple[Condition, ...]:
 
 def _writing(candidate: Candidate) -> tuple[Slot, ...]:
     """The slots that would be written: none where the result is at its destination already."""
-    return () if candidate.how in (How.REDUNDANT, How.SHOWN) else candidate.slots
+    return () if candidate.how in (How.REDUNDANT, How.VIEW) else candidate.slots
 
 
 def _is_elementwise(candidate: Candidate) -> bool:
@@ -266,15 +272,6 @@ def _operands(candidate: Candidate) -> Iterator[fx.Node]:
         for operand in nodes_in(value):
             if name not in unread(node.target) or operand in destinations:
                 yield operand
-
-
-def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if two tensors of one storage have the same elements in the same order."""
-    # `same_view` ignores dimensions of size one; a kernel iterates over them. The dtype may differ:
-    # where an element is read, there it is written.
-    same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
-    alike = same and encoding(one)[1:] == encoding(other)[1:]
-    return alike and Region.of(one).same(Region.of(other))
 
 
 def _copies_itself(copy: fx.Node, slot: Slot, liveness: Liveness) -> bool:

@@ -25,15 +25,14 @@ from aliasproof.reference_pass.bases import (
     StorageUses,
     base_of_inputs,
     base_of_result,
-    without_lazy_bits,
 )
-from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.calls.emission import Emitter, clear_lazy_bits
 from aliasproof.reference_pass.calls.nested import on_tensors, on_values, tensors_in
 from aliasproof.reference_pass.calls.operand_strides import note_strides
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.regions import Size, known
 from aliasproof.reference_pass.calls.storages import Geometry, storage_of
-from aliasproof.reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
+from aliasproof.reference_pass.flattening import flatten, view_of_geometry
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
 from aliasproof.reference_pass.rules import Rules
 from aliasproof.reference_pass.semantics import never
@@ -119,12 +118,9 @@ class Environment:
 
     def operand_in(self, node: fx.Node, storage: FunctionalStorage) -> FunctionalView | None:
         """The first operand of a call that is a view of a storage."""
-        for operand in node.all_input_nodes:
-            for tensor in tensors_in(self.shown(operand)):
-                view = self.views.get(id(tensor))
-                if view is not None and view.storage is storage:
-                    return view
-        return None
+        tensors = tensors_in([self.shown(operand) for operand in node.all_input_nodes])
+        views = (self.views.get(id(tensor)) for tensor in tensors)
+        return next((view for view in views if view and view.storage is storage), None)
 
     # --- results ----------------------------------------------------------------------------------
     #
@@ -184,7 +180,7 @@ class Environment:
         if kind is BaseKind.FLATTENED:
             flatten(storage, origin)
         else:
-            plain = without_lazy_bits(geometry) if kind is BaseKind.TENSOR else geometry
+            plain = geometry.plain if kind is BaseKind.TENSOR else geometry
             storage.base = FunctionalView(storage, plain, value=origin)
             if plain is not geometry:
                 value = clear_lazy_bits(origin, self.emit.view)

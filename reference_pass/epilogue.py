@@ -20,12 +20,12 @@ from typing import Any
 from torch import fx
 
 from aliasproof.reference_pass.bases import BaseKind
+from aliasproof.reference_pass.calls.emission import clear_lazy_bits
 from aliasproof.reference_pass.calls.nested import on_tensors, on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.regions import known
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.environment import Environment
-from aliasproof.reference_pass.flattening import clear_lazy_bits, flattened
 from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
 
 
@@ -96,7 +96,7 @@ class _Epilogue:
             offset = given.storage_offset()
             before = 0 if known(offset >= count) else offset
             emit.call(aten.resize_.default, origin, [count - before])
-        whole = flattened(emit, origin, nbytes, emit.call)
+        whole = emit.flattened(origin, nbytes, emit.call)
         if whole.meta["val"].dtype != new.dtype:
             whole = emit.call(aten.view.dtype, whole, new.dtype)
         return whole
@@ -111,9 +111,7 @@ class _Epilogue:
     def final_tensors(self, returned: Sequence[int], mutated: Sequence[int]) -> dict[int, fx.Node]:
         """The node of each tensor object that is returned, or that an input becomes in step 3."""
         env = self.env
-        final = {identity: env.inputs[identity] for identity in env.inputs}
-        for identity in mutated:
-            del final[identity]
+        final = {key: node for key, node in env.inputs.items() if key not in mutated}
         taken = set(env.inputs.values())
         for identity in (*returned, *mutated):
             if identity not in final:

@@ -13,14 +13,10 @@ storage itself, *flattened*: from its first to its last byte, as a tensor of one
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import fx
 
-from aliasproof.reference_pass.bases import BaseKind, without_lazy_bits
-from aliasproof.reference_pass.calls.emission import Emitter
+from aliasproof.reference_pass.bases import BaseKind
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.regions import known
 from aliasproof.reference_pass.calls.storages import Geometry
@@ -47,7 +43,7 @@ def view_of_geometry(
     elif storage.kind is BaseKind.CONSTANT:
         view = _without_elements(operand, geometry.dtype)
     start = view.geometry
-    if start is None or not without_lazy_bits(start).same(without_lazy_bits(geometry)):
+    if start is None or not start.plain.same(geometry.plain):
         offset = storage.rules.as_strided_offset(geometry, start_dtype)
         sizes, strides = list(geometry.sizes), list(geometry.strides)
         view = view.through(aten.as_strided.default, sizes, strides, offset)
@@ -94,41 +90,12 @@ def _without_elements(view: FunctionalView, dtype: torch.dtype) -> FunctionalVie
 
 
 # --- flattened storages ---------------------------------------------------------------------------
-#
-# The graph has a tensor, and the base is the storage around it. `view` emits a view op as a view or
-# as a view copy. The ops before the last one are always views: a copy of the tensor would contain
-# no more than what the tensor shows.
-
-
-def clear_lazy_bits(shown: fx.Node, view: Callable[..., fx.Node]) -> fx.Node:
-    """The memory that a tensor shows, without its lazy conjugate and negative bits."""
-    tensor = shown.meta["val"]
-    if tensor.is_conj():
-        shown = view(aten._conj.default, shown)
-    if tensor.is_neg():
-        shown = view(aten._neg_view.default, shown)
-    return shown
-
-
-def flattened(emit: Emitter, shown: fx.Node, nbytes: Any, view: Callable[..., fx.Node]) -> fx.Node:
-    """The first bytes of the storage of a tensor in one dimension.
-
-    Its elements are those of the tensor, or bytes if `nbytes` is not a whole number of these.
-    """
-    dtype = shown.meta["val"].dtype
-    shown = clear_lazy_bits(shown, emit.call)
-    # A guard, if the size is a symbol and this is not known.
-    if nbytes % dtype.itemsize != 0:
-        dtype = torch.uint8
-        shown = emit.call(aten.as_strided.default, shown, [0], [1], 0)
-        shown = emit.call(aten.view.dtype, shown, dtype)
-    return view(aten.as_strided.default, shown, [nbytes // dtype.itemsize], [1], 0)
 
 
 def flatten(storage: FunctionalStorage, shown: fx.Node) -> None:
     """Make all of the storage of a tensor the base."""
     nbytes = shown.meta["val"].untyped_storage().nbytes()
-    value = flattened(storage.emit, shown, nbytes, storage.emit.view)
+    value = storage.emit.flattened(shown, nbytes, storage.emit.view)
     # A copy of bools may normalise their bytes to 0 or 1, and views of other dtypes would see that.
     if value.meta["val"].dtype == torch.bool:
         value = storage.emit.view(aten.view.dtype, value, torch.uint8)

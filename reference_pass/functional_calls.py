@@ -13,7 +13,6 @@ called on copies. A call that needs more is for `InEager.call`, which is asked f
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,10 +130,10 @@ def write_results(env: Environment, call: WritingCall, effect: Effect, new: fx.N
     """Define the fresh results of a call, and write the others to what the program writes."""
     several, fresh = len(call.op._schema.returns) > 1, facts(call.op).fresh
     returned = effect.value if several else (effect.value,)
-    results = results_of(env, new)
+    results = env.emit.results(new)
     for result, index in zip(results, fresh, strict=False):
         env.define(call.node, effect, returned[index], result)
-    stores = zip(call.views, contents_in(env, results[len(fresh) :]), strict=True)
+    stores = zip(call.views, env.emit.contents(results[len(fresh) :]), strict=True)
     for view, value in sorted(stores, key=lambda store: has_lazy_bits(store[0])):
         view.storage.write(view, value)
 
@@ -145,23 +144,6 @@ def has_lazy_bits(view: FunctionalView) -> bool:
     After the call, it copies these back (aten/src/ATen/native/MathBitsFallback.h).
     """
     return view.geometry is not None and (view.geometry.conj or view.geometry.neg)
-
-
-# A call returns one tensor, one list of tensors, or a tuple of both. Fakes have the same form.
-
-
-def results_of(env: Environment, new: fx.Node, several: Any = tuple) -> list[fx.Node]:
-    """The results of a call, one node each; of a tensor or a list, by default, that itself."""
-    value = new.meta["val"]
-    if not isinstance(value, several):
-        return [new]
-    return [env.emit.call(operator.getitem, new, index) for index in range(len(value))]
-
-
-def contents_in(env: Environment, results: list[fx.Node]) -> list[fx.Node]:
-    """The tensors in results, one node each."""
-    given = [result for result in results if result.meta["val"] is not None]
-    return [leaf for result in given for leaf in results_of(env, result, (list, tuple))]
 
 
 # --- calls that are refused -----------------------------------------------------------------------

@@ -21,20 +21,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.metadata import can_keep, dependencies, set_value
-from aliasproof.reference_pass.calls.nested import nodes_in, on_values, tensors_in
-from aliasproof.reference_pass.calls.operand_reads import overwrites, unread
-from aliasproof.reference_pass.calls.operator_forms import (
-    EPILOGUE,
-    SCATTERS,
-    aten,
-    bind,
-    facts,
-    stores_through,
-    writes,
-)
+from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import contents_read, stored_over
+from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, writes
 from aliasproof.reference_pass.calls.regions import Region, contains, overlap
 from aliasproof.reference_pass.calls.storages import (
     operand_storages,
@@ -306,34 +297,3 @@ def _reads_by(liveness: Liveness, node: fx.Node) -> Iterator[tuple[fx.Node, Read
         # A read of the whole storage gets no exception for the bytes that are stored over: it also
         # reads the bytes around them.
         yield operand, Read(at, node, is_scatter and not whole, overwritten and not whole, whole)
-
-
-def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
-    """The operands that a node reads.
-
-    Each comes with two flags: a scatter reads it as its base; the node only overwrites it.
-    """
-    op = node.target
-    # `getitem`, `on_copies` and arithmetic have no schema; they count as reading everything.
-    if not isinstance(op, OpOverload):
-        for operand in node.all_input_nodes:
-            yield operand, False, False
-        return
-    given = bind(op, node.args, node.kwargs)
-    # An `out=` is overwritten. A list argument yields each of its tensors.
-    for name, value in given.items():
-        if name in unread(op) or name in facts(op).outs:
-            continue
-        is_first = name == facts(op).names[0]
-        is_base = is_first and op in SCATTERS
-        for operand in nodes_in(value):
-            # In uninitialised memory, there is nothing to read around what is stored.
-            if not (is_base and operand.target is aten.empty_strided.default):
-                yield operand, is_base, is_first and overwrites(op)
-
-
-def stored_over(scatter: fx.Node) -> torch.Tensor:
-    """The part of its base that a scatter stores over."""
-    view, args = stores_through(scatter)
-    shown: torch.Tensor = view(*on_values(args, value_of))
-    return shown

@@ -31,7 +31,7 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
-from aliasproof.reference_pass.calls.graphs import erase_dead, has_effect
+from aliasproof.reference_pass.calls.graphs import erase_dead, erase_self_copies, has_effect
 from aliasproof.reference_pass.calls.metadata import note_value, set_value
 from aliasproof.reference_pass.calls.operator_forms import (
     EPILOGUE,
@@ -41,7 +41,6 @@ from aliasproof.reference_pass.calls.operator_forms import (
     stores_through,
     writes,
 )
-from aliasproof.reference_pass.calls.storages import same_view
 from aliasproof.reference_pass.candidates import Candidate, How
 from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.exceptions import Refused
@@ -95,7 +94,7 @@ def put_in_place(
             for node in list(graph.nodes)
             if node.op == "call_function" and (node.users or has_effect(node))
         ]
-        _drop_self_copies(graph)
+        erase_self_copies(graph)
         erase_dead(graph)
     graph_module.meta["reinplace"] = tuple(decision for decision in made if decision is not None)
     graph_module.recompile()
@@ -207,17 +206,3 @@ def _renumber(node: fx.Node, op: OpOverload, liveness: Liveness) -> None:
         else:
             user.args = (node, fresh[index])
             liveness.follow([user])
-
-
-def _drop_self_copies(graph: fx.Graph) -> None:
-    """(5) Erase each copy_ of data that is at its destination already."""
-    # At the end: only then is it known which results were written into inputs.
-    for node in list(graph.nodes):
-        if node.target is not aten.copy_.default:
-            continue
-        destination, source = node.args[:2]
-        assert isinstance(destination, fx.Node)
-        assert isinstance(source, fx.Node)
-        if same_view(destination.meta["val"], source.meta["val"]):
-            node.replace_all_uses_with(destination)
-            graph.erase_node(node)

@@ -152,7 +152,7 @@ GIVES_WAY = {
     How.REDUNDANT: "where it is already, in",
     How.SCATTER: "in its base",
     How.COPIED: "copied at once to the input",
-    How.SHOWN: "not copied, but a view,",
+    How.VIEW: "not copied, but a view,",
 }
 
 

@@ -32,6 +32,7 @@ from aliasproof.reference_pass.calls import operand_reads
 from aliasproof.reference_pass.calls.copied_operands import Layout, on_copies
 from aliasproof.reference_pass.calls.emission import Emitter
 from aliasproof.reference_pass.calls.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.calls.operand_reads import contents_read
 from aliasproof.reference_pass.calls.operator_forms import SCATTERS, aten, bind, facts, is_opaque
 from aliasproof.reference_pass.calls.regions import Region, Size, contiguous_strides, is_dense
 from aliasproof.reference_pass.calls.storages import Geometry, operand_storages, storage_of
@@ -40,7 +41,7 @@ from aliasproof.reference_pass.eager.opaque_calls import layouts_in_eager
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.epilogue import _Epilogue
 from aliasproof.reference_pass.functionalize import _mutate_metadata
-from aliasproof.reference_pass.liveness import NOTES, Liveness, Memory, contents_read
+from aliasproof.reference_pass.liveness import NOTES, Liveness, Memory
 from aliasproof.reference_pass.rules import RULES
 from aliasproof.reference_pass.views import VIEW_STEPS, ParentValue
 from aliasproof.targets.target import Build, Function
@@ -781,7 +782,7 @@ FAULTS: tuple[Fault, ...] = (
         "overwrites",
         masked_write_counts_as_overwrite,
         "overwrites of reference_pass/calls/operand_reads.py",
-        "liveness",
+        "calls.operand_reads",
         rules=replace(RULES, overwrites=masked_write_counts_as_overwrite),
     ),
     after_functionalize(casts_are_left_out, "pytorch/pytorch#77125"),

@@ -15,11 +15,12 @@ from aliasproof.faults.fault import (
     instead_of_entries,
     weaker_noop_rule,
 )
+from aliasproof.reference_pass.calls.operand_reads import stored_over
 from aliasproof.reference_pass.calls.operator_forms import SCATTERS, facts, writes
 from aliasproof.reference_pass.calls.regions import Region, overlap
 from aliasproof.reference_pass.calls.storages import encoding, same_view, storage_of
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
-from aliasproof.reference_pass.liveness import is_view, stored_over
+from aliasproof.reference_pass.liveness import is_view
 from aliasproof.reference_pass.planning.noops import (
     SOURCES,
     Duplicate,

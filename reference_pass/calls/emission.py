@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,6 +162,44 @@ class Emitter:
         # `copy` keeps the layout of its first operand, and reads nothing else of it.
         destination = self.call(aten.new_empty_strided.default, value, list(sizes), list(strides))
         return self.call(aten.copy.default, destination, value)
+
+    def flattened(self, shown: fx.Node, nbytes: Any, view: Callable[..., fx.Node]) -> fx.Node:
+        """The first bytes of the storage of a tensor in one dimension, by a view op.
+
+        Its elements are those of the tensor, or bytes if `nbytes` is not a whole number of these.
+        `view` emits the last view op, as a view or as a view copy. Those before it are always
+        views: a copy of the tensor would contain no more than what the tensor shows.
+        """
+        dtype = shown.meta["val"].dtype
+        shown = clear_lazy_bits(shown, self.call)
+        # A guard, if the size is a symbol and this is not known.
+        if nbytes % dtype.itemsize != 0:
+            dtype = torch.uint8
+            shown = self.call(aten.as_strided.default, shown, [0], [1], 0)
+            shown = self.call(aten.view.dtype, shown, dtype)
+        return view(aten.as_strided.default, shown, [nbytes // dtype.itemsize], [1], 0)
+
+    def results(self, new: fx.Node, several: Any = tuple) -> list[fx.Node]:
+        """The results of a call, one node each; of a tensor or a list, by default, that itself."""
+        value = new.meta["val"]
+        if not isinstance(value, several):
+            return [new]
+        return [self.call(operator.getitem, new, index) for index in range(len(value))]
+
+    def contents(self, results: list[fx.Node]) -> list[fx.Node]:
+        """The tensors in results, one node each."""
+        given = [result for result in results if result.meta["val"] is not None]
+        return [leaf for result in given for leaf in self.results(result, (list, tuple))]
+
+
+def clear_lazy_bits(shown: fx.Node, view: Callable[..., fx.Node]) -> fx.Node:
+    """The memory that a tensor shows, without its lazy conjugate and negative bits."""
+    tensor = shown.meta["val"]
+    if tensor.is_conj():
+        shown = view(aten._conj.default, shown)
+    if tensor.is_neg():
+        shown = view(aten._neg_view.default, shown)
+    return shown
 
 
 def has_partial_element(tensor: torch.Tensor) -> bool:

@@ -7,7 +7,8 @@ from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from aliasproof.reference_pass.calls.nested import graphs_called
-from aliasproof.reference_pass.calls.operator_forms import facts
+from aliasproof.reference_pass.calls.operator_forms import aten, facts
+from aliasproof.reference_pass.calls.storages import same_view
 
 
 def with_graph(graph_module: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
@@ -45,4 +46,18 @@ def erase_dead(graph: fx.Graph) -> None:
     """
     for node in reversed(graph.nodes):
         if not node.users and not has_effect(node):
+            graph.erase_node(node)
+
+
+def erase_self_copies(graph: fx.Graph) -> None:
+    """(5) Erase each copy_ of data that is at its destination already."""
+    # At the end: only then is it known which results were written into inputs.
+    for node in list(graph.nodes):
+        if node.target is not aten.copy_.default:
+            continue
+        destination, source = node.args[:2]
+        assert isinstance(destination, fx.Node)
+        assert isinstance(source, fx.Node)
+        if same_view(destination.meta["val"], source.meta["val"]):
+            node.replace_all_uses_with(destination)
             graph.erase_node(node)

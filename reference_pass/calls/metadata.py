@@ -96,11 +96,6 @@ def dependencies(node: fx.Node) -> tuple[Any, ...]:
     )
 
 
-def is_value(leaf: Any) -> bool:
-    """True for what a run gives, and not for a constant."""
-    return isinstance(leaf, (torch.Tensor, list, tuple, torch.SymInt))
-
-
 def can_keep(old: Any, new: Any, node: fx.Node) -> bool:
     """True if the old value of a node is still true.
 

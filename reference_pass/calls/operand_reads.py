@@ -7,10 +7,21 @@ table gets the safe answer: it reads all values of each operand.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
+import torch
+from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.reference_pass.calls.operator_forms import aten, facts
+from aliasproof.reference_pass.calls.nested import nodes_in, on_values
+from aliasproof.reference_pass.calls.operator_forms import (
+    SCATTERS,
+    aten,
+    bind,
+    facts,
+    stores_through,
+)
+from aliasproof.reference_pass.calls.storages import value_of
 
 
 @functools.cache
@@ -53,3 +64,34 @@ def depends_on_location(op: object) -> bool:
     """True if what an op shows or stores depends on its operand's offset and whole storage."""
     located = aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter
     return getattr(op, "overloadpacket", None) in located
+
+
+def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
+    """The operands that a node reads.
+
+    Each comes with two flags: a scatter reads it as its base; the node only overwrites it.
+    """
+    op = node.target
+    # `getitem`, `on_copies` and arithmetic have no schema; they count as reading everything.
+    if not isinstance(op, OpOverload):
+        for operand in node.all_input_nodes:
+            yield operand, False, False
+        return
+    given = bind(op, node.args, node.kwargs)
+    # An `out=` is overwritten. A list argument yields each of its tensors.
+    for name, value in given.items():
+        if name in unread(op) or name in facts(op).outs:
+            continue
+        is_first = name == facts(op).names[0]
+        is_base = is_first and op in SCATTERS
+        for operand in nodes_in(value):
+            # In uninitialised memory, there is nothing to read around what is stored.
+            if not (is_base and operand.target is aten.empty_strided.default):
+                yield operand, is_base, is_first and overwrites(op)
+
+
+def stored_over(scatter: fx.Node) -> torch.Tensor:
+    """The part of its base that a scatter stores over."""
+    view, args = stores_through(scatter)
+    shown: torch.Tensor = view(*on_values(args, value_of))
+    return shown

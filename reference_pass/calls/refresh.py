@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import fx
 
 from aliasproof.reference_pass.calls.fake_inputs import (
@@ -25,7 +26,6 @@ from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.metadata import (
     can_keep,
     dependencies,
-    is_value,
     note_value,
     set_value,
 )
@@ -70,6 +70,10 @@ def refresh_metadata(
     return ran
 
 
+# What a run gives; all else is a constant.
+_COMPUTED = (torch.Tensor, list, tuple, torch.SymInt)
+
+
 def _is_current(node: fx.Node) -> bool:
     noted, now = node.meta.get("val_of"), dependencies(node)
     # Values are compared by identity: a fake that only looks alike may be on another storage, and
@@ -78,7 +82,7 @@ def _is_current(node: fx.Node) -> bool:
         noted is not None
         and len(noted) == len(now)
         and all(
-            one is other or (not is_value(one) and one == other)
+            one is other or (not isinstance(one, _COMPUTED) and one == other)
             for one, other in zip(noted, now, strict=True)
         )
     )

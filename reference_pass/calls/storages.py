@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import fx
 
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import bind, facts, writes
-from aliasproof.reference_pass.calls.regions import Region, Size, known
+from aliasproof.reference_pass.calls.regions import Region, Size, equal, known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +41,11 @@ class Geometry:
         key = (self.storage, self.dtype, self.conj, self.neg, self.detached, *layout)
         object.__setattr__(self, "region", region)
         object.__setattr__(self, "key", key)
+
+    @property
+    def plain(self) -> Geometry:
+        """The same elements seen without the lazy conjugate and negative bits."""
+        return replace(self, conj=False, neg=False) if self.conj or self.neg else self
 
     def same(self, other: Geometry) -> bool:
         """True if both are known to show the same data in the same way."""
@@ -114,6 +119,15 @@ def same_view(one: torch.Tensor, other: torch.Tensor) -> bool:
     They have the same elements at the same bytes, and read them in the same way.
     """
     alike = encoding(one) == encoding(other) and storage_of(one) == storage_of(other)
+    return alike and Region.of(one).same(Region.of(other))
+
+
+def same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if two tensors of one storage have the same elements in the same order."""
+    # `same_view` ignores dimensions of size one; a kernel iterates over them. The dtype may differ:
+    # where an element is read, there it is written.
+    same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
+    alike = same and encoding(one)[1:] == encoding(other)[1:]
     return alike and Region.of(one).same(Region.of(other))
 
 

@@ -95,7 +95,7 @@ def same_location(candidate: Candidate) -> str | None:
         larger = not known(operand.untyped_storage().nbytes() <= nbytes)
         smaller = not known(operand.untyped_storage().nbytes() >= nbytes)
         # Usually all is fine, and the uses need not be searched.
-        shared = candidate.how is How.SHOWN  # an operator of another library would see that, too
+        shared = candidate.how is How.VIEW  # an operator of another library would see that, too
         if same and not (larger or smaller or shared) and not has_partial_element(operand):
             continue
         moved = not same or larger or smaller or shared

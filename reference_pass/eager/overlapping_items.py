@@ -24,10 +24,8 @@ from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.functional_calls import (
     WritingCall,
     computed,
-    contents_in,
     has_lazy_bits,
     may_overlap,
-    results_of,
 )
 from aliasproof.reference_pass.functional_storage import FunctionalView
 
@@ -104,5 +102,5 @@ def _call_item_by_item(env: Environment, call: WritingCall) -> None:
             new = computed(resolving, one)
         else:
             one = replace(call, given=_of_item(given, index), views=[view])
-            (new,) = contents_in(env, results_of(env, exactly_computed(resolving, one)))
+            (new,) = env.emit.contents(env.emit.results(exactly_computed(resolving, one)))
         view.storage.write(view, new)

@@ -29,10 +29,11 @@ from torch._ops import OpOverload
 
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.graphs import erase_dead
+from aliasproof.reference_pass.calls.operand_reads import stored_over
 from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, SCATTERS, aten, bind
 from aliasproof.reference_pass.calls.regions import Region, equal, overlap
 from aliasproof.reference_pass.calls.storages import encoding, same_location, same_view
-from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
+from aliasproof.reference_pass.liveness import Liveness, Write
 from aliasproof.reference_pass.semantics import Semantics
 
 # --- which operand a node duplicates --------------------------------------------------------------

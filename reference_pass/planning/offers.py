@@ -160,7 +160,7 @@ def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     if node.target is aten.clone.default and is_plain_copy(node) and not _is_base(node, liveness):
         (source,) = node.all_input_nodes
         slots = (Slot(node, node.meta["val"], source, source.meta["val"]),)
-        yield Candidate(node, How.SHOWN, node.target, node.args, node.kwargs, slots, liveness)
+        yield Candidate(node, How.VIEW, node.target, node.args, node.kwargs, slots, liveness)
     is_picked = node.target is operator.getitem
     copied = node.args[0] if is_picked else node
     assert isinstance(copied, fx.Node)
@@ -173,7 +173,7 @@ def _as_view(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
         view = _view_before(node, operator.getitem, (view, node.args[1]), liveness)
     slots = (Slot(node, node.meta["val"], view, view.meta["val"]),)
     assert isinstance(op, OpOverload)
-    yield Candidate(node, How.SHOWN, op, node.args, node.kwargs, slots, liveness)
+    yield Candidate(node, How.VIEW, op, node.args, node.kwargs, slots, liveness)
 
 
 def _is_base(node: fx.Node, liveness: Liveness) -> bool:
