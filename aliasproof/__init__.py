@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 # Type checkers and editors read these imports. At run time, `__getattr__` replaces them.
 if TYPE_CHECKING:
+    from aliasproof.campaigns.failure.finding import Finding
     from aliasproof.campaigns.run.campaign import Campaign
     from aliasproof.campaigns.run.fuzz import fuzz
-    from aliasproof.campaigns.store.finding import Finding
     from aliasproof.campaigns.store.plan import Plan
     from aliasproof.campaigns.store.run_folder import read_finding, read_findings
     from aliasproof.checks.assertions import NotJudged, assert_equivalent
@@ -36,7 +36,7 @@ _HOMES = {
     "aliasproof.checks.assertions": ("NotJudged", "assert_equivalent"),
     "aliasproof.checks.check": ("check",),
     "aliasproof.campaigns.run.campaign": ("Campaign",),
-    "aliasproof.campaigns.store.finding": ("Finding",),
+    "aliasproof.campaigns.failure.finding": ("Finding",),
     "aliasproof.campaigns.run.fuzz": ("fuzz",),
     "aliasproof.campaigns.store.plan": ("Plan",),
     "aliasproof.campaigns.store.run_folder": ("read_finding", "read_findings"),

@@ -8,13 +8,13 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.run.campaign import (
     Campaign,
     findings_in_order,
     known_in_order,
     suspicions_in_order,
 )
-from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.stored import show_command
 from aliasproof.ir.program import Program
 from aliasproof.reports.console import (

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.store.stored import Suspicion
-from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Violation
@@ -28,7 +28,7 @@ from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.side_by_side import rows
 
 
-def print_finding(console: Console, finding: Finding, summary: str) -> None:
+def print_finding(console: Console, finding: AnyFinding, summary: str) -> None:
     """Print what a finding stores. `summary` describes its target."""
     print_lines(console, finding.identifier, "bold")
     print_lines(console, f"target {finding.target}: {summary}")
@@ -39,7 +39,7 @@ def print_finding(console: Console, finding: Finding, summary: str) -> None:
     )
     print_lines(
         console,
-        f"reduced from {len(finding.original)} instructions to {len(finding.program)}:"
+        f"reduced from {counted(finding.drawn_size, finding.unit)} to {finding.size}:"
         f" {finding.tried} candidates tried, {finding.accepted} accepted",
     )
     for what, text in _further(finding):
@@ -55,11 +55,11 @@ def print_finding(console: Console, finding: Finding, summary: str) -> None:
     )
 
 
-def _further(finding: Finding) -> list[tuple[str, str]]:
+def _further(finding: AnyFinding) -> list[tuple[str, str]]:
     """What else is known of a finding. Those of older versions of aliasproof do not say it."""
     lines = []
     if finding.known is not None:
-        bug = known_bugs().get(finding.known)
+        bug = all_bugs().get(finding.known)
         title = "" if bug is None else f" ({bug.title}; {bug.link or 'no issue found'})"
         lines.append(("known bug", f"{finding.known}{title}"))
     if finding.wrong_part:

@@ -6,9 +6,13 @@ from rich.console import Console
 
 from aliasproof.ir.printing import inputs_source, source
 from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import AnyProgram
 from aliasproof.reports.console import print_code
 
 
-def print_program(console: Console, program: Program) -> None:
-    """Print a program and its inputs, as two functions."""
+def print_program(console: Console, program: AnyProgram) -> None:
+    """Print a program; of ATen calls, with its inputs, as two functions."""
+    if not isinstance(program, Program):
+        print_code(console, program.source.strip())
+        return
     print_code(console, f"aten = torch.ops.aten\n\n{source(program)}\n{inputs_source(program)}")

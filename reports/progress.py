@@ -16,8 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.run.campaign import Campaign, Listener
-from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.reports.console import (
     LINE_EVERY,
     REDRAWN_EVERY,

@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aliasproof.campaigns.failure.failure import Kept
-from aliasproof.campaigns.publish.python_issue import script
+from aliasproof.campaigns.failure.finding import AnyFinding, is_of_python
+from aliasproof.campaigns.publish.publisher import publisher_of
 from aliasproof.campaigns.publish.reproducer import renderings
-from aliasproof.campaigns.store.finding import PythonFinding, is_of_python
+from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.localization import PassAtFault, first_wrong_pass, part_of
@@ -62,7 +64,7 @@ def bisect(request: MinimizeRequest) -> Bisection:
     Raises `UserError` if nothing differs, and `Rejected` if nothing can be judged.
     """
     if is_of_python(request.path):
-        return _bisect_python(PythonFinding.load(request.path))
+        return _bisect_python(read_finding(request.path))
     assert request.target is not None
     subject = minimize_session.begin(request)
     case, kept = minimize_session.differing(subject.program, request)
@@ -106,15 +108,16 @@ def _described(violation: Violation | None) -> str:
     return "" if violation is None else f"{violation.oracle}: {violation.describe()}"
 
 
-def _bisect_python(finding: PythonFinding) -> Bisection:
+def _bisect_python(finding: AnyFinding) -> Bisection:
     """The same for a finding of `hunt`, which is no graph: there are no graphs to show."""
     quiet_torch()
-    program, symptom = finding.program, Symptom(finding.target, finding.oracle, finding.kind)
+    program, symptom = finding.program, finding.symptom
+    assert isinstance(program, PythonProgram)
     part = part_of(program, symptom)
     if not part:
         raise UserError(f"nothing differs: {finding.target} does what eager does")
     case = PythonCase(program)
     states = [_state(case, target_named(layer)) for layer in layers(finding.target)]
-    scripts = () if is_own(finding.target) else (script(finding),)
+    scripts = () if is_own(finding.target) else tuple(publisher_of(finding).scripts(finding))
     at_fault = PassAtFault(part)
     return Bisection(None, tuple(states), symptom, finding.violation, at_fault, scripts, ())

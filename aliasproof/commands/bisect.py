@@ -95,7 +95,7 @@ def bisect(
 
 def _is_of_hunt(folder: Path) -> bool:
     """Whether it is a finding of `hunt`, which brings its target."""
-    from aliasproof.campaigns.store.finding import is_of_python
+    from aliasproof.campaigns.failure.finding import is_of_python
 
     return is_of_python(folder)
 

@@ -41,8 +41,9 @@ from aliasproof.reports.reduction_table import print_progress
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
-    from aliasproof.campaigns.store.finding import PythonFinding
+    from aliasproof.campaigns.failure.finding import Finding
     from aliasproof.ir.program import Program
+    from aliasproof.ir.python_program import PythonProgram
     from aliasproof.minimization.candidate_checks import TargetCheck
     from aliasproof.minimization.minimize import CandidateCheck, Minimized, P
     from aliasproof.minimization.minimize_session import Found
@@ -195,7 +196,7 @@ def minimize(
 
 def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
     """Reduce what is in a file, and print the result. Returns the exit status."""
-    from aliasproof.campaigns.store.finding import is_of_python
+    from aliasproof.campaigns.failure.finding import is_of_python
     from aliasproof.ir.devices import require_device
     from aliasproof.minimization.minimized_output import SmallestFile, print_minimized, write_folder
     from aliasproof.targets.user_names import grant
@@ -264,6 +265,7 @@ def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
 
 def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """The request with what a campaign or a check of a model stored as what must stay."""
+    from aliasproof.campaigns.failure.finding import Finding
     from aliasproof.campaigns.store.stored import Suspicion, read_stored
     from aliasproof.formats.stored_graph import about_graph, is_stored_graph
 
@@ -274,7 +276,8 @@ def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     if not by_target or request.target is not None or not stored:
         return request
     case = read_stored(path)
-    request = replace(request, device=request.device or case.program.device)
+    device = case.device if isinstance(case, Finding) else case.program.device
+    request = replace(request, device=request.device or device)
     if isinstance(case, Suspicion):
         return replace(request, target=case.target, oracle=request.oracle or case.oracle)
     # Results do not show what is latent, so it is no violation without its oracle.
@@ -410,7 +413,7 @@ def _at_work(check: TargetCheck, workers: int) -> Iterator[None]:
 
 def _found_in_file(
     request: MinimizeRequest, options: MinimizeOptions, reason: str
-) -> PythonFinding | None:
+) -> Finding[PythonProgram] | None:
     """What differs for the function in a user's file as it is called; None if nothing does.
 
     A note says why not, unless that is the `reason` why its ATen calls are not reduced.
@@ -422,17 +425,17 @@ def _found_in_file(
     with _process(request, options) as process:
         outcome = outcome_of(process, f"{PYTHON_SESSION}:find_in_file", request)
     if isinstance(outcome, Returned):
-        finding: PythonFinding = outcome.value
+        finding: Finding[PythonProgram] = outcome.value
         return finding
     if isinstance(outcome, Raised) and str(outcome.error) != reason:
         print_notes([str(outcome.error)])
     return None
 
 
-def _stored_finding(request: MinimizeRequest) -> PythonFinding:
-    from aliasproof.campaigns.store.finding import PythonFinding
+def _stored_finding(request: MinimizeRequest) -> Any:
+    from aliasproof.campaigns.store.run_folder import read_finding
 
-    given = PythonFinding.load(request.path)
+    given = read_finding(request.path)
     if request.target not in (None, given.target):
         raise UserError(
             f"{request.path} is of the target {given.target}, and not of {request.target}"
@@ -444,7 +447,7 @@ def _of_python(
     request: MinimizeRequest,
     options: MinimizeOptions,
     smallest: SmallestFile,
-    given: PythonFinding,
+    given: Finding[PythonProgram],
 ) -> MinimizeResult:
     """The result for a finding of a Python program, and the finding that it makes."""
     import torch
@@ -538,7 +541,7 @@ def _reduced(
 @contextlib.contextmanager
 def _listener(smallest: SmallestFile) -> Iterator[Callable[[Reducer[Any]], None]]:
     """Writes what a reducer accepts, and shows its progress."""
-    from aliasproof.minimization.minimized_output import sized
+    from aliasproof.campaigns.failure.finding import sized
 
     with print_progress(notes()) as show:
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from aliasproof.campaigns.store.finding import AnyFinding, Finding, PythonFinding, is_of_python
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.store.run_contents import KeptCase, Triaged, read_contents
 from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.campaigns.store.stored import MARKS, Suspicion, locate, read_stored
@@ -90,7 +90,7 @@ def _single(folder: Path) -> KeptCase:
         named = [case for case in cases if case.folder.resolve() == folder.resolve()]
         if named:
             return named[0]
-    stored = PythonFinding.load(folder) if is_of_python(folder) else read_stored(folder)
+    stored = read_stored(folder)
     if isinstance(stored, Suspicion):
         raise UserError(
             f"{folder} is a suspicion, which is no finding; to see it:"
@@ -151,7 +151,7 @@ class _SecondRuns:
             return replace(finding, not_run=f"Not run again: {_ending(outcome)}.")
         second: SecondRun = outcome.value
         differs = second.status.word in ("still there", "another violation")
-        if isinstance(stored, Finding) and differs and finding.silent:
+        if isinstance(stored.program, Program) and differs and finding.silent:
             changed = self._call(f"{SESSION}:changed_by_pass", stored, finding.device)
             if isinstance(changed, Returned) and changed.value is not None:
                 second = replace(second, graphs=(changed.value, *second.graphs))
@@ -162,12 +162,12 @@ class _SecondRuns:
 
     def _others(self, finding: AnyFinding) -> dict[str, str]:
         """What the other targets of the run make of a program."""
-        if isinstance(finding, PythonFinding):  # a hunt has one target
-            return {}
-        words, device = dict[str, str](), finding.program.device
+        words, program = dict[str, str](), finding.program
+        if not isinstance(program, Program):
+            return words
         for name in self.targets:
             if name != finding.target and is_importable(name):
-                outcome = self._call(f"{SESSION}:word_on", finding.program, device, name)
+                outcome = self._call(f"{SESSION}:word_on", program, program.device, name)
                 words[name] = outcome.value if isinstance(outcome, Returned) else _ending(outcome)
         return words
 

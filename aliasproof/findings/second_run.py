@@ -12,18 +12,19 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.campaigns.store.finding import Finding, PythonFinding
+from aliasproof.campaigns.failure.finding import AnyFinding, Finding
 from aliasproof.checks.explaining import graph_lines, named_graph
-from aliasproof.findings.showing import python_status, recorded_lines, status_of
+from aliasproof.findings.showing import recorded_lines, status_of
 from aliasproof.ir.eager_call import tensors_in
 from aliasproof.ir.errors import InternalError, Rejected, UserError
 from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import AnyProgram
 from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.localization import first_wrong_pass
-from aliasproof.judge.python_case import PythonCase
-from aliasproof.judge.trial import Case, quiet_torch, run_trial
+from aliasproof.judge.python_case import subject_of
+from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.verdict import Report, Verdict
@@ -31,7 +32,7 @@ from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reports.graph_change import GraphChange, calls_behind, graph_change, new_calls
 from aliasproof.reports.run_report import OracleVerdict, SecondRun, Status
-from aliasproof.reports.side_by_side import named_rows, rows
+from aliasproof.reports.side_by_side import named_rows
 from aliasproof.reports.storage_strips import StripSet, strips_of_graph, strips_of_tensors
 from aliasproof.reports.verdict_table import STYLES, WORDS
 from aliasproof.targets.registry import target as target_named
@@ -125,36 +126,47 @@ MOST_MARKED = 3  # of calls that only a graph has; more tell a reader nothing
 MOST_PATHS = 200  # of what a Python program leaves
 
 
-def run_again(finding: Finding | PythonFinding, own: str | None) -> SecondRun:
+def run_again(finding: AnyFinding, own: str | None) -> SecondRun:
     """Run a finding again. `own` is the target that the user named, and whose code may run."""
     grant([] if own is None else [own])
     quiet_torch()
-    if isinstance(finding, PythonFinding):
-        return _python_again(finding)
-    memory, notes = _memory_in_eager(finding.program)
+    program = finding.program
+    memory, notes = _memory_in_eager(program)
     if finding.kind.startswith((*DEATHS, DEVICE_LOST)):
         # It would end this process, and the script already shows it.
         status = Status("not run", "Not run again: it would end its process. Run its reproducer.")
         return SecondRun(_torch(), status, strips=memory, notes=notes)
     target = target_named(finding.target)
-    examination = examine(Case.of(finding.program), target, every_oracle=True, attribute=False)
+    examination = examine(subject_of(program), target, every_oracle=True, attribute=False)
     status = status_of(finding, examination)
     trial = examination.trial
     if trial is None:
         return SecondRun(_torch(), status, strips=memory, notes=notes)
-    stages = trial.build.stages if trial.build is not None else []
-    after, further = _memory_of_stage(finding.program, stages)
-    left = trial.eager.tensors(), trial.target.tensors()
-    aliasing = trial.judgement.reports["aliasing"]
+    changes: tuple[GraphChange, ...] = ()
+    if isinstance(program, Program):
+        stages = trial.build.stages if trial.build is not None else []
+        after, further = _memory_of_stage(program, stages)
+        memory, notes = (*memory, *after), (*notes, *further)
+        changes = tuple(_stage_changes(finding, program, stages))
+    left = _tensors(trial.eager), _tensors(trial.target)
+    left_behind = list(named_rows(trial.eager, trial.target, trial.eager.place_names()))
+    if len(left_behind) > MOST_PATHS:
+        left_behind.sort(key=lambda row: row[1] == row[2])
     return SecondRun(
         _torch(),
         status,
         _verdicts(examination),
-        tuple(rows(trial.eager, trial.target)),
-        (*memory, *after, *_memory_afterwards(finding, *left, aliasing)),
-        tuple(_stage_changes(finding, stages)),
-        notes=(*notes, *further),
+        tuple(left_behind[:MOST_PATHS]),
+        (*memory, *_memory_afterwards(finding, *left, trial.judgement.reports["aliasing"])),
+        changes,
+        notes=notes,
     )
+
+
+def _tensors(run: Observation) -> dict[str, torch.Tensor]:
+    """The tensors that a run left, by path or number."""
+    left = run.leaves() or run.tensors()
+    return {place: leaf for place, leaf in left.items() if isinstance(leaf, torch.Tensor)}
 
 
 def word_on(program: Program, name: str) -> str:
@@ -171,7 +183,7 @@ def word_on(program: Program, name: str) -> str:
     return f"{WORDS[worst]}: {', '.join(name for name, it in verdicts.items() if it is worst)}"
 
 
-def changed_by_pass(finding: Finding, own: str | None) -> GraphChange | None:
+def changed_by_pass(finding: Finding[Program], own: str | None) -> GraphChange | None:
     """The graph before and after the pass at fault; None if there is none, or it has no graphs."""
     grant([] if own is None else [own])
     quiet_torch()
@@ -203,11 +215,14 @@ def verdict_of(oracle: str, report: Report) -> OracleVerdict:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _memory_in_eager(program: Program) -> tuple[tuple[StripSet, ...], tuple[str, ...]]:
+def _memory_in_eager(program: AnyProgram) -> tuple[tuple[StripSet, ...], tuple[str, ...]]:
     """The strips of the program in eager; or, as a note, why there are none."""
     try:
-        lines = graph_lines(named_graph(program), input_tensors(program))
-    except (Refused, UserError) as reason:
+        if isinstance(program, Program):
+            lines = [*graph_lines(named_graph(program), input_tensors(program))]
+        else:
+            lines = recorded_lines(program)
+    except (InternalError, Refused, Rejected, UserError) as reason:
         return (), (f"no drawing of its memory: {reason}",)
     return (StripSet(IN_EAGER, strips_of_graph(lines)),), ()
 
@@ -231,7 +246,7 @@ def _memory_of_stage(
 
 
 def _memory_afterwards(
-    finding: Finding | PythonFinding,
+    finding: AnyFinding,
     eager: Mapping[str, torch.Tensor],
     target: Mapping[str, torch.Tensor],
     aliasing: Report,
@@ -261,34 +276,36 @@ def _stage_inputs(program: Program, stage: Stage) -> Sequence[object] | None:
     return clone_inputs(list(stage.inputs))
 
 
-def _stage_changes(finding: Finding, stages: Sequence[Stage]) -> Iterator[GraphChange]:
+def _stage_changes(
+    finding: AnyFinding, program: Program, stages: Sequence[Stage]
+) -> Iterator[GraphChange]:
     """The program and the graphs of the target, each beside the one before it."""
-    program = finding.program
     names = [view.name for view in program.inputs]
     start = renamed_nodes(named_graph(program), names)
     name, before = "the program", start
     for stage in stages:
         after = renamed_nodes(stage.graph, names)
-        marked, note = _marked(finding, start, before, after, stage)
+        marked, note = _marked(finding, program, start, before, after, stage)
         yield graph_change((name, stage.name), before.code, after.code, marked, note)
         name, before = stage.name, after
 
 
 def _marked(
-    finding: Finding,
+    finding: AnyFinding,
+    program: Program,
     start: fx.GraphModule,
     before: fx.GraphModule,
     after: fx.GraphModule,
     stage: Stage,
 ) -> tuple[Sequence[str], str]:
     """The nodes of a stage that are at fault, as far as anything tells, and why."""
-    inputs = _stage_inputs(finding.program, stage)
+    inputs = _stage_inputs(program, stage)
     # Within a wrapper, a graph has other inputs and results than the program.
     if not stage.whole or inputs is None:
         return (), ""
     if finding.oracle in OF_VALUES:
         behind = calls_behind(after.code, finding.place)
-        eager = start, input_tensors(finding.program)
+        eager = start, input_tensors(program)
         first = first_new_value(eager, (after, inputs), behind)
         if first is not None:
             return [first], NEW_VALUE
@@ -312,42 +329,3 @@ def renamed_nodes(graph_module: fx.GraphModule, inputs: Sequence[str]) -> fx.Gra
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), copies.__getitem__)
         copies[node] = graph.create_node(node.op, target, args, kwargs, name)
     return fx.GraphModule(graph_module, graph)
-
-
-# --- Python programs ------------------------------------------------------------------------------
-
-
-def _python_again(finding: PythonFinding) -> SecondRun:
-    program, torch_version = finding.program, _torch()
-    case, target = PythonCase(program), target_named(finding.target)
-    try:
-        trial = run_trial(case, target)
-    except Rejected as reason:
-        text = f"Not judged in torch {torch_version}: undefined in eager: {reason}."
-        return SecondRun(torch_version, Status("not judged", text))
-    reports, violations = trial.judgement.reports, trial.judgement.violations
-    memory, notes = _memory_of_python(finding)
-    left_behind = named_rows(trial.eager, trial.target, trial.eager.place_names())
-    left = _tensors(trial.eager), _tensors(trial.target)
-    after = _memory_afterwards(finding, *left, reports["aliasing"])
-    return SecondRun(
-        torch_version,
-        python_status(finding, finding.target, violations),
-        tuple(verdict_of(name, report) for name, report in reports.items()),
-        tuple(sorted(left_behind, key=lambda row: row[1] == row[2]))[:MOST_PATHS],
-        (*memory, *after),
-        notes=notes,
-    )
-
-
-def _tensors(run: Observation) -> dict[str, torch.Tensor]:
-    """The tensors that a run left, by path."""
-    return {path: leaf for path, leaf in run.leaves().items() if isinstance(leaf, torch.Tensor)}
-
-
-def _memory_of_python(finding: PythonFinding) -> tuple[tuple[StripSet, ...], tuple[str, ...]]:
-    try:
-        lines = recorded_lines(finding.program)
-    except (Rejected, InternalError) as reason:
-        return (), (f"no drawing of its memory: {reason}",)
-    return (StripSet(IN_EAGER, strips_of_graph(lines)),), ()

@@ -13,30 +13,26 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aliasproof.campaigns.publish.confirmation import Confirmation, confirm
-from aliasproof.campaigns.publish.python_issue import SCRIPT, confirm_python, title
-from aliasproof.campaigns.publish.reproducer import render
-from aliasproof.campaigns.store.finding import Finding, PythonFinding, is_of_python
-from aliasproof.campaigns.store.stored import Suspicion, locate, read_stored
+from aliasproof.campaigns.failure.finding import AnyFinding, Finding
+from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.publisher import publisher_of
+from aliasproof.campaigns.publish.python_issue import SCRIPT
+from aliasproof.campaigns.store.stored import KINDS, Suspicion, locate, read_stored
 from aliasproof.checks.explaining import letter
-from aliasproof.corpus.bug_files import all_bugs, known_bugs
-from aliasproof.corpus.known_bug import patched
 from aliasproof.ir.devices import require_device
 from aliasproof.ir.eager_call import EagerCall, tensors_in
 from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.printing import source
+from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.examination import Examination, examine
-from aliasproof.judge.python_case import PythonCase, run_python
-from aliasproof.judge.trial import Case, quiet_torch
+from aliasproof.judge.python_case import run_python, subject_of
+from aliasproof.judge.trial import quiet_torch
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.reports.console import (
     output_for_results,
-    print_code,
-    print_heading,
     print_lines,
-    relative,
     results,
     write_json,
 )
@@ -57,100 +53,6 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 from aliasproof.targets.user_names import grant
 
-# --- python showing -------------------------------------------------------------------------------
-#
-# `show` of a finding of `hunt`: what is stored, and what it does in the installed torch.
-
-
-def show_python(folder: Path, *, as_json: bool) -> None:
-    """Print a finding, its program run again, and whether it still fails."""
-    finding = PythonFinding.load(folder)
-    quiet_torch()
-    with output_for_results():
-        status, violations = _run_python_again(finding)
-    # Eager beside the compiled program, each in a process of its own.
-    confirmation = confirm_python(finding)
-    if as_json:
-        write_json(
-            {
-                "folder": str(folder),
-                "stored as": "finding"
-                if folder.resolve().parent.name == "findings"
-                else "unconfirmed",
-                "stored": finding.to_json(),
-                "program": finding.program.source,
-                "reproducer": str(folder / SCRIPT),
-                "torch": str(torch.__version__),
-                "status": status.word,
-                "explanation": status.text,
-                "eager beside target": confirmation.output.splitlines(),
-            }
-        )
-        return
-    _print_python(finding, confirmation, violations)
-    if (folder / SCRIPT).is_file():
-        print_lines(results(), f"reproducer: {relative(folder / SCRIPT)}")
-    results().print()
-    print_lines(results(), status.text, status.style)
-
-
-def _run_python_again(finding: PythonFinding) -> tuple[Status, tuple[Violation, ...]]:
-    """Whether a new run shows the stored violation, and what else it shows."""
-    here = f"in torch {torch.__version__}"
-    case, target = PythonCase(finding.program), target_named(finding.target)
-    examination = examine(case, target)
-    # It may have been found behind a known bug of another layer.
-    if examination.symptom is not None and examination.symptom.target != target.name:
-        with patched(known_bugs().values()):
-            examination = examine(case, target)
-    if (reason := examination.rejected) is not None:
-        return Status("not judged", f"Not judged {here}: undefined in eager: {reason}."), ()
-    violations = tuple(examination.violations)
-    layer, main = examination.at_fault, examination.main
-    if layer is not None and main is not None and layer.name != target.name:
-        target, violations = layer, (main,)
-    return python_status(finding, target.name, violations), violations
-
-
-def python_status(finding: PythonFinding, target: str, violations: Sequence[Violation]) -> Status:
-    """Whether the violations of a new run through a target are those of the finding."""
-    here = f"in torch {torch.__version__}"
-    kinds = {(target, one.oracle, one.kind) for one in violations}
-    # The place and the evidence can change with the version of torch.
-    if (finding.target, finding.oracle, finding.kind) in kinds:
-        return Status("still there", f"Still there {here}.")
-    if violations:
-        other = f"{target}: {violations[0].oracle}: {violations[0].describe()}"
-        return Status("another violation", f"Another violation {here}: {other}.")
-    return Status("gone", f"Gone {here}: target and eager do the same.")
-
-
-def _print_python(
-    finding: PythonFinding, confirmation: Confirmation, violations: tuple[Violation, ...]
-) -> None:
-    console = results()
-    print_lines(console, finding.identifier, "bold")
-    print_lines(console, title(finding))
-    how = "silent (no exception)" if finding.silent else "an exception"
-    part = f" ({finding.wrong_part})" if finding.wrong_part else ""
-    print_lines(console, f"target {finding.target}{part}; {how}; in torch {finding.torch_version}")
-    print_lines(
-        console,
-        f"reduced from {finding.drawn_lines} lines to {finding.program.lines}: {finding.tried}"
-        f" candidates tried, {finding.compiled} compiled",
-    )
-    if (bug := all_bugs().get(finding.known)) is not None:
-        print_lines(console, f"known bug: {bug.title} {bug.link}".rstrip())
-    print_heading(console, "program")
-    print_code(console, finding.program.source.strip())
-    print_heading(console, "violation as it was found")
-    print_violation(console, finding.violation)
-    print_heading(console, "eager beside the compiled program, now")
-    print_lines(console, confirmation.output.strip() or confirmation.ending)
-    for violation in violations[1:]:
-        print_violation(console, violation)
-
-
 # --- showing --------------------------------------------------------------------------------------
 
 
@@ -161,13 +63,9 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     """
     folder = locate(given)
     grant([] if own is None else [own])
-    if is_of_python(folder):
-        show_python(folder, as_json=as_json)
-        return
     stored = read_stored(folder)
     if own is not None and target_named(own).name != stored.target:
         raise UserError(f"{given} is of the target {stored.target}, and not of {own}")
-    script = folder / "reproducer.py"
     if is_importable(stored.target):
         # It can be older than this version, and its target gone.
         target = target_named(stored.target)
@@ -181,27 +79,29 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     if as_json:
         write_json(_to_json(stored, folder, examination, status))
         return
-    _print(stored, summary, script, examination)
+    _print(stored, summary, folder / SCRIPT, examination)
     results().print()
     print_lines(results(), status.text, status.style)
 
 
-def _run_again(stored: Finding | Suspicion, target: Target) -> tuple[Examination | None, Status]:
+def _run_again(stored: AnyFinding | Suspicion, target: Target) -> tuple[Examination | None, Status]:
     """Run a stored case again, where its device is. None where it could end this process."""
-    try:
-        require_device(stored.program.device)
-    except UserError as reason:
-        return None, Status("not run", f"Not run again: {reason}.")
+    program = stored.program
+    if isinstance(program, Program):
+        try:
+            require_device(program.device)
+        except UserError as reason:
+            return None, Status("not run", f"Not run again: {reason}.")
     # What a worker reported dead would end this process too.
     if stored.kind.startswith((*DEATHS, DEVICE_LOST)):
-        return None, _run_reproducer(stored, target)
+        return None, _run_reproducer(stored)
     with output_for_results():
-        examination = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
+        examination = examine(subject_of(program), target, every_oracle=True, attribute=False)
     return examination, status_of(stored, examination)
 
 
 def _print(
-    stored: Finding | Suspicion, summary: str, script: Path, examination: Examination | None
+    stored: AnyFinding | Suspicion, summary: str, script: Path, examination: Examination | None
 ) -> None:
     console = results()
     if isinstance(stored, Finding):
@@ -222,7 +122,7 @@ def _print(
         print_reproducer(console, script)
 
 
-def _run_reproducer(stored: Finding | Suspicion, target: Target) -> Status:
+def _run_reproducer(stored: AnyFinding | Suspicion) -> Status:
     """Run a reproducer in a process of its own, and say if it still fails.
 
     It is written anew: what a folder has as reproducer is shown, and never run.
@@ -230,15 +130,15 @@ def _run_reproducer(stored: Finding | Suspicion, target: Target) -> Status:
     if not isinstance(stored, Finding):
         return Status("not run", "Not run again: it would end this process.")
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
-        script = Path(folder) / "reproducer.py"
-        script.write_text(render(stored.program, target, stored.violation, exact=stored.exact))
+        script = Path(folder) / SCRIPT
+        script.write_text(publisher_of(stored).scripts(stored)[0])
         done = confirm(script)
     if done.shown:
         return Status("still there", f"Still there in torch {torch.__version__}.")
     return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")
 
 
-def status_of(stored: Finding | Suspicion, examination: Examination) -> Status:
+def status_of(stored: AnyFinding | Suspicion, examination: Examination) -> Status:
     """Whether a new run shows the stored violation."""
     here = f"in torch {torch.__version__}"
     if examination.rejected is not None:
@@ -265,16 +165,18 @@ def _violation_text(violation: Violation) -> str:
 
 
 def _to_json(
-    stored: Finding | Suspicion, folder: Path, examination: Examination | None, status: Status
+    stored: AnyFinding | Suspicion, folder: Path, examination: Examination | None, status: Status
 ) -> dict[str, object]:
     trial = examination.trial if examination is not None else None
-    script = folder / "reproducer.py"
+    script, program = folder / SCRIPT, stored.program
     stages = trial.build.stages if trial is not None and trial.build is not None else []
     return {
         "folder": str(folder),
-        "stored as": "finding" if isinstance(stored, Finding) else "suspicion",
+        "stored as": folder.resolve().parent.name.removesuffix("s")
+        if folder.resolve().parent.name in KINDS
+        else "finding",
         "stored": stored.to_json(),
-        "program": source(stored.program),
+        "program": source(program) if isinstance(program, Program) else program.source,
         "reproducer": str(script) if script.is_file() else None,
         "torch": str(torch.__version__),
         "status": status.word,

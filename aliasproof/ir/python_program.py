@@ -24,13 +24,14 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from aliasproof.ir import custom_operators
 from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.ir.program import Program
 
 # --- python names ---------------------------------------------------------------------------------
 #
@@ -162,6 +163,9 @@ class PythonProgram:
     def widened(self) -> PythonProgram:
         """Itself: most of its tensors are made without a dtype. See `Runnable.widened`."""
         return self
+
+
+AnyProgram: TypeAlias = Program | PythonProgram
 
 
 @contextmanager

@@ -23,8 +23,9 @@ from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.object_graph import PLAIN, leaves
-from aliasproof.ir.python_program import SECONDS, PythonProgram, limited
-from aliasproof.judge.trial import EagerRun, EarlierLayers
+from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import SECONDS, AnyProgram, PythonProgram, limited
+from aliasproof.judge.trial import Case, EagerRun, EarlierLayers, Subject
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation
@@ -97,6 +98,11 @@ class PythonCase:
         """The layer of `torch.compile` before a target."""
         before = layers(target.name)[:-1]
         return EarlierLayers(after=target_named(before[-1]) if before else None)
+
+
+def subject_of(program: AnyProgram) -> Subject:
+    """A program as it is judged."""
+    return Case.of(program) if isinstance(program, Program) else PythonCase(program)
 
 
 def compiler(target: Target) -> Callable[[Any], Any]:

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, TextIO
 from aliasproof.ir.errors import InternalError, UserError, shown
 from aliasproof.ir.printing import inputs_source, source
 from aliasproof.ir.program import Program
-from aliasproof.ir.python_program import PythonProgram
+from aliasproof.ir.python_program import AnyProgram, PythonProgram
 from aliasproof.ir.serialization import dumps
 from aliasproof.ir.stored_text import read_text
-from aliasproof.minimization.minimize import AnyProgram, CandidateCheck
+from aliasproof.minimization.minimize import CandidateCheck
 from aliasproof.processes.isolation import CPU, Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 

@@ -8,16 +8,15 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from aliasproof.ir.program import Program
-from aliasproof.ir.python_program import PythonProgram
+from aliasproof.ir.python_program import AnyProgram
 from aliasproof.processes.interrupts import raise_interrupt, signal_handler
 from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Predicate, Problem, Reducer, ahead
 from aliasproof.reduction.syntax_passes import PYTHON
 
-AnyProgram: TypeAlias = Program | PythonProgram
 P = TypeVar("P", bound=AnyProgram)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, replace
 
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.run.languages import named, reduced, shown_by
-from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import patched
 from aliasproof.ir.errors import Rejected, UserError
@@ -60,7 +60,9 @@ class KeptPython:
         """0: a finding of `hunt` ends no process."""
         return 0
 
-    def describe(self, given: PythonFinding, program: PythonProgram) -> PythonFinding:
+    def describe(
+        self, given: Finding[PythonProgram], program: PythonProgram
+    ) -> Finding[PythonProgram]:
         """The finding with its reduced program, and the place, evidence and names of that.
 
         These stay if the program is documented, or shows nothing again.
@@ -74,11 +76,11 @@ class KeptPython:
             found = named(found).finding
         if found is None:
             return smallest
-        names = ("place", "evidence", "line", "known", "wrong_part")
+        names = ("identifier", "place", "evidence", "known", "wrong_part")
         return replace(smallest, **{name: getattr(found, name) for name in names})
 
 
-def find_in_file(request: MinimizeRequest) -> PythonFinding:
+def find_in_file(request: MinimizeRequest) -> Finding[PythonProgram]:
     """What a target does wrong for the function in a user's file, as that is called.
 
     Raises `UserError` if it does what eager does, or the file is not in the language.
@@ -96,7 +98,7 @@ def find_in_file(request: MinimizeRequest) -> PythonFinding:
 
 def _find(
     given: UserFunction | Program, request: MinimizeRequest, names: FileNames
-) -> PythonFinding:
+) -> Finding[PythonProgram]:
     assert request.target is not None
     if isinstance(given, Program) or request.path.suffix != ".py":
         raise UserError("it is no function of Python")

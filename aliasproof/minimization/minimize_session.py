@@ -14,10 +14,10 @@ import torch
 from torch import fx
 
 from aliasproof.campaigns.failure.failure import Kept
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.failure.recognition import cause_of
 from aliasproof.campaigns.failure.reduction import shown_by_reduced
 from aliasproof.campaigns.failure.signature import signature
-from aliasproof.campaigns.store.finding import AnyFinding, Finding
 from aliasproof.formats.stored_graph import is_stored_graph
 from aliasproof.ir.devices import on_device, require_device
 from aliasproof.ir.errors import Rejected, UserError, did_you_mean
@@ -238,5 +238,5 @@ def named(program: Program, original: Program, kept: Kept, grade: int) -> NamedR
         return NamedResult(signature(symptom, program).identifier, reason=reason)
     if symptom.latent:
         reason = "no results show what is wrong, so no script does"
-        return NamedResult(shown.signature.identifier, reason=reason)
-    return NamedResult(shown.signature.identifier, Finding.of(shown))
+        return NamedResult(shown.identifier, reason=reason)
+    return NamedResult(shown.identifier, shown)

@@ -14,19 +14,18 @@ from typing import Any
 import torch
 
 from aliasproof.campaigns.failure.failure import Kept
+from aliasproof.campaigns.failure.finding import Finding, sized
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER
-from aliasproof.campaigns.publish.publishing import published
-from aliasproof.campaigns.store.finding import FILE as FINDING_FILE
-from aliasproof.campaigns.store.finding import Finding, PythonFinding
+from aliasproof.campaigns.publish.publisher import published
 from aliasproof.campaigns.store.run_folder import write_text
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.formats.stored_graph import about_graph, is_stored_graph
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.program import Program
-from aliasproof.ir.python_program import PythonProgram
+from aliasproof.ir.python_program import AnyProgram, PythonProgram
 from aliasproof.ir.serialization import dumps, to_json
 from aliasproof.minimization.candidate_checks import file_source
-from aliasproof.minimization.minimize import AnyProgram, Minimized
+from aliasproof.minimization.minimize import Minimized
 from aliasproof.minimization.minimize_python import KeptPython
 from aliasproof.minimization.minimize_request import MinimizeRequest
 from aliasproof.minimization.minimize_session import NamedResult
@@ -64,16 +63,7 @@ class MinimizeResult:
     def known(self) -> str:
         """The known bug that it is, or empty."""
         finding = None if self.named is None else self.named.finding
-        if isinstance(finding, PythonFinding):
-            return finding.known
-        return (self.kept and self.kept.cause) or ""
-
-
-def sized(program: AnyProgram) -> tuple[int, str]:
-    """The size of a program, and what is counted."""
-    return (
-        (len(program), "instruction") if isinstance(program, Program) else (program.lines, "line")
-    )
+        return (finding and finding.known) or (self.kept and self.kept.cause) or ""
 
 
 def print_kept(kept: Kept | KeptPython, program: AnyProgram) -> None:
@@ -96,8 +86,8 @@ class SmallestFile:
 
     output: Path | None
     path: Path | None = None
-    finding: PythonFinding | None = None
-    _written: tuple[AnyProgram, PythonFinding | None] | None = None
+    finding: Finding[PythonProgram] | None = None
+    _written: tuple[AnyProgram, Finding[PythonProgram] | None] | None = None
 
     def write(self, program: AnyProgram) -> None:
         """Write a program as Python or JSON, unless it is there. Raises `UserError`."""
@@ -105,7 +95,7 @@ class SmallestFile:
             return
         if self.path is None:
             folder = None if self.output else Path(tempfile.mkdtemp(prefix="aliasproof-minimize-"))
-            name = FINDING_FILE if self.finding else "smallest.json"
+            name = "finding.json" if self.finding else "smallest.json"
             self.path = self.output or Path(folder or "", name)
             print_notes([f"the smallest program so far is always in {self.path}"])
         best = program.renamed() if isinstance(program, Program) else program
@@ -128,7 +118,7 @@ class SmallestFile:
         """What another reduction takes: the file, or the folder of a finding of `hunt`."""
         if self.finding is None or self.path is None:
             return self.path
-        return self.path.parent if self.path.name == FINDING_FILE else None
+        return self.path.parent if self.path.name == "finding.json" else None
 
     def remove_temporary(self) -> None:
         """Remove the file unless the user named it."""
@@ -217,9 +207,8 @@ def write_folder(
     if named.finding is None:
         return [f"{folder} is not written: {named.reason}"]
     reducer = minimized.reducer
-    finding = replace(named.finding, tried=reducer.tried)
-    if isinstance(finding, Finding):
-        finding = replace(finding, accepted=reducer.accepted, steps=dict(reducer.passes))
+    tried, accepted, steps = reducer.tried, reducer.accepted, reducer.passes
+    finding = replace(named.finding, tried=tried, accepted=accepted, steps=steps)
     try:
         return published(finding, origin=_origin(given)).write(folder)
     except OSError as error:

@@ -183,7 +183,10 @@ class Leaves:
             return leaf.detach() if detached and leaf.requires_grad else leaf
         if isinstance(leaf, PLAIN):
             return leaf
-        return str(leaf) if isinstance(leaf, _NAMED) else self._mark(type(leaf).__name__)
+        if isinstance(leaf, _NAMED):
+            return str(leaf)
+        # A compiler gives an iterator of another class, and nobody asks for its class.
+        return self._mark("iterator" if isinstance(leaf, Iterator) else type(leaf).__name__)
 
     def _mark(self, kind: str) -> str:
         # Equal text for both runs: the leaf is not compared, and the note says so.

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from aliasproof.campaigns.publish.replaying import FIXED, NOT_RUN, STILL, Replayed
-from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.commands.bisect import first_wrong
 from aliasproof.corpus.bug_files import python_bugs
+from tests.campaigns.made_findings import finding_of
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
@@ -64,7 +64,7 @@ def test_a_pass_of_the_user_is_named_with_the_graph_around_it(call, tmp_path: Pa
 
 def test_a_finding_of_hunt_is_bisected_by_its_layers(call, tmp_path: Path) -> None:
     bug = python_bugs()["maximum_is_new"]
-    finding = PythonFinding(bug.program, "dynamo", "values", "wrong value", "x")
+    finding = finding_of(bug.program, "dynamo", "values", "wrong value", "x")
     (tmp_path / "finding.json").write_text(json.dumps(finding.to_json()))
     done = call("bisect", tmp_path, "--json")
     assert done.code == 0, done.err

@@ -164,6 +164,12 @@ def test_an_output_of_another_type_leaves_the_tensors_judged():
     assert wrong.exit_status() == 1
 
 
+def test_an_iterator_of_another_class_is_not_wrong():
+    found = check(lambda x: reversed([x + 1]), [torch.zeros(1)], ["aot-eager"])
+    assert not found.violated
+    assert "by their types alone: iterator" in found.notes[0]
+
+
 def test_a_violation_counts_if_it_comes_again(monkeypatch):
     builds = []
 

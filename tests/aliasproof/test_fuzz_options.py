@@ -8,7 +8,6 @@ import pytest
 
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.store import run_folder
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
 from aliasproof.commands.fuzz import exit_status
@@ -32,7 +31,7 @@ def plan(call, monkeypatch) -> MakePlan:
             plan: Plan, folder: Path, *rest: object, as_json: bool, everything: bool
         ) -> Campaign:
             plans.append(plan)
-            campaign = Campaign(plan, folder, findings={"aot-values-1": Finding.of(REDUCED)})
+            campaign = Campaign(plan, folder, findings={"aot-values-1": REDUCED})
             campaign.interrupted = interrupted
             return campaign
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch.fx import symbolic_trace
 
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.program import Program

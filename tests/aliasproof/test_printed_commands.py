@@ -15,13 +15,14 @@ import pytest
 import torch
 from torch.fx import symbolic_trace
 
-from aliasproof.campaigns.store.finding import Finding, PythonFinding
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.campaigns.store.stored import show_command
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.python_program import PythonProgram
 from tests.aliasproof.conftest import Outcome
+from tests.campaigns.made_findings import finding_of
 
 pytestmark = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
@@ -150,7 +151,7 @@ def test_what_run_prints_works(call, tmp_path: Path) -> None:
 def test_the_command_that_shows_a_finding_of_hunt_names_its_target(call, tmp_path: Path) -> None:
     write_inputs(tmp_path)
     own = "my passes.py:doubled"
-    finding = PythonFinding(PythonProgram(ADDING), own, "values", "wrong value", "out")
+    finding = finding_of(PythonProgram(ADDING), own, "values", "wrong value", "out")
     folder = Path("my run") / "findings" / "found"
     folder.mkdir(parents=True)
     (folder / "finding.json").write_text(json.dumps(finding.to_json()))

@@ -8,7 +8,6 @@ import pytest
 
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.replaying import known_reproducer
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
@@ -25,7 +24,7 @@ SHOWN_HERE = {name for name in OF_TORCH if known_bugs()[name].shows_here}
 @pytest.fixture
 def stored(tmp_path):
     """A run with two findings."""
-    folder, finding = tmp_path / "run", Finding.of(REDUCED)
+    folder, finding = tmp_path / "run", REDUCED
     run(folder, replace(finding, identifier="one"), 1, confirmed=True)
     store = Store.open(folder)
     store.keep_finding(replace(finding, identifier="two"), "pass\n", "reproduced")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import Confirmation
-from aliasproof.campaigns.store.finding import Finding, PythonFinding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_contents import read_contents, set_state
 from aliasproof.campaigns.store.run_folder import RunFolder, write_finding
@@ -19,6 +19,7 @@ from aliasproof.findings.reporting import report
 from aliasproof.findings.second_run import word_on
 from aliasproof.ir.program import Instruction, Ref
 from aliasproof.ir.python_program import PythonProgram
+from tests.campaigns.made_findings import finding_of
 
 SHOWN = asdict(Confirmation(True, "BUG: it", "exits 1"))
 PYTHON = """
@@ -207,9 +208,7 @@ def test_a_hunt_is_reported_as_a_campaign_is(tmp_path):
     folder.mkdir()
     store = Store.open(folder)
     store.keep_plan(Plan(("identity",), programs=9, language="python"))
-    made = PythonFinding(
-        PythonProgram(PYTHON), "identity", "values", "wrong value", "out1", torch_version="2.13.0"
-    )
+    made = finding_of(PythonProgram(PYTHON), "identity", "values", "wrong value", "out1")
     store.keep_finding(made, "print(1)\n", "reduced")
     store.keep_confirmation(made.identifier, "reproduced", SHOWN)
     store.keep_torch_compile(made, {}, "print(1)\n", "# an issue\n")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import fx
 
-from aliasproof.campaigns.store.finding import Finding, PythonFinding
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.findings.second_run import (
     IN_EAGER,
@@ -25,6 +25,7 @@ from aliasproof.reports.side_by_side import SHARED
 from aliasproof.reports.storage_strips import strips_of_graph
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function, Target
+from tests.campaigns.made_findings import finding_of
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
@@ -145,9 +146,7 @@ def calls(program):
     out1 = program(x1)
     return locals()
 """
-    stored = PythonFinding(
-        PythonProgram(source), "identity", "values", "wrong value", "out1", torch_version="2.13.0"
-    )
+    stored = finding_of(PythonProgram(source), "identity", "values", "wrong value", "out1")
     second = run_again(stored, None)
     assert second.status.word == "gone"
     assert {place for place, _, _ in second.rows} == {"x1", "out1", SHARED}

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import outcome_to_json
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.run_contents import read_contents
 from aliasproof.campaigns.store.run_view import Moment, RunReader
@@ -26,7 +25,7 @@ from tests.campaigns.test_merging import run
 @pytest.fixture
 def stored(tmp_path):
     """A run with one finding, and half a minute of throughput."""
-    finding = replace(Finding.of(REDUCED), identifier="aot-values-1")
+    finding = replace(REDUCED, identifier="aot-values-1")
     folder = run(tmp_path / "run", finding, 1, confirmed=True)
     store = Store.open(folder)
     for number in range(1, 4):
@@ -56,7 +55,7 @@ def test_variants_are_counted_and_what_is_not_confirmed_is_no_finding(call, stor
     shard = Shard(2, "aot:grad")
     result = outcome_to_json(ShardResult(shard, Statistics(programs=25, violating=1)))
     store.keep_result("another task", ("aot:grad", 2), result, [])
-    store.keep_finding(replace(Finding.of(REDUCED), identifier="aot-values-2"), "", "reduced")
+    store.keep_finding(replace(REDUCED, identifier="aot-values-2"), "", "reduced")
     store.close()
     done = call("watch", "run")
     assert "0:30 elapsed, 50 programs" in done.out

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.failure.signature import Signature
 from aliasproof.campaigns.publish import publisher
 from aliasproof.campaigns.publish.confirmation import Confirmation, Reproduced, UserLevel
@@ -17,7 +18,6 @@ from aliasproof.campaigns.publish.reproducer import Reproducer
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.scheduler import FoundFailure
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder, read_findings
 from aliasproof.campaigns.store.store import Store
@@ -26,15 +26,12 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
 
 PROGRAM = Program((), (), (), ())
-REDUCED = ReducedFailure(
-    Signature(Symptom("aot", "values", "wrong value"), "write through expand"),
+REDUCED = Finding.of(
+    PROGRAM,
+    "aot",
     Violation("values", "wrong value", "output 0", {"eager": "0", "target": "1"}),
-    PROGRAM,
-    PROGRAM,
-    seed=0,
-    tried=0,
-    accepted=0,
-    exact=True,
+    Signature(Symptom("aot", "values", "wrong value"), "write through expand").identifier,
+    cause="write through expand",
 )
 
 
@@ -60,7 +57,7 @@ def confirming_in(folder: Path) -> Confirmations:
 
 
 def test_only_the_first_finding_of_each_kind_is_due(confirming: Confirmations) -> None:
-    second = replace(REDUCED, signature=replace(REDUCED.signature, cause="another"))
+    second = replace(REDUCED, identifier="aot-values-2", cause="another")
     add(confirming)
     while confirming.is_due:
         confirming.take_finished()
@@ -74,12 +71,12 @@ def add(
     confirming: Confirmations,
     task: str = "a task",
     number: int = 0,
-    reduced: ReducedFailure = REDUCED,
+    reduced: Finding[Program] = REDUCED,
 ) -> None:
     """Add the reduced failure, as one that a task found, which asked as the `number`-th."""
     store = confirming.store
-    failure = Failure(reduced.signature.symptom, reduced.original, reduced.seed)
-    confirming.add(FoundFailure(Finding.of(reduced), store.keep_failure(task, failure), number))
+    failure = Failure(reduced.symptom, reduced.original, reduced.seed)
+    confirming.add(FoundFailure(reduced, store.keep_failure(task, failure), number))
 
 
 def finish(confirming: Confirmations) -> None:

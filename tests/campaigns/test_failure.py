@@ -10,7 +10,6 @@ from torch import fx
 
 from aliasproof.campaigns.failure.failure import Failure, Kept, pass_at_fault
 from aliasproof.campaigns.failure.reduction import Runner, reduce_failure, shown_by_reduced
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.eager import definedness
 from aliasproof.eager.definedness_rules import RULES
 from aliasproof.ir.eager_call import EagerCall
@@ -62,8 +61,7 @@ def test_a_finding_names_the_pass_at_fault(program) -> None:
         reduced = reduce_failure(Failure(symptom, drawn, seed=0))
     assert reduced is not None
     assert len(reduced.program) == 1
-    finding = Finding.of(reduced)
-    assert finding.wrong_part == "post_grad: post_grad_custom_pre_pass (swap_operands)"
+    assert reduced.wrong_part == "post_grad: post_grad_custom_pre_pass (swap_operands)"
 
 
 @pytest.mark.parametrize("forks", [False, True])

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.failure.failure import AnyFailure, PythonFailure
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish import publisher
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run import executor
@@ -22,7 +23,6 @@ from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
 from aliasproof.campaigns.run.fuzz import fuzz
 from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
-from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.full_disk import DiskFull
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_contents import read_contents, triaged
@@ -34,6 +34,7 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.processes.interrupts import Interrupts
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.processes.pool import RemoteCall
+from tests.campaigns.made_findings import finding_of
 from tests.wrong_python import WRONG
 
 PLAN = Plan(("aot-eager",), seed=3, programs=60, workers=2, language="python")
@@ -118,16 +119,14 @@ def reduced(number: int) -> Reduction:
         return Reduction(None, 0.0, documented="as the docs say")
     kind = f"wrong {number % 2 if number < 40 else number}"
     program = PythonProgram(WRONG)
-    return Reduction(
-        PythonFinding(program, "aot-eager", "values", kind, "base", seed=3, number=number), 0.0
-    )
+    return Reduction(finding_of(program, "aot-eager", "values", kind, "base", seed=3), 0.0)
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch) -> Callable[..., Campaign]:
     """Runs the hunt in a folder with a pool; scripts show all but one kind."""
 
-    def shown(finding: PythonFinding) -> Confirmation:
+    def shown(finding: Finding[PythonProgram]) -> Confirmation:
         return Confirmation(finding.kind != "wrong 1", f"BUG: {finding.kind}", "exits 1")
 
     def hunting_in(name: str, pool: FakePool, plan: Plan = PLAN, **more: Any) -> Campaign:

@@ -16,7 +16,6 @@ from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.scheduler import FoundFailure
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder, read_finding
 from aliasproof.campaigns.store.store import Store
@@ -98,11 +97,11 @@ def test_it_is_stored_without_a_reproducer(planted, written, tmp_path: Path) -> 
     confirmations = Confirmations(campaign, store, files)
     for task in ("one", "another"):
         failure = store.keep_failure(task, Failure(LATENT, reduced.original, reduced.seed))
-        confirmations.add(FoundFailure(Finding.of(reduced), failure, 0))
+        confirmations.add(FoundFailure(reduced, failure, 0))
     confirmations.stop()
     assert not confirmations.pending
     assert not campaign.findings
     (finding,) = campaign.latent.values()
     assert (finding.latent, finding.count) == (True, 2)
     stored = read_finding(files.suspicion_folder(finding.identifier))
-    assert stored == replace(Finding.of(reduced), count=1)
+    assert stored == replace(reduced, count=1)

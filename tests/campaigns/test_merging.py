@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import outcome_to_json
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_contents import set_state, triaged
 from aliasproof.campaigns.store.run_folder import read_findings
@@ -33,7 +33,7 @@ SHOWN = asdict(Confirmation(True, "BUG: it", "exits 1"))
 
 @pytest.fixture
 def finding() -> Finding:
-    return replace(Finding.of(REDUCED), identifier="aot-values-1")
+    return replace(REDUCED, identifier="aot-values-1")
 
 
 def run(folder: Path, finding: Finding, share: int, *, confirmed: bool) -> Path:

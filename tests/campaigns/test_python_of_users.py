@@ -8,7 +8,6 @@ import pytest
 
 from aliasproof.campaigns.publish.python_issue import confirm_python
 from aliasproof.campaigns.run.languages import judge_programs
-from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import PythonProgram
@@ -18,6 +17,7 @@ from aliasproof.judge.python_case import PythonCase
 from aliasproof.targets.registry import backend_source
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
+from tests.campaigns.made_findings import finding_of
 
 CODE = '''
 import torch
@@ -77,7 +77,7 @@ def test_wrong_code_of_a_user_is_found_and_shown(code, name, oracle, kind):
     found = examine(PythonCase(PROGRAM), target_named(target))
     assert found.symptom == Symptom(target, oracle, kind)
     place = found.violations[0].place
-    confirmation = confirm_python(PythonFinding(PROGRAM, target, oracle, kind, place))
+    confirmation = confirm_python(finding_of(PROGRAM, target, oracle, kind, place))
     assert confirmation.shown, confirmation.output
 
 

@@ -97,7 +97,7 @@ def test_what_a_known_bug_hides_is_found_and_reduced_past_it(program, monkeypatc
     assert failure.known is None
     reduced = reduce_failure(failure)
     assert reduced is not None
-    assert reduced.signature.known is None
+    assert reduced.known is None
     assert [call.op for call in reduced.program.instructions][:1] == ["aten.unfold.default"]
 
 
@@ -106,7 +106,7 @@ def test_the_evidence_of_a_known_bug_is_its_minimal_program(program) -> None:
     failure = Failure.of(symptom_of(drawn, "aot"), drawn, 7, past_known=False)
     reduced = reduce_failure(failure)
     assert reduced is not None
-    assert reduced.signature.identifier == "known-expand-inverse"
+    assert reduced.identifier == "known-expand-inverse"
     assert reduced.program == known_bugs()["expand-inverse"].program
     assert (reduced.original, reduced.seed, reduced.tried) == (drawn, 7, 0)
     assert reduced.violation.kind == "wrong value"

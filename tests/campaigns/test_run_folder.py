@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.run.shard import run_shard
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.run_folder import (
     RunFolder,
@@ -28,7 +28,7 @@ def finding() -> Finding:
     assert isinstance(failure, Failure)
     reduced = reduce_failure(failure)
     assert reduced is not None
-    return Finding.of(reduced)
+    return reduced
 
 
 def test_round_trip(finding: Finding, tmp_path: Path) -> None:

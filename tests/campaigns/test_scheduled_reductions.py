@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.failure.failure import AnyFailure, Failure
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import TRIES, TRIES_OF_REDUCTION_IF_FROM_OUTSIDE
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard
 from tests.campaigns.test_scheduler import (
     ERROR,

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from aliasproof.campaigns.failure.failure import AnyFailure, Failure, ReducedFailure
+from aliasproof.campaigns.failure import reduction
+from aliasproof.campaigns.failure.failure import AnyFailure, Failure
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.failure.recognition import BLOCK, OFTEN
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
@@ -18,12 +20,12 @@ from aliasproof.campaigns.run.executor import LocalWorkers, Reduction
 from aliasproof.campaigns.run.scheduler import TRIES_IF_FROM_OUTSIDE, FoundFailure, Scheduler
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import TRIES, Tasks
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.errors import DeviceLost
+from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import Death, Outcome, Returned, death_of, outcome_here
@@ -85,8 +87,8 @@ def dies(
 SYMPTOM = Symptom("aot", "values", "a kind")
 
 
-def unreduced(failure: Failure) -> Finding:
-    return Finding.of(ReducedFailure.unreduced(failure, "a reason"))
+def unreduced(failure: Failure) -> Finding[Program]:
+    return reduction.unreduced(failure, "a reason")
 
 
 ERROR = Symptom("aot", "errors", "a kind")

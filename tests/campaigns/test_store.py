@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.campaigns.failure.codec import encoded
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
 from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json, task_name
 from aliasproof.campaigns.store import store_schema as stored
 from aliasproof.campaigns.store.full_disk import DiskFull, explained, require_room
-from aliasproof.campaigns.store.plan import Plan, Shard, encoded
+from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.bug_files import known_bugs

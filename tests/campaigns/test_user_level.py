@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import (
     Confirmation,
     Reproduced,
@@ -17,7 +18,6 @@ from aliasproof.campaigns.publish.confirmation import (
     confirmed,
     of_target,
 )
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets import inductor

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from aliasproof.campaigns.run.languages import reduced
-from aliasproof.campaigns.store.finding import PythonFinding
+from aliasproof.campaigns.failure.finding import Finding
+from aliasproof.campaigns.run.languages import is_of_bug, reduced
 from aliasproof.corpus.bug_files import python_bugs
 from aliasproof.corpus.known_bug import PythonBug
 from aliasproof.ir.python_program import PythonProgram, traits
@@ -15,6 +15,7 @@ from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.localization import part_of
 from aliasproof.judge.python_case import PythonCase, layers
 from aliasproof.targets.registry import target as target_named
+from tests.campaigns.made_findings import finding_of
 
 BUGS = [
     pytest.param(bug, id=bug.identifier, marks=[pytest.mark.thorough] * (bug.target == "inductor"))
@@ -47,16 +48,16 @@ def test_a_bug_is_recognised_when_its_program_is_reduced(bug: PythonBug) -> None
     assert names_of(finding) == [bug.identifier]
 
 
-def found_in(program: PythonProgram, examination: Examination) -> PythonFinding:
+def found_in(program: PythonProgram, examination: Examination) -> Finding[PythonProgram]:
     main, layer = examination.main, examination.at_fault
     assert main is not None
     assert layer is not None
     place, evidence = main.place, dict(main.evidence)
-    return PythonFinding(program, layer.name, main.oracle, main.kind, place, evidence)
+    return finding_of(program, layer.name, main.oracle, main.kind, place, evidence)
 
 
-def names_of(finding: PythonFinding) -> list[str]:
-    return [name for name, bug in python_bugs().items() if finding.is_of(bug)]
+def names_of(finding: Finding[PythonProgram]) -> list[str]:
+    return [name for name, bug in python_bugs().items() if is_of_bug(finding, bug)]
 
 
 @pytest.mark.parametrize("bug", python_bugs().values(), ids=lambda bug: bug.identifier)

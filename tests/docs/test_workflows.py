@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from aliasproof.campaigns.store.finding import Finding
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_merging import run
 
@@ -114,7 +113,7 @@ def test_a_night_is_fuzzed_merged_and_reported_and_a_finding_fails_one_night(
     assert runner.job(jobs["fuzz"], {"torch": "2.13.0", "shard": 1}, small)
     assert (runner.artefacts / "run-2.13.0-1" / "store.sqlite").is_file()
     # Another shard, which found something.
-    found = replace(Finding.of(REDUCED), identifier="a-finding")
+    found = replace(REDUCED, identifier="a-finding")
     run(runner.artefacts / "run-2.13.0-2", found, 1, confirmed=True)
     assert not runner.job(jobs["report"], {"torch": "2.13.0"}, small), "there is a new finding"
     summary = runner.summary.read_text()

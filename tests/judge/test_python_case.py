@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from aliasproof.campaigns.publish.python_issue import confirm_python, script
-from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.faults.python_faults import PYTHON_FAULTS
 from aliasproof.generators.python_drawing import sample_python
 from aliasproof.ir.errors import Rejected
@@ -21,6 +20,7 @@ from aliasproof.judge.attribution import FailsAlike, Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.python_case import PythonCase, compare, run_in_eager
 from aliasproof.targets.registry import target as target_named
+from tests.campaigns.made_findings import finding_of
 from tests.wrong_python import WRONG
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
@@ -190,7 +190,7 @@ def test_inductor_draws_the_numbers_that_eager_draws() -> None:
     program = PythonProgram(DROPPED)
     assert examine(PythonCase(program), target_named("inductor")).main is None
     assert draws(program)
-    finding = PythonFinding(program, "inductor", "values", "wrong value", "out")
+    finding = finding_of(program, "inductor", "values", "wrong value", "out")
     assert "options={'fallback_random': True}" in script(finding)
     assert not confirm_python(finding).shown
     assert "options" not in script(replace(finding, target="aot-eager"))

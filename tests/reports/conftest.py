@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.shard import Statistics
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 

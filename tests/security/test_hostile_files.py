@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.campaigns.store.store import Store

@@ -15,7 +15,6 @@ from torch import Tensor
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.python_issue import confirm_python
 from aliasproof.campaigns.publish.reproducer import render
-from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.checks.check import check
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.examination import examine
@@ -23,6 +22,7 @@ from aliasproof.judge.python_case import PythonCase
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import target as target_named
+from tests.campaigns.made_findings import finding_of
 from tests.short_programs import program_of, view
 
 LATER = """
@@ -64,7 +64,7 @@ def test_a_function_holds_also_as_called() -> None:
 
 def test_a_python_program_holds_and_so_does_its_script() -> None:
     assert examine(PythonCase(PYTHON), target_named("aot-eager")).violations == []
-    finding = PythonFinding(PYTHON, "aot-eager", "values", "wrong value", "out")
+    finding = finding_of(PYTHON, "aot-eager", "values", "wrong value", "out")
     assert not confirm_python(finding).shown
     without = PythonProgram(PYTHON.source.replace("torch.rand(3)", "torch.ones(3)"))
     assert confirm_python(replace(finding, program=without)).ending == "exits 0"

@@ -1,13 +1,12 @@
-"""`Failure`: a program that violates a contract; and `ReducedFailure`, what a reduction makes."""
+"""`Failure`: a program that violates a contract; and `Kept`, what its reduction must show."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from aliasproof.campaigns.failure.recognition import by_mark, has_cause, plausible_bugs, recognised
-from aliasproof.campaigns.failure.signature import Signature
 from aliasproof.corpus.known_bug import patched
 from aliasproof.ir.errors import Rejected, require_sound_process
 from aliasproof.ir.program import Program
@@ -19,7 +18,6 @@ from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import outcome
 from aliasproof.processes.outcome import DEATHS, Death
-from aliasproof.reduction.reducer import StepStatistics
 from aliasproof.targets.names import ATEN, PYTHON
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
@@ -166,42 +164,6 @@ class PythonFailure:
 
 
 AnyFailure: TypeAlias = Failure | PythonFailure
-
-
-@dataclass(frozen=True, slots=True)
-class ReducedFailure:
-    """A failure whose program was reduced from `original` to `program`.
-
-    `tried` and `accepted` count the candidates of the reduction. `exact` says whether outputs can
-    be compared without tolerance. `graph` is the code of the last graph that the target made.
-    `passes` says what each step of the reduction cost.
-    """
-
-    signature: Signature
-    violation: Violation
-    program: Program
-    original: Program
-    seed: int
-    tried: int = 0
-    accepted: int = 0
-    exact: bool = True
-    graph: str = ""
-    passes: Mapping[str, StepStatistics] = field(default_factory=dict)
-
-    @classmethod
-    def unreduced(cls, failure: Failure, reason: str) -> ReducedFailure:
-        """A failure that could not be reduced. It keeps the evidence that was seen first.
-
-        Its cause says so, since the kinds of writes of a program that was not reduced tell nothing.
-        """
-        symptom, program, seen = failure.symptom, failure.program, failure.violation
-        place, evidence = ("call", {}) if seen is None else (seen.place, seen.evidence)
-        violation = Violation(
-            symptom.oracle, symptom.kind, place, {**evidence, "not reduced": reason}
-        )
-        named = Signature(symptom, f"not reduced: {symptom.kind}", failure.known)
-        # Without a run of the program, nothing says that its values are exact.
-        return cls(named, violation, program, program, failure.seed, exact=False)
 
 
 # --- kept -----------------------------------------------------------------------------------------

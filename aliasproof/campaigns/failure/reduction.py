@@ -15,15 +15,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from aliasproof.campaigns.failure.failure import (
-    Failure,
-    Kept,
-    ReducedFailure,
-    pass_at_fault,
-    try_program,
-)
+from aliasproof.campaigns.failure.failure import Failure, Kept, pass_at_fault, try_program
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, recognised
-from aliasproof.campaigns.failure.signature import signature
+from aliasproof.campaigns.failure.signature import Signature, signature
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug, patched
 from aliasproof.ir.devices import on_device
@@ -187,7 +182,7 @@ def isolated_runner(failure: Failure) -> Runner:
     return Runner(True, HANG_LIMIT, times, MOST_HANGS)
 
 
-def reduce_isolated(failure: Failure, runner: Runner) -> ReducedFailure | None:
+def reduce_isolated(failure: Failure, runner: Runner) -> Finding[Program] | None:
     """Reduce a failure in forks. None if it does not fail again.
 
     If a process ends where none may, the failure stays as it was drawn.
@@ -195,10 +190,10 @@ def reduce_isolated(failure: Failure, runner: Runner) -> ReducedFailure | None:
     try:
         return reduce_failure(failure, runner)
     except EndedInFork as end:
-        return ReducedFailure.unreduced(failure, f"a process that reduced it {end.death.kind}")
+        return unreduced(failure, f"a process that reduced it {end.death.kind}")
 
 
-def reduce_failure(failure: Failure, runner: Runner | None = None) -> ReducedFailure | None:
+def reduce_failure(failure: Failure, runner: Runner | None = None) -> Finding[Program] | None:
     """Reduce the program of a failure. None if the program does not fail again.
 
     What is not a known bug is reduced with the known bugs patched: otherwise the reduction could
@@ -228,7 +223,7 @@ def _as_of_one(failure: Failure) -> Failure | None:
     return Failure.of(symptom, failure.program, failure.seed, past_known=False)
 
 
-def _minimal(failure: Failure, bug: KnownBug) -> ReducedFailure | None:
+def _minimal(failure: Failure, bug: KnownBug) -> Finding[Program] | None:
     """The minimal program of a known bug, if the target fails on it. It is the best evidence."""
     program = on_device(bug.program, failure.program.device)
     symptom = _symptom(program, failure.symptom.target)
@@ -246,7 +241,7 @@ def _symptom(program: Program, target: str) -> Symptom | None:
 
 def _reduce(
     failure: Failure, runner: Runner, bugs: Iterable[KnownBug] = ()
-) -> ReducedFailure | None:
+) -> Finding[Program] | None:
     """Reduce a failure with these known bugs patched."""
     with patched(bugs):
         kept = _what_to_keep(failure, runner)
@@ -267,7 +262,7 @@ def _reduce(
         if isinstance(reduced, Failure):
             return reduce_failure(reduced, runner)
     return reduced and replace(
-        reduced, tried=reducer.tried, accepted=reducer.accepted, passes=reducer.passes
+        reduced, tried=reducer.tried, accepted=reducer.accepted, steps=reducer.passes
     )
 
 
@@ -298,13 +293,13 @@ def _death(program: Program, symptom: Symptom, runner: Runner) -> Death | None:
 
 def _failure_shown(
     failure: Failure, symptom: Symptom, program: Program, runner: Runner
-) -> ReducedFailure | Failure | None:
+) -> Finding[Program] | Failure | None:
     """What a reduced program with this symptom shows; the failure that it shows instead, if any."""
     if failure.ends_process:
         # With the limit of the campaign: what only takes long is no hang.
         death = _death(program, symptom, runner)
         return None if death is None else _death_shown(failure, death, program)
-    shown: ReducedFailure | Failure | None
+    shown: Finding[Program] | Failure | None
     if symptom.latent:
         shown = runner.call(_latent_shown, failure, program)
         return shown
@@ -317,7 +312,7 @@ def _failure_shown(
 
 def shown_by_reduced(
     symptom: Symptom, program: Program, original: Program
-) -> ReducedFailure | None:
+) -> Finding[Program] | None:
     """What a program shows that was reduced elsewhere; None if its results are right this time."""
     known = recognised(program, symptom, reduced=True).known
     return _violation_shown(Failure(symptom, original, seed=0), symptom, program, known)
@@ -325,7 +320,7 @@ def shown_by_reduced(
 
 def _violation_shown(
     failure: Failure, symptom: Symptom, program: Program, known: str | None
-) -> ReducedFailure | None:
+) -> Finding[Program] | None:
     """What a run shows: evidence and place are those of this program; None if it is right."""
     # Experiments tell which pass is at fault: each is a compile of its own.
     outcome.begin(10)
@@ -335,18 +330,12 @@ def _violation_shown(
         return None  # what it shows depends on chance
     violation = trial.judgement.violations[0]
     wrong_part = first_wrong_pass(case, target, violation, experiments=known is None)
-    return ReducedFailure(
-        signature(
-            symptom,
-            program,
-            trial.target.error,
-            known,
-            wrong_part.name if wrong_part else "",
-        ),
-        _of_two_runs(violation, case, target) if violation.oracle in ON_VALUES else violation,
+    part = wrong_part.name if wrong_part else ""
+    return _finding(
+        failure,
         program,
-        failure.program,
-        failure.seed,
+        signature(symptom, program, trial.target.error, known, part),
+        _of_two_runs(violation, case, target) if violation.oracle in ON_VALUES else violation,
         # If an op rounds differently in eager and target, the reproducer compares with a tolerance.
         exact=trial.exact(violation.place),
         graph=_last_graph(trial),
@@ -362,7 +351,7 @@ def _of_two_runs(violation: Violation, case: Case, target: Target) -> Violation:
     return replace(violation, evidence=shared)
 
 
-def _latent_shown(failure: Failure, program: Program) -> ReducedFailure | Failure:
+def _latent_shown(failure: Failure, program: Program) -> Finding[Program] | Failure:
     """What the graph shows. A reduced program may have values that show it, which is a failure."""
     outcome.begin(10)
     case, symptom = Case.of(program), failure.symptom
@@ -376,12 +365,11 @@ def _latent_shown(failure: Failure, program: Program) -> ReducedFailure | Failur
     outcome.begin(10)
     violation = next(iter(examination.suspected), None)
     wrong_part = None if violation is None else first_wrong_pass(case, target, violation)
-    return ReducedFailure(
+    return _finding(
+        failure,
+        program,
         signature(symptom, program, wrong_part=wrong_part.name if wrong_part else ""),
         violation or Violation(symptom.oracle, symptom.kind, "graph"),
-        program,
-        failure.program,
-        failure.seed,
         graph=_last_graph(examination.trial),
     )
 
@@ -394,16 +382,53 @@ def _last_graph(trial: Trial | None) -> str:
     return code
 
 
-def _death_shown(failure: Failure, death: Death, program: Program) -> ReducedFailure:
+def _death_shown(failure: Failure, death: Death, program: Program) -> Finding[Program]:
     """What the first worker left, and the Python frames in which the reduced program ended."""
     symptom = failure.symptom
     evidence = {} if failure.violation is None else dict(failure.violation.evidence)
     if death.stack:
         evidence["in"] = [str(frame) for frame in death.stack[:MOST_FRAMES]]
-    return ReducedFailure(
-        signature(symptom, program, known=by_mark(program, symptom, reduced=True)),
-        Violation(symptom.oracle, symptom.kind, "call", evidence),
+    known = by_mark(program, symptom, reduced=True)
+    violation = Violation(symptom.oracle, symptom.kind, "call", evidence)
+    return _finding(failure, program, signature(symptom, program, known=known), violation)
+
+
+def unreduced(failure: Failure, reason: str) -> Finding[Program]:
+    """A failure that could not be reduced, as a finding with the evidence that was seen first.
+
+    Its cause says so, since the kinds of writes of a program that was not reduced tell nothing.
+    """
+    symptom, program, seen = failure.symptom, failure.program, failure.violation
+    place, evidence = ("call", {}) if seen is None else (seen.place, seen.evidence)
+    violation = Violation(symptom.oracle, symptom.kind, place, {**evidence, "not reduced": reason})
+    named = Signature(symptom, f"not reduced: {symptom.kind}", failure.known)
+    # Without a run of the program, nothing says that its values are exact.
+    return _finding(failure, program, named, violation, exact=False)
+
+
+def _finding(
+    failure: Failure,
+    program: Program,
+    said: Signature,
+    violation: Violation,
+    *,
+    exact: bool = True,
+    graph: str = "",
+) -> Finding[Program]:
+    """The finding of a failure with a reduced program, by its signature."""
+    # The violation of a run can be another one than the first that a campaign saw.
+    seen = Violation(said.symptom.oracle, said.symptom.kind, violation.place, violation.evidence)
+    return Finding.of(
         program,
-        failure.program,
-        failure.seed,
+        said.symptom.target,
+        seen,
+        said.identifier,
+        original=failure.program,
+        seed=failure.seed,
+        cause=said.cause,
+        known=said.known,
+        latent=said.symptom.latent,
+        wrong_part=said.wrong_part,
+        exact=exact,
+        graph=graph,
     )

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation_server import ENVIRONMENT, TIMEOUT
 from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.ir.program import Program
 from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets import inductor
@@ -140,7 +141,10 @@ class UserLevel:
 
 
 def at_user_level(
-    finding: Finding, shown: Reproduced, run: Run = confirm, backends: Sequence[str] = BACKENDS
+    finding: Finding[Program],
+    shown: Reproduced,
+    run: Run = confirm,
+    backends: Sequence[str] = BACKENDS,
 ) -> UserLevel:
     """Run the finding under these backends, each time in a fresh process.
 
@@ -163,7 +167,9 @@ def at_user_level(
     return UserLevel(answers, reproduced or with_ordinary_syntax(finding, shown, run))
 
 
-def with_ordinary_syntax(finding: Finding, shown: Reproduced, run: Run = confirm) -> Reproduced:
+def with_ordinary_syntax(
+    finding: Finding[Program], shown: Reproduced, run: Run = confirm
+) -> Reproduced:
     """The reproducer of the target as a user would write it, if it still shows the finding."""
     reproducer = of_target(finding, near=True)
     if reproducer.script == shown.script:
@@ -172,13 +178,15 @@ def with_ordinary_syntax(finding: Finding, shown: Reproduced, run: Run = confirm
     return Reproduced(reproducer.script, confirmation.output) if confirmation.shown else shown
 
 
-def of_target(finding: Finding, *, near: bool = False, literal: bool = False) -> Reproducer:
+def of_target(
+    finding: Finding[Program], *, near: bool = False, literal: bool = False
+) -> Reproducer:
     """The reproducer of a finding for its target."""
     compiler = replace(Compiler.of_target(target(finding.target)), near=near)
     return Reproducer(finding.program, compiler, finding.violation, finding.exact, literal)
 
 
-def of_backend(finding: Finding, backend: str) -> list[Reproducer]:
+def of_backend(finding: Finding[Program], backend: str) -> list[Reproducer]:
     """The reproducer as a user would write it, and the exact one if that is another."""
     compilers = (Compiler.of_backend(backend, finding.target, near=near) for near in (True, False))
     reproducers = (

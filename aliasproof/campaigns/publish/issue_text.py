@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import Reproduced
 from aliasproof.campaigns.publish.reproducer import (
     WITHOUT_GRADIENTS,
@@ -24,10 +25,10 @@ from aliasproof.campaigns.publish.reproducer import (
     pass_in_words,
     tells_more,
 )
-from aliasproof.campaigns.store.finding import Finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.devices import CPU, full_name
 from aliasproof.ir.ordinary_syntax import with_short_names
+from aliasproof.ir.program import Program
 from aliasproof.judge.localization import GENERATES_CODE, in_code_generator, without
 from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.oracle import Needs
@@ -64,7 +65,7 @@ _OF_OBJECTS = (
 OF_ERRORS = "Eager refuses this program, and its caller may rely on the exception."
 
 
-def issue_text(finding: Finding, shown: Reproduced, origin: str = BY_FUZZER) -> str:
+def issue_text(finding: Finding[Program], shown: Reproduced, origin: str = BY_FUZZER) -> str:
     """The issue, in Markdown: its first line is the title.
 
     `shown` is the finding's reproducer. `origin` says where or by what it was found.
@@ -101,19 +102,19 @@ def in_sections(
     return "\n\n".join(sections) + "\n"
 
 
-def title(finding: Finding) -> str:
+def title(finding: Finding[Program]) -> str:
     """Who does what, after which call, by the API that users call if the bug shows there."""
     program = with_short_names(finding.program)
     return headline(api(finding), finding.violation, program, finding.wrong_part)
 
 
-def api(finding: Finding) -> str:
+def api(finding: Finding[Program]) -> str:
     """The first backend of `torch.compile` under which the finding shows, or else the target."""
     shows = [backend for backend, answer in finding.user_level.items() if answer == "shows"]
     return f"torch.compile(backend='{shows[0]}')" if shows else finding.target
 
 
-def _first_sentence(finding: Finding, shown: Reproduced) -> str:
+def _first_sentence(finding: Finding[Program], shown: Reproduced) -> str:
     name = in_code(name_of(api(finding)))
     called = " called under `torch.no_grad()`," if WITHOUT_GRADIENTS in shown.script else ""
     silent = " No exception is raised." if finding.silent else ""
@@ -123,7 +124,7 @@ def _first_sentence(finding: Finding, shown: Reproduced) -> str:
 # --- the analysis ---------------------------------------------------------------------------------
 
 
-def _analysis(finding: Finding) -> str:
+def _analysis(finding: Finding[Program]) -> str:
     """Two sentences: what the target does, and which property of eager is lost.
 
     A known bug is named before; without a report, its title says what the cause is.
@@ -136,7 +137,7 @@ def _analysis(finding: Finding) -> str:
     return " ".join(sentences)
 
 
-def _property(finding: Finding) -> str:
+def _property(finding: Finding[Program]) -> str:
     """The property of eager that is lost."""
     if finding.kind.startswith(("output became an input", "output is no longer the input")):
         return _OF_OBJECTS
@@ -146,7 +147,7 @@ def _property(finding: Finding) -> str:
     return _OF_WRITES if finding.oracle == "values" and writes else PROPERTIES[finding.oracle]
 
 
-def _what_happens(finding: Finding) -> str:
+def _what_happens(finding: Finding[Program]) -> str:
     base = finding.target.split(":")[0]
     part = _PARTS.get(base, in_code(name_of(finding.target)))
     if finding.violation.kind.startswith(DEATHS):
@@ -169,7 +170,7 @@ def _what_happens(finding: Finding) -> str:
     return f"The difference is in {part}{earlier}; no generated code is involved{details}."
 
 
-def _after_pass(finding: Finding) -> str:
+def _after_pass(finding: Finding[Program]) -> str:
     """What is right before and wrong after a pass, or in the code generator."""
     details = _difference(finding)
     if finding.wrong_part and not in_code_generator(finding.wrong_part):
@@ -183,7 +184,7 @@ def _after_pass(finding: Finding) -> str:
     return f"All graphs are right, and the code that Inductor generates is wrong{details}.{so}"
 
 
-def _difference(finding: Finding) -> str:
+def _difference(finding: Finding[Program]) -> str:
     """The numbers of the evidence, as the end of a sentence."""
     evidence = finding.evidence
     if "eager" not in evidence or "target" not in evidence:
@@ -203,7 +204,7 @@ def _difference(finding: Finding) -> str:
     return f": {values}"
 
 
-def _graph(finding: Finding) -> list[str]:
+def _graph(finding: Finding[Program]) -> list[str]:
     lines = finding.graph.strip().splitlines()
     if not lines or len(lines) > LONGEST_GRAPH:
         return []
@@ -212,14 +213,14 @@ def _graph(finding: Finding) -> list[str]:
     return ["The graph that it makes:", code_block(code, "python")]
 
 
-def _ablation(finding: Finding) -> str:
+def _ablation(finding: Finding[Program]) -> str:
     """Which backends show it, as the form asks."""
     lines = [f"- {in_code(name_of(finding.target))} alone: shows"]
     lines += [f'- `backend="{name}"`: {answer}' for name, answer in finding.user_level.items()]
     return "\n".join(("Ablation:", "", *lines))
 
 
-def _how_it_was_found(finding: Finding, origin: str) -> str:
+def _how_it_was_found(finding: Finding[Program], origin: str) -> str:
     compared = (
         " Values are compared exactly: no operator of the program rounds."
         if finding.exact
@@ -231,7 +232,7 @@ def _how_it_was_found(finding: Finding, origin: str) -> str:
     else:
         size = len(finding.program)
         what = f"{size} operator{'s' if size != 1 else ''}"
-        before = len(finding.original)
+        before = finding.drawn_size
         found += f". Reduced from {before} to {what}." if size < before else "."
         if finding.silent and finding.cause not in ("", finding.kind):
             found += f" The reduction could not leave out: {finding.cause}."
@@ -241,7 +242,7 @@ def _how_it_was_found(finding: Finding, origin: str) -> str:
 # --- logs and versions ----------------------------------------------------------------------------
 
 
-def _split_log(finding: Finding, output: str) -> tuple[str, str]:
+def _split_log(finding: Finding[Program], output: str) -> tuple[str, str]:
     """The section for error logs, and what the script printed without the log."""
     if finding.silent:
         return NO_LOG, printed_by(output)

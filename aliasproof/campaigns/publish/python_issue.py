@@ -11,6 +11,7 @@ import re
 import tempfile
 from pathlib import Path
 
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, Confirmation
 from aliasproof.campaigns.publish.confirmation import confirm as run_script
 from aliasproof.campaigns.publish.issue_text import (
@@ -24,9 +25,8 @@ from aliasproof.campaigns.publish.issue_text import (
     versions,
 )
 from aliasproof.campaigns.publish.reproducer import LONGEST_MESSAGE, effect, first_line
-from aliasproof.campaigns.store.finding import PythonFinding
 from aliasproof.ir.custom_operators import definitions_in
-from aliasproof.ir.python_program import COMPILED, draws, mechanisms
+from aliasproof.ir.python_program import COMPILED, PythonProgram, draws, mechanisms
 from aliasproof.judge.python_case import layers
 from aliasproof.oracles.aliasing import MEMORY
 from aliasproof.targets.dynamo import DRAWING_AS_EAGER, DRAWS_AS_EAGER
@@ -85,7 +85,7 @@ sys.exit(int(expected != actual))
 '''
 
 
-def script(finding: PythonFinding) -> str:
+def script(finding: Finding[PythonProgram]) -> str:
     """The text of the script. It prints one line for eager and one for the compiled program.
 
     It exits 1, and says so in its last line, if they differ.
@@ -113,7 +113,7 @@ def script(finding: PythonFinding) -> str:
     return f'"""{said}"""\n\n{imports}\n{source}\n{helper}{main}'
 
 
-def title(finding: PythonFinding) -> str:
+def title(finding: Finding[PythonProgram]) -> str:
     """Who does what, for which program, in one line."""
     place, violation = finding.place, finding.violation
     does = _EFFECTS.get(finding.kind, "").format(place=f"`{place}`") or effect(violation)
@@ -123,7 +123,7 @@ def title(finding: PythonFinding) -> str:
     return f"torch.compile(backend={backend}) {does}{said} for {_what(finding)}"
 
 
-def _what(finding: PythonFinding) -> str:
+def _what(finding: Finding[PythonProgram]) -> str:
     """The body of `program`, or what is special in it."""
     tree = ast.parse(finding.program.source)
     functions = [it for it in tree.body if isinstance(it, ast.FunctionDef)]
@@ -135,7 +135,7 @@ def _what(finding: PythonFinding) -> str:
     return f"a program with {', '.join(special)}" if special else "a program of several statements"
 
 
-def _expression(finding: PythonFinding) -> str:
+def _expression(finding: Finding[PythonProgram]) -> str:
     """What is printed of `left`, the names that the caller has afterwards."""
     places = [_of_left(place) for place in re.split(r", (?![^\[(]*[\])])", finding.place)]
     if finding.oracle == "errors":
@@ -164,7 +164,7 @@ def _of_left(place: str) -> str:
     return f'left["{match[0]}"]{place[match.end() :]}' if match else place
 
 
-def confirm_python(finding: PythonFinding) -> Confirmation:
+def confirm_python(finding: Finding[PythonProgram]) -> Confirmation:
     """Run the script in a fresh process: whether it shows the finding, and what it printed."""
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
         path = Path(folder) / SCRIPT
@@ -175,7 +175,7 @@ def confirm_python(finding: PythonFinding) -> Confirmation:
     return confirmation
 
 
-def _names_error(finding: PythonFinding, output: str) -> bool:
+def _names_error(finding: Finding[PythonProgram], output: str) -> bool:
     """Whether the script printed the type of the error, if the finding is one."""
     return finding.oracle != "errors" or f"{finding.evidence.get('type', '')}: " in output
 
@@ -190,10 +190,10 @@ _PARTS = {
 }
 
 
-def python_issue(finding: PythonFinding, output: str, origin: str = BY_FUZZER) -> str:
+def python_issue(finding: Finding[PythonProgram], output: str, origin: str = BY_FUZZER) -> str:
     """The issue, in Markdown: its first line is the title. `output` is what its script printed."""
     silent = " No exception is raised." if finding.silent else ""
-    lines = f"{finding.drawn_lines} lines to {finding.program.lines}"
+    lines = f"{finding.drawn_size} lines to {finding.size}"
     place = f"For this program, the compiled function differs from eager in `{finding.place}`."
     message = str(finding.evidence.get("message", "")).strip().splitlines()
     return in_sections(
@@ -209,7 +209,7 @@ def python_issue(finding: PythonFinding, output: str, origin: str = BY_FUZZER) -
     )
 
 
-def _what_is_wrong(finding: PythonFinding) -> str:
+def _what_is_wrong(finding: Finding[PythonProgram]) -> str:
     part = _PARTS.get(finding.target, f"the target {finding.target}")
     if ": " in finding.wrong_part or ", " in finding.wrong_part:
         part += f". Experiments name the part: {finding.wrong_part}"
@@ -218,13 +218,13 @@ def _what_is_wrong(finding: PythonFinding) -> str:
     return f"At fault is {part}."
 
 
-def _property(finding: PythonFinding) -> str:
+def _property(finding: Finding[PythonProgram]) -> str:
     if finding.kind.startswith("does not raise"):
         return OF_ERRORS
     return PROPERTIES[finding.oracle]
 
 
-def _ablation(finding: PythonFinding) -> list[str]:
+def _ablation(finding: Finding[PythonProgram]) -> list[str]:
     """The layers up to the first that is wrong; those above it build on it."""
     *right, wrong = layers(finding.target)
     lines = [

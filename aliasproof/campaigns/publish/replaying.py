@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aliasproof.campaigns.publish.confirmation import confirm
-from aliasproof.campaigns.publish.python_issue import script as script_of
-from aliasproof.campaigns.publish.reproducer import render, renderings
-from aliasproof.campaigns.store.finding import Finding, PythonFinding, is_of_python
-from aliasproof.campaigns.store.stored import read_stored
+from aliasproof.campaigns.publish.publisher import publisher_of
+from aliasproof.campaigns.publish.reproducer import render
+from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug, ShownDifference
 from aliasproof.ir.errors import UserError
@@ -116,18 +115,11 @@ def _never(name: str, version: str) -> bool:
 def _finding(folder: Path, written: Path, was_fixed: Callable[[str, str], bool]) -> Replayable:
     name = folder.resolve().name
     fixed = functools.partial(was_fixed, name)
-    if is_of_python(folder):
-        return Replayable(
-            name, _write(written / name, [script_of(PythonFinding.load(folder))]), fixed
-        )
-    stored = read_stored(folder)
-    assert isinstance(stored, Finding), "it has a finding.json"
+    stored = read_finding(folder)
     if not is_importable(stored.target):
         reason = f"a file names its code; give --target {stored.target}"
         return Replayable(name, (), fixed, reason)
-    target = target_named(stored.target)
-    texts = renderings(stored.program, target, stored.violation, exact=stored.exact)
-    return Replayable(name, _write(written / name, texts), fixed)
+    return Replayable(name, _write(written / name, publisher_of(stored).scripts(stored)), fixed)
 
 
 def _write(folder: Path, texts: Sequence[str]) -> list[Path]:

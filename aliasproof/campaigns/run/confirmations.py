@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.publish.confirmation import Confirmation, Reproduced
 from aliasproof.campaigns.publish.confirmation_server import (
     COMPILERS,
@@ -19,7 +20,6 @@ from aliasproof.campaigns.publish.publisher import publisher_of
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.languages import language_of
 from aliasproof.campaigns.run.scheduler import FoundFailure
-from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 from aliasproof.campaigns.failure.failure import AnyFailure
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.worker_server import CALLS, start_worker_server
-from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.processes.isolation import CPU, Limits, memory_available

@@ -5,30 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-import torch
-
-from aliasproof.campaigns.failure.failure import (
-    AnyFailure,
-    Failure,
-    PythonFailure,
-    ReducedFailure,
-)
+from aliasproof.campaigns.failure.failure import AnyFailure, Failure, PythonFailure
+from aliasproof.campaigns.failure.finding import AnyFinding, Finding
 from aliasproof.campaigns.failure.reduction import (
     Runner,
     isolated_runner,
     reduce_failure,
     reduce_isolated,
+    unreduced,
 )
 from aliasproof.campaigns.failure.straight_line import name_of_line, straight_line
 from aliasproof.campaigns.run.executor import Reduction, WorkerEnd
 from aliasproof.campaigns.run.shard import ShardResult, run_shard
-from aliasproof.campaigns.store.finding import AnyFinding, Finding, PythonFinding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.corpus.bug_files import known_bugs, python_bugs
-from aliasproof.corpus.known_bug import patched
+from aliasproof.corpus.known_bug import PythonBug, patched
 from aliasproof.generators.python_drawing import sample_python
-from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.errors import InternalError
+from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.attribution import FailsAlike, Symptom
 from aliasproof.judge.examination import examine
@@ -69,8 +63,7 @@ class _Aten:
 
     def reduce(self, failure: Failure, *, isolated: bool) -> Reduction:
         runner = isolated_runner(failure) if isolated else Runner()
-        reduced = (reduce_isolated if isolated else reduce_failure)(failure, runner)
-        finding = None if reduced is None else Finding.of(reduced)
+        finding = (reduce_isolated if isolated else reduce_failure)(failure, runner)
         return Reduction(finding, 0.0, tuple(runner.mistakes))
 
     def failure_of_end(self, shard: Shard, programs: range, end: WorkerEnd) -> Failure:
@@ -80,8 +73,8 @@ class _Aten:
         symptom = Symptom(shard.target, "errors", end.kind)
         return Failure(symptom, program, shard.seed, of_group=together, violation=violation)
 
-    def unreduced(self, failure: Failure, reason: str) -> Finding:
-        return Finding.of(ReducedFailure.unreduced(failure, reason))
+    def unreduced(self, failure: Failure, reason: str) -> Finding[Program]:
+        return unreduced(failure, reason)
 
 
 class _Python:
@@ -161,7 +154,7 @@ def reduce_program(failure: PythonFailure, most: int = PYTHON_PROBLEM.most) -> R
         finding = reduced(drawn, failure.cause, most)
     if finding is None:
         return Reduction(None, 0.0)
-    finding = replace(finding, seed=failure.seed, number=failure.number)
+    finding = replace(finding, seed=failure.seed)
     try:
         name = named(finding)
     except InternalError as mistake:  # what was found stays, without the name of a known bug
@@ -171,7 +164,7 @@ def reduce_program(failure: PythonFailure, most: int = PYTHON_PROBLEM.most) -> R
 
 def reduced(
     drawn: PythonProgram, symptom: Symptom, most: int = PYTHON_PROBLEM.most
-) -> PythonFinding | None:
+) -> Finding[PythonProgram] | None:
     """Reduce a failing program, trying `most` candidates; None if it does not fail any more."""
     fails = FailsAlike(symptom)
     if not fails(drawn):
@@ -183,49 +176,50 @@ def reduced(
     finding = shown_by(program, symptom.target)
     if finding is None:
         return None
-    left = Symptom(finding.target, finding.oracle, finding.kind)
     return replace(
         finding,
-        drawn_lines=drawn.lines,
+        original=drawn,
         tried=reducer.tried,
-        compiled=fails.compiled,
-        wrong_part=part_of(program, left),
+        accepted=reducer.accepted,
+        steps=reducer.passes,
+        wrong_part=part_of(program, finding.symptom),
     )
 
 
-def shown_by(program: PythonProgram, target: str) -> PythonFinding | None:
+def shown_by(program: PythonProgram, target: str) -> Finding[PythonProgram] | None:
     """What a target does wrong for a program as it is; None if nothing, or it is not judged."""
     found = examine(PythonCase(program), target_named(target))
     main, layer = found.main, found.at_fault
     if main is None or layer is None:
         return None
-    return PythonFinding(
-        program,
-        layer.name,
-        main.oracle,
-        main.kind,
-        main.place,
-        dict(main.evidence),
-        drawn_lines=program.lines,
-        torch_version=str(torch.__version__),
-        capability=cpu_capability(),
-    )
+    return Finding.of(program, layer.name, main)
 
 
 class NamedFinding(NamedTuple):
     """A finding with its names; or none, and why the documentation allows what it shows."""
 
-    finding: PythonFinding | None = None
+    finding: Finding[PythonProgram] | None = None
     documented: str = ""
 
 
-def named(finding: PythonFinding) -> NamedFinding:
+def named(finding: Finding[PythonProgram]) -> NamedFinding:
     """The finding with the known bug that it is, and the name that `fuzz` has for it."""
     line = straight_line(finding.program)
     name = line and name_of_line(line, finding.target, finding.oracle)
     if name and name.documented:
         return NamedFinding(documented=name.documented)
-    known = next((name for name, bug in python_bugs().items() if finding.is_of(bug)), "")
+    known = next((name for name, bug in python_bugs().items() if is_of_bug(finding, bug)), None)
     if name:
-        return NamedFinding(replace(finding, line=name.identifier, known=known or name.known))
+        return NamedFinding(
+            replace(finding, identifier=name.identifier, known=known or name.known or None)
+        )
     return NamedFinding(replace(finding, known=known))
+
+
+def is_of_bug(finding: Finding[PythonProgram], bug: PythonBug) -> bool:
+    """Whether a finding is this known bug."""
+    kind = finding.kind
+    if kind.startswith("does not raise"):  # what eager raises tells one from another
+        kind += ": " + str(finding.evidence.get("message", "")).partition("\n")[0]
+    cause = (finding.target, finding.oracle, kind)
+    return bug.explains(cause, finding.place, finding.program, finding.wrong_part)

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from aliasproof.campaigns.failure.failure import AnyFailure
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.failure.recognition import FrequentBugs
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.executor import Mistake, Reduction, WorkerEnd
 from aliasproof.campaigns.run.languages import language_of
 from aliasproof.campaigns.run.tasks import TRIES, Tasks, Ticket
-from aliasproof.campaigns.store.finding import AnyFinding
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.store import KNOWN, KeptFailure
 

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from aliasproof.campaigns.failure.codec import decoded, encoded
 from aliasproof.campaigns.failure.failure import AnyFailure
+from aliasproof.campaigns.failure.finding import finding_from_json, finding_to_json
 from aliasproof.campaigns.run.executor import (
     ENDED_FROM_OUTSIDE,
     Executor,
@@ -24,9 +26,8 @@ from aliasproof.campaigns.run.executor import (
 )
 from aliasproof.campaigns.run.languages import language_of
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
-from aliasproof.campaigns.store.finding import finding_from_json, finding_to_json
 from aliasproof.campaigns.store.full_disk import require_room
-from aliasproof.campaigns.store.plan import Shard, decoded, encoded
+from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import KeptFailure, Store
 from aliasproof.ir.program import Program

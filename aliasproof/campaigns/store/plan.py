@@ -6,13 +6,12 @@ import heapq
 import itertools
 import os
 import shlex
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
+from aliasproof.campaigns.failure.codec import decoded
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.generators.features import Features, for_code_generation, swarm, without
@@ -22,8 +21,6 @@ from aliasproof.ir.devices import CPU, is_device_name, on_device
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.execution import glue
 from aliasproof.ir.program import Program
-from aliasproof.ir.serialization import from_json, to_json
-from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.groups import can_glue
 from aliasproof.judge.python_case import EAGER
 from aliasproof.judge.trial import SEEDS_APART
@@ -100,76 +97,6 @@ def in_another_way(target: str, shard: int, features: Features) -> str:
     if place < EVERY - 1 or not ways:
         return target
     return f"{target}:{ways[turn % len(ways)].variant}"
-
-
-# --- json codec -----------------------------------------------------------------------------------
-#
-# `encoded` and `decoded`: values of a campaign as JSON values, by the type hints of their classes.
-#
-# Nothing is pickled, so reading executes nothing. Each value is converted to the type of its hint,
-# since anybody may have written it.
-
-
-# How to write and read what is no object with a key per field.
-_FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    Program: (to_json, from_json),
-    Symptom: (lambda it: [it.target, it.oracle, it.kind], lambda data: Symptom(*map(str, data))),
-    range: (lambda it: [it.start, it.stop], lambda data: range(*map(int, data))),
-    frozenset[int]: (sorted, lambda data: frozenset(map(int, data))),
-    Counter[tuple[str, str]]: (
-        lambda it: [[*key, times] for key, times in it.items()],
-        lambda data: Counter({(str(key), str(why)): int(times) for key, why, times in data}),
-    ),
-    object: (lambda it: it, lambda data: data),
-}
-
-# Keys that differ from the name of the field: stored runs have them, and the names of tasks.
-_KEYS = {"of_group": "company", "suspects": "company", "patched": "mended"}
-
-
-def encoded(value: Any, kind: Any = None) -> Any:
-    """A value as JSON values. `kind` is its type hint; by default, its class."""
-    form = _FORMS.get(kind) or _FORMS.get(type(value))
-    if form is not None:
-        return form[0](value)
-    if _has_fields(type(value)):
-        hints = get_type_hints(type(value))
-        return {
-            _KEYS.get(name, name): encoded(getattr(value, name), hint)
-            for name, hint in hints.items()
-        }
-    if isinstance(value, Mapping):
-        return {key: encoded(item) for key, item in value.items()}
-    return [*map(encoded, value)] if isinstance(value, tuple) else value
-
-
-def decoded(kind: Any, data: Any) -> Any:
-    """The value of a type that `encoded` gave.
-
-    Raises `LookupError`, `TypeError`, `ValueError`, `AttributeError` or `ArithmeticError` for JSON
-    values of another form.
-    """
-    if kind in _FORMS:
-        return _FORMS[kind][1](data)
-    if _has_fields(kind):
-        hints = get_type_hints(kind)
-        values = {name: data[_KEYS.get(name, name)] for name in hints}
-        return kind(**{name: decoded(hint, values[name]) for name, hint in hints.items()})
-    origin, of = get_origin(kind), get_args(kind)
-    if origin is UnionType:  # with None
-        return None if data is None else decoded(of[0], data)
-    if origin is tuple:
-        kinds = (of[0],) * len(data) if of[-1] is Ellipsis else of
-        return tuple(decoded(*pair) for pair in zip(kinds, data, strict=True))
-    if origin is Counter:
-        return Counter({decoded(of[0], key): int(times) for key, times in data.items()})
-    if origin is not None:  # a mapping
-        return {decoded(of[0], key): decoded(of[1], item) for key, item in data.items()}
-    return kind(data)
-
-
-def _has_fields(kind: Any) -> bool:
-    return is_dataclass(kind) or hasattr(kind, "_fields")
 
 
 def takes_python(target: str) -> bool:

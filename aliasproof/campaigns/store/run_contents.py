@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aliasproof.campaigns.failure.finding import AnyFinding, finding_from_json
 from aliasproof.campaigns.store.event_log import EventLog
-from aliasproof.campaigns.store.finding import AnyFinding, finding_from_json
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import Moment, RunReader
 from aliasproof.campaigns.store.store import KNOWN, Store

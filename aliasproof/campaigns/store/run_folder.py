@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aliasproof.campaigns.failure.finding import AnyFinding, Finding
 from aliasproof.campaigns.store import event_log
-from aliasproof.campaigns.store.finding import AnyFinding, Finding
 from aliasproof.campaigns.store.full_disk import explained
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_lock import NAME, RunLock, require_own_files
@@ -162,34 +162,36 @@ def _below(folder: Path, name: str) -> Path:
 
 
 def write_finding(folder: Path, finding: AnyFinding) -> None:
-    """Write `finding.json`, and `program.json` for a straight line, into a folder; it is made."""
+    """Write `finding.json`, and `program.json` for ATen calls, into a folder; it is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(finding, Finding):
+    if isinstance(finding.program, Program):
         write_text(folder / "program.json", dumps(finding.program) + "\n")
     write_text(folder / "finding.json", json.dumps(finding.to_json(), indent=1) + "\n")
 
 
-def read_finding(folder: Path) -> Finding:
+def read_finding(folder: Path) -> AnyFinding:
     """Read a finding back.
 
     Raises `UserError` naming the file if something is missing or malformed.
     """
     program_file, finding_file = folder / "program.json", folder / "finding.json"
-    for path in (program_file, finding_file):
-        if not path.is_file():
-            raise UserError(f"{folder} is not a finding: it has no {path.name}")
-    # The program first: its errors name the instruction at fault.
-    program = loads(read_text(program_file, within=folder), str(program_file))
+    if not finding_file.is_file():
+        raise UserError(f"{folder} is not a finding: it has no finding.json")
+    program = None
+    if program_file.exists():  # first: its errors name the instruction at fault
+        program = loads(read_text(program_file, within=folder), str(program_file))
     try:
         data: Any = printable_json(json.loads(read_text(finding_file, within=folder)))
     except (ValueError, RecursionError) as reason:
         raise UserError(
             f"{finding_file} is not a finding of aliasproof: {type(reason).__name__}: {reason}"
         ) from reason
+    if program is None and "version" in data and "program" not in data:
+        raise UserError(f"{folder} is not a finding: it has no program.json")
     return Finding.from_json(data, program, str(finding_file))
 
 
-def read_findings(run: Path) -> list[Finding]:
+def read_findings(run: Path) -> list[AnyFinding]:
     """All findings in the folder of a run, by identifier."""
     return [read_finding(path.parent) for path in sorted(run.glob("findings/*/finding.json"))]
 

@@ -22,14 +22,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from aliasproof.campaigns.failure.codec import decoded, encoded
 from aliasproof.campaigns.failure.failure import AnyFailure, Failure, PythonFailure
-from aliasproof.campaigns.store.event_log import EventLog
-from aliasproof.campaigns.store.finding import (
+from aliasproof.campaigns.failure.finding import (
     AnyFinding,
     finding_from_json,
     finding_to_json,
 )
-from aliasproof.campaigns.store.plan import Plan, decoded, encoded
+from aliasproof.campaigns.store.event_log import EventLog
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.store_schema import (
     DAMAGE,
     MOST_BYTES,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.ir.errors import UserError, did_you_mean, printable_json
 from aliasproof.ir.program import Program
@@ -88,7 +88,7 @@ def show_command(folder: Path, target: str) -> str:
     return shlex.join(["aliasproof", "show", str(folder), *named])
 
 
-def read_stored(folder: Path) -> Finding | Suspicion:
+def read_stored(folder: Path) -> AnyFinding | Suspicion:
     """What a folder has. Raises `UserError` with the file if something is missing or malformed."""
     try:
         if folder.parent.name == "suspicions" and not (folder / "finding.json").is_file():

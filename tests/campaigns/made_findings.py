@@ -1,0 +1,22 @@
+"""Findings that no campaign made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aliasproof.campaigns.failure.finding import Finding, P
+from aliasproof.oracles.verdict import Violation
+
+
+def finding_of(
+    program: P,
+    target: str,
+    oracle: str,
+    kind: str,
+    place: str,
+    evidence: Mapping[str, object] | None = None,
+    **more: Any,
+) -> Finding[P]:
+    """The finding of a program, with a violation that is given by its parts."""
+    return Finding.of(program, target, Violation(oracle, kind, place, evidence or {}), **more)
