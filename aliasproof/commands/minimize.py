@@ -43,9 +43,9 @@ from aliasproof.user_code.given_path import GivenFile, file_to_read
 if TYPE_CHECKING:  # they import torch
     from aliasproof.campaigns.failure.finding import Finding
     from aliasproof.ir.program import Program
-    from aliasproof.ir.python_program import PythonProgram
+    from aliasproof.ir.python_program import P, PythonProgram
     from aliasproof.minimization.candidate_checks import TargetCheck
-    from aliasproof.minimization.minimize import CandidateCheck, Minimized, P
+    from aliasproof.minimization.minimize import CandidateCheck, Minimized
     from aliasproof.minimization.minimize_session import Found
     from aliasproof.minimization.minimized_output import MinimizeResult, SmallestFile
     from aliasproof.reduction.reducer import Reducer

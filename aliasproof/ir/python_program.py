@@ -24,7 +24,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -166,6 +166,7 @@ class PythonProgram:
 
 
 AnyProgram: TypeAlias = Program | PythonProgram
+P = TypeVar("P", bound=AnyProgram)
 
 
 @contextmanager

@@ -8,16 +8,14 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol
 
 from aliasproof.ir.program import Program
-from aliasproof.ir.python_program import AnyProgram
+from aliasproof.ir.python_program import P
 from aliasproof.processes.interrupts import raise_interrupt, signal_handler
 from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Predicate, Problem, Reducer, ahead
 from aliasproof.reduction.syntax_passes import PYTHON
-
-P = TypeVar("P", bound=AnyProgram)
 
 
 class CandidateCheck(Protocol):

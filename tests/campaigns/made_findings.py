@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aliasproof.campaigns.failure.finding import Finding, P
+from aliasproof.campaigns.failure.finding import Finding
+from aliasproof.ir.python_program import P
 from aliasproof.oracles.verdict import Violation
 
 

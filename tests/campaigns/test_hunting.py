@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aliasproof.campaigns.failure.failure import AnyFailure, PythonFailure
+from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish import publisher
 from aliasproof.campaigns.publish.confirmation import Confirmation
@@ -79,8 +79,8 @@ class FakePool:
     def outcome(self, call: RemoteCall) -> Outcome:
         given: Any = call.arguments[0]
         isolated = isinstance(given, IsolatedReduction)
-        work: Shard | PythonFailure = given.failure if isolated else given
-        asked = work.numbers if isinstance(work, Shard) else work.number
+        work: Shard | AnyFailure = given.failure if isolated else given
+        asked = work.numbers if isinstance(work, Shard) else work.seed
         self.asked[f"{type(work).__name__} {asked}"] += 1
         if self.outside:
             self.outside -= 1
@@ -88,11 +88,11 @@ class FakePool:
         if isinstance(work, Shard):
             ends = self.deadly & {*work.numbers} - work.skip
             return crash(*ends) if ends else Returned(judged(work))
-        if work.number in self.unreducible:
-            return crash(work.number)
-        if work.number == 17:
+        if work.seed in self.unreducible:
+            return crash(work.seed)
+        if work.seed == 17:
             return Raised(InternalError("ours"))
-        return Returned(reduced(work.number))
+        return Returned(reduced(work.seed))
 
 
 _turns = itertools.count()
@@ -108,7 +108,7 @@ def judged(shard: Shard) -> ShardResult:
     drawn = [number for number in shard.numbers if number % 7 == 3]
     counts.violating = len(drawn)
     failures: list[AnyFailure] = [
-        PythonFailure(3, number, False, Symptom("aot-eager", "values", f"wrong {number % 2}"))
+        Failure(Symptom("aot-eager", "values", f"wrong {number % 2}"), PythonProgram(WRONG), number)
         for number in drawn
     ]
     return ShardResult(shard, counts, failures)
@@ -154,7 +154,7 @@ def test_all_programs_are_counted_and_each_finding_is_confirmed(run, tmp_path: P
     [reason] = found.unconfirmed.values()
     assert reason.startswith("wrong 1")
     assert found.repeats == 9 - 6
-    assert found.mistakes == ["reduction of wrong 1 from program 17: ours"]
+    assert found.mistakes == ["reduction of wrong 1 from shard 17: ours"]
     folder = tmp_path / "run" / "findings" / next(iter(found.findings))
     assert {it.name for it in folder.iterdir()} == {"finding.json", "issue.md", "reproducer.py"}
 
@@ -185,7 +185,7 @@ def test_a_deadly_program_is_told_and_the_others_of_its_call_are_judged(run):
     assert found.total.dies == 1
     assert "program 21 of aot-eager dies of signal 11" in found.notes
     reason = "each worker that reduced it dies of signal 11"
-    assert f"reduction of wrong 0 from program 10: {reason}" in found.mistakes
+    assert f"reduction of wrong 0 from shard 10: {reason}" in found.mistakes
 
 
 def test_workers_that_are_ended_from_outside_change_nothing(run, tmp_path: Path):

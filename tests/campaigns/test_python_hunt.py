@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from aliasproof.campaigns.failure import straight_line as straight_line_module
-from aliasproof.campaigns.failure.failure import PythonFailure
+from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.finding import Finding, is_of_python
 from aliasproof.campaigns.failure.straight_line import straight_line
 from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script, title
@@ -247,7 +247,7 @@ def test_a_finding_without_a_name_is_kept(monkeypatch):
     monkeypatch.setattr(languages, "named", mistaken)
     monkeypatch.setattr(languages, "reduced", lambda *given: FINDING)
     cause = Symptom("aot-eager", "values", "wrong value")
-    found = reduce_program(PythonFailure(3, 5, False, cause))
+    found = reduce_program(Failure(cause, FINDING.program, 3))
     assert found.reduced == replace(FINDING, seed=3)
     assert found.mistakes == ("ours",)
 

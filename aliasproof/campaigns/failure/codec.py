@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from aliasproof.ir.program import Program
-from aliasproof.ir.python_program import PythonProgram
+from aliasproof.ir.python_program import P, PythonProgram
 from aliasproof.ir.serialization import from_json, to_json
 from aliasproof.judge.attribution import Symptom
 
@@ -21,6 +21,7 @@ from aliasproof.judge.attribution import Symptom
 _FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     Program: (to_json, from_json),
     PythonProgram: (lambda it: it.source, lambda data: PythonProgram(str(data))),
+    P: (lambda it: _FORMS[type(it)][0](it), lambda data: decoded(_language_of(data), data)),
     Symptom: (lambda it: [it.target, it.oracle, it.kind], lambda data: Symptom(*map(str, data))),
     range: (lambda it: [it.start, it.stop], lambda data: range(*map(int, data))),
     frozenset[int]: (sorted, lambda data: frozenset(map(int, data))),
@@ -74,6 +75,10 @@ def decoded(kind: Any, data: Any) -> Any:
     if origin is not None:  # a mapping
         return {decoded(of[0], key): decoded(of[1], item) for key, item in data.items()}
     return kind(data)
+
+
+def _language_of(data: Any) -> type:
+    return PythonProgram if isinstance(data, str) else Program
 
 
 def _has_fields(kind: Any) -> bool:

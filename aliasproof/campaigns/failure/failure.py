@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Generic, TypeAlias
 
 from aliasproof.campaigns.failure.recognition import by_mark, has_cause, plausible_bugs, recognised
 from aliasproof.corpus.known_bug import patched
 from aliasproof.ir.errors import Rejected, require_sound_process
 from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import P, PythonProgram
 from aliasproof.judge.attribution import Symptom, grade, grades_of, latent_violation
 from aliasproof.judge.examination import examine
 from aliasproof.judge.localization import GENERATES_CODE, first_wrong_pass
@@ -26,37 +27,37 @@ MOST_PYTHON = 3  # Python programs of one symptom that are reduced
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Generic[P]):
     """A program as it was drawn, the symptom that it shows, and the seed of its shard.
 
-    `known` is the identifier of the known bug that it is, or None. `suspected` is a known bug whose
-    mark it has, if that mark says something of reduced programs alone. Without `known`, the symptom
-    is that of torch with all known bugs patched. With `of_group`, the program is made of several
-    that are right alone, and whether a known bug is behind it is not asked yet. `violation` is what
-    the target that ran showed, if it ran to its end.
+    A Python program is compared with known bugs only when it is reduced, and `past_known` says that
+    they were patched; the rest is of programs of ATen calls. `known` is the identifier of the known
+    bug that it is, or None. `suspected` is a known bug whose mark it has, if that mark says
+    something of reduced programs alone. Without `known`, the symptom is that of torch with all
+    known bugs patched. With `of_group`, the program is made of several that are right alone, and
+    whether a known bug is behind it is not asked yet. `violation` is what the target that ran
+    showed, if it ran to its end.
     """
 
     symptom: Symptom
-    program: Program
+    program: P
     seed: int
     known: str | None = None
     suspected: str | None = None
     of_group: bool = False
     # The same failure can be seen alone and in a group, at another location.
     violation: Violation | None = field(default=None, compare=False)
+    past_known: bool = False
 
-    language = ATEN
-
-    @classmethod
+    @staticmethod
     def of(
-        cls,
         symptom: Symptom,
         program: Program,
         seed: int,
         *,
         past_known: bool,
         violation: Violation | None = None,
-    ) -> Failure:
+    ) -> Failure[Program]:
         """The failure of a program with this symptom, as this violation showed it.
 
         `past_known` says that the known bugs are patched already.
@@ -67,15 +68,15 @@ class Failure:
         else:
             known, _, left = recognised(program, symptom, reduced=False)
         if known is not None:
-            return cls(symptom, program, seed, known, violation=violation)
+            return Failure(symptom, program, seed, known, violation=violation)
         # If another symptom is left, a known bug shows the first one and hides this one. If none is
         # left, the violation depended on chance; its reduction will say so.
         left = left or symptom
         suspected = by_mark(program, left, reduced=True)
-        return cls(left, program, seed, None, suspected, violation=violation)
+        return Failure(left, program, seed, None, suspected, violation=violation)
 
-    @classmethod
-    def latent(cls, symptom: Symptom, program: Program, seed: int) -> Failure | None:
+    @staticmethod
+    def latent(symptom: Symptom, program: Program, seed: int) -> Failure[Program] | None:
         """The failure of a program with a latent symptom; None if a known bug is behind it."""
         if by_mark(program, symptom, reduced=False) is not None:
             return None
@@ -85,12 +86,17 @@ class Failure:
                 left = latent_violation(Case.of(program), target)
         except Rejected:
             return None
-        return None if left is None else cls(symptom, program, seed)
+        return None if left is None else Failure(symptom, program, seed)
+
+    @property
+    def language(self) -> str:
+        """What its program is written in."""
+        return ATEN if isinstance(self.program, Program) else PYTHON
 
     @property
     def bucket(self) -> Hashable:
         """What it has in common with others of its kind: the known bug, or else the symptom."""
-        return self.known or self.symptom
+        return self.known or (self.language, self.symptom)
 
     @property
     def alike(self) -> Hashable:
@@ -105,8 +111,11 @@ class Failure:
         eight. So it is with what several programs show together, as most of that is known of single
         ones. The message of an error is nearly its cause, so the first is enough, and a second one
         in case the first is not reproduced; so it is with what is latent. Silent violations of one
-        symptom can have many causes: the first twelve are reduced, then one in four.
+        symptom can have many causes: the first twelve are reduced, then one in four. Of Python
+        programs, whose reduction takes minutes, the first three.
         """
+        if self.language == PYTHON:
+            return number <= MOST_PYTHON
         if self.known is not None:
             return number == 1
         if self.of_group or self.suspected is not None:
@@ -115,55 +124,12 @@ class Failure:
         return number <= 2 if few else number <= 12 or number % 4 == 0
 
     @property
-    def drawn_as(self) -> str:
-        """What was drawn, in words."""
-        return f"shard {self.seed}"
-
-    @property
     def ends_process(self) -> bool:
         """Whether the program ends its process."""
         return self.symptom.oracle == "errors" and self.symptom.kind.startswith(DEATHS)
 
 
-@dataclass(frozen=True, slots=True)
-class PythonFailure:
-    """A Python program that fails: its seed and number, which draw it again, and what it shows.
-
-    Only when it is reduced is it compared with known bugs.
-    """
-
-    seed: int
-    number: int
-    past_known: bool
-    cause: Symptom
-
-    language = PYTHON
-    known = violation = None
-    of_group = ends_process = False
-
-    @property
-    def symptom(self) -> Symptom:
-        """As that of a program of ATen calls."""
-        return self.cause
-
-    @property
-    def bucket(self) -> Hashable:
-        """The symptom; not that of a program of ATen calls."""
-        return PYTHON, self.cause
-
-    alike = bucket
-
-    def worth_reducing(self, number: int) -> bool:
-        """As that of another `Failure`: a reduction takes minutes."""
-        return number <= MOST_PYTHON
-
-    @property
-    def drawn_as(self) -> str:
-        """What was drawn, in words."""
-        return f"program {self.number}"
-
-
-AnyFailure: TypeAlias = Failure | PythonFailure
+AnyFailure: TypeAlias = Failure[Program] | Failure[PythonProgram]
 
 
 # --- kept -----------------------------------------------------------------------------------------

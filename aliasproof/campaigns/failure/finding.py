@@ -7,7 +7,7 @@ import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar, get_type_hints
+from typing import Any, Generic, TypeAlias, get_type_hints
 
 import torch
 
@@ -16,14 +16,12 @@ from aliasproof.ir.devices import CPU, cpu_capability
 from aliasproof.ir.errors import UserError, printable_json
 from aliasproof.ir.printing import inputs_source, source
 from aliasproof.ir.program import Program
-from aliasproof.ir.python_program import AnyProgram, PythonProgram, words
+from aliasproof.ir.python_program import AnyProgram, P, PythonProgram, words
 from aliasproof.ir.serialization import from_json, to_json
 from aliasproof.judge.attribution import Symptom
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reduction.reducer import StepStatistics
 from aliasproof.targets.names import ATEN, PYTHON
-
-P = TypeVar("P", bound=AnyProgram)
 
 VERSION = 3  # since which findings of Python programs have this form, too
 READABLE = (1, 2, VERSION)
@@ -166,8 +164,8 @@ class Finding(Generic[P]):
 
     @property
     def bucket(self) -> Hashable:
-        """As that of a failure of ATen calls."""
-        return self.known or self.symptom
+        """As that of a failure."""
+        return self.known or (self.language, self.symptom)
 
     @property
     def of_inductor(self) -> bool:

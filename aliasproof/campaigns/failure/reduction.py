@@ -173,7 +173,7 @@ class Runner:
         return grade
 
 
-def isolated_runner(failure: Failure) -> Runner:
+def isolated_runner(failure: Failure[Program]) -> Runner:
     """A runner in forks for a failure that may end its process."""
     if not failure.ends_process:
         return Runner(forks=True)
@@ -182,7 +182,7 @@ def isolated_runner(failure: Failure) -> Runner:
     return Runner(True, HANG_LIMIT, times, MOST_HANGS)
 
 
-def reduce_isolated(failure: Failure, runner: Runner) -> Finding[Program] | None:
+def reduce_isolated(failure: Failure[Program], runner: Runner) -> Finding[Program] | None:
     """Reduce a failure in forks. None if it does not fail again.
 
     If a process ends where none may, the failure stays as it was drawn.
@@ -193,7 +193,9 @@ def reduce_isolated(failure: Failure, runner: Runner) -> Finding[Program] | None
         return unreduced(failure, f"a process that reduced it {end.death.kind}")
 
 
-def reduce_failure(failure: Failure, runner: Runner | None = None) -> Finding[Program] | None:
+def reduce_failure(
+    failure: Failure[Program], runner: Runner | None = None
+) -> Finding[Program] | None:
     """Reduce the program of a failure. None if the program does not fail again.
 
     What is not a known bug is reduced with the known bugs patched: otherwise the reduction could
@@ -215,7 +217,7 @@ def reduce_failure(failure: Failure, runner: Runner | None = None) -> Finding[Pr
     return minimal or _reduce(failure, runner)
 
 
-def _as_of_one(failure: Failure) -> Failure | None:
+def _as_of_one(failure: Failure[Program]) -> Failure[Program] | None:
     """The failure of a group as that of any program; None if the program does not fail again."""
     symptom = _symptom(failure.program, failure.symptom.target)
     if symptom is None:
@@ -223,7 +225,7 @@ def _as_of_one(failure: Failure) -> Failure | None:
     return Failure.of(symptom, failure.program, failure.seed, past_known=False)
 
 
-def _minimal(failure: Failure, bug: KnownBug) -> Finding[Program] | None:
+def _minimal(failure: Failure[Program], bug: KnownBug) -> Finding[Program] | None:
     """The minimal program of a known bug, if the target fails on it. It is the best evidence."""
     program = on_device(bug.program, failure.program.device)
     symptom = _symptom(program, failure.symptom.target)
@@ -240,7 +242,7 @@ def _symptom(program: Program, target: str) -> Symptom | None:
 
 
 def _reduce(
-    failure: Failure, runner: Runner, bugs: Iterable[KnownBug] = ()
+    failure: Failure[Program], runner: Runner, bugs: Iterable[KnownBug] = ()
 ) -> Finding[Program] | None:
     """Reduce a failure with these known bugs patched."""
     with patched(bugs):
@@ -266,7 +268,7 @@ def _reduce(
     )
 
 
-def _what_to_keep(failure: Failure, runner: Runner) -> Kept | None:
+def _what_to_keep(failure: Failure[Program], runner: Runner) -> Kept | None:
     """What to keep of a failure; None if its program does not fail again.
 
     It may have depended on what ran before it in its worker. Then it is not a finding.
@@ -292,14 +294,14 @@ def _death(program: Program, symptom: Symptom, runner: Runner) -> Death | None:
 
 
 def _failure_shown(
-    failure: Failure, symptom: Symptom, program: Program, runner: Runner
-) -> Finding[Program] | Failure | None:
+    failure: Failure[Program], symptom: Symptom, program: Program, runner: Runner
+) -> Finding[Program] | Failure[Program] | None:
     """What a reduced program with this symptom shows; the failure that it shows instead, if any."""
     if failure.ends_process:
         # With the limit of the campaign: what only takes long is no hang.
         death = _death(program, symptom, runner)
         return None if death is None else _death_shown(failure, death, program)
-    shown: Finding[Program] | Failure | None
+    shown: Finding[Program] | Failure[Program] | None
     if symptom.latent:
         shown = runner.call(_latent_shown, failure, program)
         return shown
@@ -319,7 +321,7 @@ def shown_by_reduced(
 
 
 def _violation_shown(
-    failure: Failure, symptom: Symptom, program: Program, known: str | None
+    failure: Failure[Program], symptom: Symptom, program: Program, known: str | None
 ) -> Finding[Program] | None:
     """What a run shows: evidence and place are those of this program; None if it is right."""
     # Experiments tell which pass is at fault: each is a compile of its own.
@@ -351,7 +353,9 @@ def _of_two_runs(violation: Violation, case: Case, target: Target) -> Violation:
     return replace(violation, evidence=shared)
 
 
-def _latent_shown(failure: Failure, program: Program) -> Finding[Program] | Failure:
+def _latent_shown(
+    failure: Failure[Program], program: Program
+) -> Finding[Program] | Failure[Program]:
     """What the graph shows. A reduced program may have values that show it, which is a failure."""
     outcome.begin(10)
     case, symptom = Case.of(program), failure.symptom
@@ -382,7 +386,7 @@ def _last_graph(trial: Trial | None) -> str:
     return code
 
 
-def _death_shown(failure: Failure, death: Death, program: Program) -> Finding[Program]:
+def _death_shown(failure: Failure[Program], death: Death, program: Program) -> Finding[Program]:
     """What the first worker left, and the Python frames in which the reduced program ended."""
     symptom = failure.symptom
     evidence = {} if failure.violation is None else dict(failure.violation.evidence)
@@ -393,7 +397,7 @@ def _death_shown(failure: Failure, death: Death, program: Program) -> Finding[Pr
     return _finding(failure, program, signature(symptom, program, known=known), violation)
 
 
-def unreduced(failure: Failure, reason: str) -> Finding[Program]:
+def unreduced(failure: Failure[Program], reason: str) -> Finding[Program]:
     """A failure that could not be reduced, as a finding with the evidence that was seen first.
 
     Its cause says so, since the kinds of writes of a program that was not reduced tell nothing.
@@ -407,7 +411,7 @@ def unreduced(failure: Failure, reason: str) -> Finding[Program]:
 
 
 def _finding(
-    failure: Failure,
+    failure: Failure[Program],
     program: Program,
     said: Signature,
     violation: Violation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from aliasproof.campaigns.failure.failure import AnyFailure, Failure, PythonFailure
+from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.failure.finding import AnyFinding, Finding
 from aliasproof.campaigns.failure.reduction import (
     Runner,
@@ -61,19 +61,19 @@ class _Aten:
     def judge(self, shard: Shard, announce: Announce) -> ShardResult:
         return run_shard(shard, announce)
 
-    def reduce(self, failure: Failure, *, isolated: bool) -> Reduction:
+    def reduce(self, failure: Failure[Program], *, isolated: bool) -> Reduction:
         runner = isolated_runner(failure) if isolated else Runner()
         finding = (reduce_isolated if isolated else reduce_failure)(failure, runner)
         return Reduction(finding, 0.0, tuple(runner.mistakes))
 
-    def failure_of_end(self, shard: Shard, programs: range, end: WorkerEnd) -> Failure:
+    def failure_of_end(self, shard: Shard, programs: range, end: WorkerEnd) -> Failure[Program]:
         together = len(programs) > 1
         program = shard.together(programs) if together else shard.program(programs[0])
         violation = Violation("errors", end.kind, "call", {"worker": end.text})
         symptom = Symptom(shard.target, "errors", end.kind)
         return Failure(symptom, program, shard.seed, of_group=together, violation=violation)
 
-    def unreduced(self, failure: Failure, reason: str) -> Finding[Program]:
+    def unreduced(self, failure: Failure[Program], reason: str) -> Finding[Program]:
         return unreduced(failure, reason)
 
 
@@ -83,14 +83,14 @@ class _Python:
     def judge(self, shard: Shard, announce: Announce) -> ShardResult:
         return judge_programs(shard, announce)
 
-    def reduce(self, failure: PythonFailure, *, isolated: bool) -> Reduction:
+    def reduce(self, failure: Failure[PythonProgram], *, isolated: bool) -> Reduction:
         # The candidates of one that ended its process before would end it again.
         return reduce_program(failure, 0 if isolated else PYTHON_PROBLEM.most)
 
     def failure_of_end(self, shard: Shard, programs: range, end: WorkerEnd) -> None:
         return None
 
-    def unreduced(self, failure: PythonFailure, reason: str) -> None:
+    def unreduced(self, failure: Failure[PythonProgram], reason: str) -> None:
         return None
 
 
@@ -140,18 +140,17 @@ def judge_programs(shard: Shard, announce: Announce = lambda numbers: None) -> S
                 result.mistakes.append(f"program {number}: two eager runs differ ({what}): {OURS}")
             elif cause is not None:
                 count.violating += 1
-                drawn = shard.seed, number, shard.past_known
-                result.failures.append(PythonFailure(*drawn, cause))
+                past = shard.past_known
+                result.failures.append(Failure(cause, program, shard.seed, past_known=past))
     count.mistaken = len(result.mistakes)
     result.searching = processor_seconds() - before
     return result
 
 
-def reduce_program(failure: PythonFailure, most: int = PYTHON_PROBLEM.most) -> Reduction:
+def reduce_program(failure: Failure[PythonProgram], most: int = PYTHON_PROBLEM.most) -> Reduction:
     """Reduce a failing program, trying `most` candidates; no finding if it does not fail again."""
-    (drawn,) = sample_python(failure.seed, [failure.number])
     with patched(known_bugs().values() if failure.past_known else ()):
-        finding = reduced(drawn, failure.cause, most)
+        finding = reduced(failure.program, failure.symptom, most)
     if finding is None:
         return Reduction(None, 0.0)
     finding = replace(finding, seed=failure.seed)

@@ -291,7 +291,7 @@ class Scheduler:
             self._reductions.append(_Asked(asked.number, self.tasks.reduce(kept)))
             return None
         self.campaign.deaths += len(kept.deaths)
-        what = f"reduction of {failure.symptom.kind} from {failure.drawn_as}"
+        what = f"reduction of {failure.symptom.kind} from shard {failure.seed}"
         if isinstance(result, Mistake):
             self.campaign.mistakes.append(f"{what}: {result.text}")
             return None

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from aliasproof.campaigns.failure.codec import decoded, encoded
-from aliasproof.campaigns.failure.failure import AnyFailure, Failure, PythonFailure
+from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.failure.finding import (
     AnyFinding,
     finding_from_json,
@@ -85,8 +85,10 @@ class KeptFinding(NamedTuple):
 # just written.
 @functools.lru_cache(64)
 def _failure_of(text: str) -> AnyFailure:
-    data = json.loads(text)
-    failure: AnyFailure = decoded(PythonFailure if "number" in data else Failure, data)
+    data = {"past_known": False, **json.loads(text)}
+    if "number" in data:
+        raise UserError("a failure in this run is of an older form; start a new run")
+    failure: AnyFailure = decoded(Failure, data)
     return failure
 
 
