@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aliasproof.commands.minimize import (
+    DEFAULT_TARGET,
     NOT_JUDGED,
     KeptOracle,
     MinimizedFile,
@@ -46,7 +47,8 @@ SESSION = "aliasproof.checks.bisecting"
 _STYLES = {"-": "red", "+": "green"}
 STILL, FIXED = "still failing", "fixed"  # as `replay` calls them
 BisectedTarget = Annotated[
-    str | None, target_option("The compiler to search in. A finding brings its own.")
+    str | None,
+    target_option("Search in this compiler; by default inductor, or a finding's own."),
 ]
 TimeLimit = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of the search.")]
 
@@ -73,12 +75,11 @@ def bisect(
     request = MinimizeRequest(given.path, names, target, oracle, device)
     if given.path.suffix in (".py", ".json"):  # before torch is imported
         file_to_read(given.path)
-        if target is None:
-            raise UserError("give --target: the compiler to search in")
     start_server([SESSION])  # it imports torch while this process does
     request = located(str(given.path), request)
     if not _is_of_hunt(request.path):
         request = complete(request, by_target=True)
+        request = replace(request, target=request.target or DEFAULT_TARGET)
     try:
         bisection = _bisect(request, limit)
     except Rejected as reason:

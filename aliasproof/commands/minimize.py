@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # they import torch
     from aliasproof.reduction.reducer import Reducer
 
 NOT_JUDGED, INTERRUPTED = 4, 130
+DEFAULT_TARGET = "inductor"  # it has all layers of torch.compile, and the one at fault is named
 # By name: the functions run in the other process.
 SESSION = "aliasproof.minimization.minimize_session"
 PYTHON_SESSION = "aliasproof.minimization.minimize_python"
@@ -65,7 +66,8 @@ MinimizedFile = Annotated[
     ),
 ]
 MinimizedTarget = Annotated[
-    str | None, target_option("Keep what this target does wrong. A finding brings its own.")
+    str | None,
+    target_option("Keep what it does wrong; by default inductor, or a finding's own."),
 ]
 KeptOracle = Annotated[
     str | None,
@@ -210,6 +212,8 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     else:
         request = complete(request, by_target=options.interesting is None)
         options.validate(request)
+        if options.interesting is None and request.target is None:
+            request = replace(request, target=DEFAULT_TARGET)
     if request.device is not None:  # before a process is started for it
         require_device(request.device)
     smallest = SmallestFile(options.output)
@@ -286,8 +290,8 @@ def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
 
 
 def _require_judge(request: MinimizeRequest, options: MinimizeOptions) -> None:
-    """Raises `UserError` unless either a target or a script says what to keep."""
-    if (options.interesting is None) == (request.target is None):
+    """Raises `UserError` if both a target and a script say what to keep."""
+    if options.interesting is not None and request.target is not None:
         raise UserError("give either --target or --interesting: one of them says what to keep")
 
 

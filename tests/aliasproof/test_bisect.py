@@ -95,7 +95,7 @@ def test_a_graph_that_torch_printed_is_taken(call, tmp_path: Path, command: str)
     ("arguments", "said"),
     [
         (("-t", "identity"), "nothing differs: identity does what eager does"),
-        ((), "give --target"),
+        ((), "nothing differs: inductor does what eager does"),
     ],
 )
 def test_bad_input_is_told(call, tmp_path: Path, arguments, said: str) -> None:

@@ -190,7 +190,6 @@ def test_what_cannot_be_judged_has_a_status_of_its_own(call, tmp_path, body: str
 
 
 BAD = [
-    ((), "give either --target or --interesting"),
     (("-t", "aot", "--interesting", "mine.py"), "give either --target or --interesting"),
     (("--interesting", "mine.py"), "not an executable file"),
     (("-t", "aot", "-o", "small.txt"), "ends in .py or .json"),
