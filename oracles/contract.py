@@ -32,6 +32,8 @@ class Promise(Enum):
     VALUES = "outputs equal eager's"
     ROUNDING = "rounds each bfloat16 and float16 result before it is read, as eager does"
     INPUTS = "inputs end as in eager, with the bytes around them"
+    BOUNDS = "generated code writes nothing around its buffers"
+    INITIALISED = "no result depends on memory that nothing wrote"
     NO_NEW_ALIAS = "no input and output, and no two outputs, share a byte that do not in eager"
     KEEPS_ALIASES = "inputs and outputs that share a byte in eager still do"
     IDENTITY = "an output that is an input in eager is that very object"

@@ -10,6 +10,7 @@ import torch
 from aliasproof.eager.trace import Trace
 from aliasproof.oracles import (
     aliasing,
+    bounds,
     clobbers,
     equivalence,
     errors,
@@ -18,6 +19,7 @@ from aliasproof.oracles import (
     metadata,
     objects,
     structure,
+    uninitialised,
     values,
 )
 from aliasproof.oracles.contract import Contract
@@ -28,9 +30,12 @@ from aliasproof.oracles.stage_run import StageRun
 from aliasproof.oracles.verdict import Documented, Report, Violation, not_applicable
 
 # In the order in which a violation counts as the main one: the most visible symptom first. *errors*
-# must be the first: `judge` asks the others only if neither run raised.
+# must be the first: `judge` asks the others only if neither run raised. What code does to memory
+# comes next: it explains values, and they depend on chance.
 ORACLES: tuple[Oracle, ...] = (
     errors.ORACLE,
+    bounds.ORACLE,
+    uninitialised.ORACLE,
     values.ORACLE,
     inputs.ORACLE,
     aliasing.ORACLE,
@@ -45,6 +50,20 @@ ORACLES: tuple[Oracle, ...] = (
 ON_RESULTS = tuple(oracle.name for oracle in ORACLES if oracle.needs is Needs.RESULTS)
 ON_GRAPHS = tuple(oracle.name for oracle in ORACLES if oracle.needs is not Needs.RESULTS)
 EVERY_ORACLE = tuple(oracle.name for oracle in ORACLES)
+# Asked only of generated code, whose buffers are guarded.
+ON_MEMORY = (bounds.ORACLE, uninitialised.ORACLE)
+
+
+def asked(*, paths: bool, memory: bool) -> tuple[str, ...]:
+    """The oracles that are asked about runs, in their order.
+
+    `paths` says whether outputs have paths, and `memory` whether buffers are guarded.
+    """
+    left_out = {
+        *(() if paths else (structure.ORACLE.name,)),
+        *(() if memory else (oracle.name for oracle in ON_MEMORY)),
+    }
+    return tuple(name for name in EVERY_ORACLE if name not in left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +87,18 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     """Compare what a target's run left behind with what eager's run left behind.
 
     After an error there is nothing to compare, so only *errors* decides. If the two runs leave
-    things at other paths, only *structure* does. It has no report if outputs have no paths.
+    things at other paths, only *structure* does. It has no report if outputs have no paths, and
+    the oracles of memory have none if no buffer was guarded.
     """
     if eager.error and target.error and eager.called and target.called:
         # Both raise in the backward pass. A compiler may refuse a function at once whose backward
         # pass raises in eager; if both returned, what there was before that pass is compared.
         return judge(contract, eager.called, target.called, trace)
-    errors, *others = (oracle for oracle in ORACLES if oracle.needs is Needs.RESULTS)
+    names = asked(paths=bool(eager.paths or target.paths), memory=target.memory is not None)
+    asked_here = (oracle for oracle in ORACLES if oracle.name in names)
+    errors, *others = (oracle for oracle in asked_here if oracle.needs is Needs.RESULTS)
     # Outputs and inputs of a run that raised are those of some moment in the middle.
     raised = eager.error is not None or target.error is not None
-    if not eager.paths and not target.paths:
-        others.remove(structure.ORACLE)  # of a function on tensors, whose outputs have numbers
     elsewhere = not raised and structure.other_path(eager, target) is not None
     # Autograd forbids to read some views after a write to their base.
     with torch.no_grad():
@@ -92,6 +112,16 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
                 report = oracle.judge(contract, eager, target, trace)
             reports[oracle.name] = report
     return Judgement(reports)
+
+
+def with_memory(
+    judgement: Judgement, contract: Contract, runs: tuple[Observation, Observation], trace: Trace
+) -> Judgement:
+    """The judgement, after more was found out about what the target did to its memory."""
+    if any(run.error is not None for run in runs):
+        return judgement
+    reports = {each.name: each.judge(contract, *runs, trace) for each in ON_MEMORY}
+    return Judgement({**judgement.reports, **reports})
 
 
 def all_not_applicable(reason: str, oracles: Iterable[str] = ON_RESULTS) -> Judgement:

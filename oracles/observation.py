@@ -15,6 +15,7 @@ from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.execution import ProgramFunction, leaving_forward_levels
+from aliasproof.ir.guarded_memory import MemoryUse
 from aliasproof.ir.regions import Region
 from aliasproof.ir.schemas import is_composite, resolve
 from aliasproof.ir.storages import bytes_of
@@ -32,7 +33,7 @@ class Observation:
     What a run of Python code leaves are outputs with `paths`, such as 'state.first'; then `kinds`
     says of each what a caller sees besides its data and layout, such as its type. `called` is what
     there was before the backward pass that follows a call, without gradients; None if no such pass
-    began.
+    began. `memory` is what generated code did to its buffers; None if there is none.
     """
 
     inputs: Sequence[torch.Tensor]
@@ -42,6 +43,7 @@ class Observation:
     paths: Sequence[str] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
     called: Observation | None = None
+    memory: MemoryUse | None = None
     _regions: dict[str, Region] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, torch.Tensor]:

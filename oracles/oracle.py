@@ -35,6 +35,11 @@ def shows_change(expected: bool, actual: bool) -> Shows:
     return shows
 
 
+def shows_some(violation: Violation, output: str) -> bool:
+    """Whether a script printed an empty list of eager, and another one of the target."""
+    return _has_line(output, "expected: ", "[]") and _has_line(output, "actual:   ", "", r"\[.+\]")
+
+
 def shows_elements(violation: Violation, output: str) -> bool:
     """Whether the elements that a script printed are those of the evidence."""
     keys = ("wrong elements", "elements", "first wrong index", "eager", "target")

@@ -49,9 +49,9 @@ def print_differences(
             print_lines(console, f"  the same in {others}")
     for label, reason in labels.items():
         print_lines(console, f"{label}: {reason}")
-    if new and result.rows:
+    if new and (rows := _on_screen(result)):
         console.print()
-        print_rows(console, _on_screen(result), result.target)
+        print_rows(console, rows, result.target)
 
 
 def _by_kind(

@@ -428,7 +428,7 @@ def _mark(count: int, whole: int) -> str:
 
 # Only the public face may import `faults`, so these protocols say what is printed of a matrix.
 
-MATRIX_WIDTH = 140  # columns in a file: the longest name of a fault and all oracles
+MATRIX_WIDTH = 170  # columns in a file: the longest name of a fault and all oracles
 
 
 class KillRow(Protocol):

@@ -34,10 +34,9 @@ from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.minimization.minimize_session import lift
-from aliasproof.oracles import structure
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.given_tolerance import compare_within
-from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.oracles.judge import asked
 from aliasproof.processes.isolation import step
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets.inductor_fx import CONFIG
@@ -92,7 +91,8 @@ def begin(request: CheckRequest) -> Begun:
     notes = (*_prepared.notes, *_left_out(request), *_own_target(request))
     after = {name: row.after for name, row in _prepared.rows.items()}
     is_named = _prepared.called is not None  # what a call leaves has paths
-    oracles = tuple(it for it in EVERY_ORACLE if is_named or it != structure.ORACLE.name)
+    generates = any(row.target.generates_code for row in _prepared.rows.values())
+    oracles = asked(paths=is_named, memory=generates)
     return Begun(_prepared.eager.without_tensors(), notes, after, oracles)
 
 

@@ -7,6 +7,7 @@ tells it from the right one only by the mistake.
 from __future__ import annotations
 
 import copy
+import ctypes
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from unittest import mock
 import torch
 from torch.utils import _pytree as pytree
 
+from aliasproof.ir.guarded_memory import GuardedMemory, empty_strided_cpu
 from aliasproof.ir.object_graph import leaves
 
 Wrong: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -423,3 +425,53 @@ def swallowed_errors(program: Callable[..., Any]) -> Callable[..., Any]:
             return None
 
     return run
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def _stored(output: torch.Tensor, store: Callable[[torch.Tensor, torch.Tensor], Any]) -> Any:
+    """What `store` makes of an output and a buffer for it, as a wrapper of Inductor allocates it.
+
+    What is written around a buffer destroys the heap, so it must be guarded.
+    """
+    dense = output.layout is torch.strided and output.device.type == "cpu" and output.numel()
+    if not GuardedMemory.entered or not dense or output.requires_grad:
+        return output
+    with torch.no_grad():
+        return store(output, empty_strided_cpu(output.shape, output.stride(), output.dtype))
+
+
+@python_fault("a tail that stores a whole vector", shows="^writes behind the end of a buffer")
+@on_outputs
+def one_element_too_far(output: torch.Tensor) -> Any:
+    def store(output: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+        ctypes.memset(buffer.data_ptr() + buffer.untyped_storage().nbytes(), 0, output.itemsize)
+        return buffer.copy_(output)
+
+    return _stored(output, store)
+
+
+@python_fault("a tail without its last element", shows="^depends on memory that nothing wrote")
+@on_outputs
+def last_element_skipped(output: torch.Tensor) -> Any:
+    def store(output: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+        last = [length - 1 for length in output.shape]
+        kept = buffer[tuple(last)].clone()
+        buffer.copy_(output)[tuple(last)] = kept
+        return buffer
+
+    return _stored(output, store)
+
+
+@python_fault("a plan frees a live buffer", shows="^depends on memory that nothing wrote")
+@on_outputs
+def live_buffer_is_freed(output: torch.Tensor) -> Any:
+    def store(output: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+        result = output.clone()
+        nbytes, address = buffer.untyped_storage().nbytes(), buffer.copy_(output).data_ptr()
+        del buffer
+        ctypes.memmove(result.data_ptr(), address, min(nbytes, result.untyped_storage().nbytes()))
+        return result
+
+    return _stored(output, store)

@@ -26,6 +26,7 @@ import torch
 
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.execution import Glued, ProgramFunction, glue, part
+from aliasproof.ir.guarded_memory import MemoryUse
 from aliasproof.ir.program import Program
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.judge.attribution import Symptom, examine_graphs
@@ -138,7 +139,8 @@ class GluedCase:
             inputs = part(observation.inputs, place.inputs)
             before = part(observation.before, place.inputs)
             outputs = part(observation.outputs, place.outputs)
-            yield member, Observation(inputs, before, outputs)
+            memory = None if observation.memory is None else MemoryUse()
+            yield member, Observation(inputs, before, outputs, memory=memory)
 
     def strangers(self, observation: Observation) -> list[Member]:
         """The members that share bytes with another after a run. In eager none do."""
@@ -262,7 +264,9 @@ class _Group:
             for member in members:
                 self._alone(member)
             return True
-        if run.observation.error is not None:
+        memory = run.observation.memory
+        # A write around a buffer does not tell whose kernel it is.
+        if run.observation.error is not None or (memory is not None and memory.stray):
             self._examine_alone(glued_case)
             return True
         self.ran([member.index for member in members])
@@ -371,7 +375,8 @@ class _Group:
             # Each half returns, so what raises is the group.
             layer = glued_case.first_wrong(self.target, self.spent) or self.target
             error = glued_case.error(layer, self.spent)
-            violation = Violation("errors", f"raises {type(error).__name__}", "call")
+            kind = f"raises {type(error).__name__}" if error else "writes around a buffer"
+            violation = Violation("errors" if error else "bounds", kind, "call")
             self._note_failure(_symptom(layer, violation), glued_case, members)
 
     def _raising_at_first(self, members: Sequence[Member]) -> list[Member]:

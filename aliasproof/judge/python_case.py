@@ -22,10 +22,18 @@ from aliasproof.eager.definedness import Watch
 from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.execution import seed_generators
+from aliasproof.ir.guarded_memory import GuardedMemory, needs_resizing
 from aliasproof.ir.object_graph import PLAIN, leaves
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import SECONDS, AnyProgram, PythonProgram, limited
-from aliasproof.judge.trial import Case, EagerRun, EarlierLayers, Subject
+from aliasproof.judge.trial import (
+    Case,
+    EagerRun,
+    EarlierLayers,
+    Subject,
+    guarded,
+    with_more_runs,
+)
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation
@@ -88,7 +96,15 @@ class PythonCase:
 
     def run_target(self, target: Target) -> tuple[Observation, Build | None]:
         """Run what a target compiles. There is no build: Dynamo may make any number of graphs."""
-        return run_python(self.code, compiler(target)), None
+        run = guarded(lambda: run_python(self.code, compiler(target)))
+        if needs_resizing(run.error):
+            run = run_python(self.code, compiler(target))
+        return run, None
+
+    def run_again(self, target: Target, build: Build | None, memory: GuardedMemory) -> Observation:
+        """Compile and run it."""
+        with memory:
+            return run_python(self.code, compiler(target))
 
     def widened(self) -> Iterator[PythonCase]:
         """The case with float64 in place of dtypes with fewer digits."""
@@ -123,10 +139,19 @@ def compare(
     contract: Contract = _EVERYTHING,
 ) -> list[Violation]:
     """Run it with what `compiled` makes of `program`, and compare with a run in eager."""
+
+    def again(memory: GuardedMemory) -> Observation:
+        with memory:
+            return run_python(program, compiled)
+
     step(TARGET_STEP)
-    actual = run_python(program, compiled)
+    actual = guarded(lambda: run_python(program, compiled))
     step(ORACLES_STEP)
-    return judge(contract, eager.observation, actual, eager.trace).violations
+    runs = eager.observation, actual
+    judgement = judge(contract, *runs, eager.trace)
+    if judgement.violations:
+        judgement = with_more_runs(judgement, contract, runs, eager.trace, again)
+    return judgement.violations
 
 
 def run_python(

@@ -21,15 +21,18 @@ from aliasproof.eager.trace import Trace
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction, seed_generators
+from aliasproof.ir.guarded_memory import GuardedMemory, MemoryUse, needs_resizing
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors
+from aliasproof.judge.memory_use import memory_use
 from aliasproof.judge.rounding_control import (
     wide_factories,
     widened,
     without_narrow_conversions,
     without_rounding,
 )
-from aliasproof.oracles.judge import Judgement, judge
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import Judgement, judge, with_memory
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.oracles.place_names import renamed_report
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
@@ -63,6 +66,9 @@ class Subject(Protocol):
 
     def run_target(self, target: Target) -> tuple[Observation, Build | None]:
         """Build and run it; no build if that raised, or if there is none to look at."""
+
+    def run_again(self, target: Target, build: Build | None, memory: GuardedMemory) -> Observation:
+        """Run what `run_target` ran once more, with that memory."""
 
     def widened(self) -> Iterator[Self]:
         """The subject with float64 in place of dtypes with fewer digits, in each way that can be.
@@ -144,7 +150,20 @@ class Case:
         # The cache outlives a program, and its entries can change the graphs of the next one.
         FakeTensorMode.cache_clear()
         with drawing_as_eager():
-            return observe(build_and_run, inputs), builds[0] if builds else None
+            observation = guarded(lambda: observe(build_and_run, inputs))
+            if needs_resizing(observation.error):
+                builds.clear()
+                inputs = self.fresh_inputs()
+                observation = observe(build_and_run, inputs)
+            return observation, builds[0] if builds else None
+
+    def run_again(self, target: Target, build: Build | None, memory: GuardedMemory) -> Observation:
+        """Run the build on fresh inputs."""
+        assert build is not None
+        inputs = self.fresh_inputs()
+        seed_generators()
+        with drawing_as_eager(), memory:
+            return observe(build.function, inputs)
 
     def widened(self) -> Iterator[Case]:
         """See `Subject`.
@@ -271,6 +290,10 @@ def run_trial(
     judged, runs = partial(judge, target.contract, expected, actual), (expected, actual)
     controls = [_Control(wide, target, expected) for wide in subject.widened()]
     judgement, _ = without_rounding(judged(trace), judged, runs, trace, controls)
+    # Without a build, to run again is to compile again.
+    if build is not None or judgement.violations:
+        again = partial(subject.run_again, target, build)
+        judgement = with_more_runs(judgement, target.contract, runs, trace, again)
     names = expected.place_names()
     judgement = Judgement({it: renamed_report(r, names) for it, r in judgement.reports.items()})
     spent.oracles += time.perf_counter() - start
@@ -310,6 +333,33 @@ class _Control:
         if run.paths != self.narrow.paths:
             raise Rejected("it leaves other things in float64")
         return run
+
+
+def guarded(run: Callable[[], Observation]) -> Observation:
+    """Run something with guarded memory, if it allocates any in a way that can be guarded."""
+    memory = GuardedMemory()
+    with memory:
+        observation = run()
+    if memory.allocated:
+        observation.memory = MemoryUse(tuple(memory.stray))
+    return observation
+
+
+def with_more_runs(
+    judgement: Judgement,
+    contract: Contract,
+    runs: tuple[Observation, Observation],
+    trace: Trace,
+    run_again: Callable[[GuardedMemory], Observation],
+) -> Judgement:
+    """The judgement, with what more runs show about memory if any was guarded."""
+    _, actual = runs
+    if actual.memory is None:
+        return judgement
+    step(TARGET_STEP)
+    actual.memory = memory_use(actual, run_again)
+    step(ORACLES_STEP)
+    return with_memory(judgement, contract, runs, trace)
 
 
 def run_target(subject: Subject, target: Target, spent: Spent) -> tuple[Observation, Build | None]:

@@ -36,7 +36,10 @@ CUSTOM_NAMES = [operator.name.split(".")[1] for operator in CUSTOM]
 
 # What a target could do wrong, as the source of a recipe: one per oracle.
 COMPILED = "def compiled(program, inputs):\n    "
+STRAY = "torch._C._dynamo.guards._empty_strided_cpu((4,), (1,), torch.float32)"
 WRONG = {
+    "bounds": COMPILED + f"{STRAY}.as_strided((5,), (1,)).zero_()\n    return program",
+    "uninitialised": COMPILED + f"return lambda x: program(x).add_({STRAY})",
     "values": COMPILED + "return lambda x: program(x) + 1",
     "inputs": COMPILED + "return lambda x: program(x.clone()) * 0",
     "aliasing": COMPILED + "return lambda x: program(x).clone()",

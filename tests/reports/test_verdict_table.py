@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
-from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.oracles.judge import asked
 from aliasproof.oracles.missed import Opportunity
 from aliasproof.oracles.verdict import (
     HOLDS,
@@ -21,9 +21,7 @@ from aliasproof.oracles.verdict import (
 from aliasproof.reports.verdict_table import CheckPrinter, Shown
 
 PLAIN = Shown()
-# Of a function on tensors: what it leaves has no structure.
-ON_TENSORS = tuple(name for name in EVERY_ORACLE if name != "structure")
-RIGHT = dict.fromkeys(ON_TENSORS, HOLDS)
+RIGHT = dict.fromkeys(asked(paths=False, memory=False), HOLDS)
 WRONG = RIGHT | {
     "values": Report(Verdict.VIOLATED, (Violation("values", "wrong value", "output 0"),))
 }
@@ -179,7 +177,7 @@ def test_many_large_outputs_fit_one_screen(right):
     wrong = [Violation("values", "wrong value", f"output {index}") for index in range(12)]
     reports = RIGHT if right else RIGHT | {"values": with_differences(wrong, [], [])}
     rows = [(f"output {index}", LARGE, LARGE + "!") for index in range(12)]
-    undecided = {name: Report(Verdict.UNKNOWN, reason=f"{name} " * 90) for name in ON_TENSORS[1:]}
+    undecided = {name: Report(Verdict.UNKNOWN, reason=f"{name} " * 90) for name in list(RIGHT)[1:]}
     result = TargetResult("one", None, reports, rows=() if right else rows)
     unknown = TargetResult("two", None, RIGHT | undecided)
     out = printed(result, unknown, outputs=[LARGE] * 12)

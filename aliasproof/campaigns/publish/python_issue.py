@@ -29,6 +29,7 @@ from aliasproof.ir.custom_operators import definitions_in
 from aliasproof.ir.python_program import COMPILED, PythonProgram, draws, mechanisms
 from aliasproof.judge.python_case import layers
 from aliasproof.oracles.aliasing import MEMORY
+from aliasproof.oracles.bounds import GUARDED_BUFFERS, WRITTEN_AROUND
 from aliasproof.targets.dynamo import DRAWING_AS_EAGER, DRAWS_AS_EAGER
 from aliasproof.targets.registry import backend_source
 
@@ -54,6 +55,12 @@ def there(value):
     except (AttributeError, LookupError):
         return False
 """
+_HELPERS = {
+    "aliasing": MEMORY,
+    "structure": _THERE,
+    "bounds": GUARDED_BUFFERS + WRITTEN_AROUND,
+    "uninitialised": GUARDED_BUFFERS,
+}
 _MAIN = '''
 
 def shown(transform):
@@ -90,7 +97,7 @@ def script(finding: Finding[PythonProgram]) -> str:
 
     It exits 1, and says so in its last line, if they differ.
     """
-    helper = {"aliasing": MEMORY, "structure": _THERE}.get(finding.oracle, "")
+    helper = _HELPERS.get(finding.oracle, "")
     backend = backend_source(finding.target)
     compiled = f"backend={backend.expression}"
     setting = ""
@@ -144,7 +151,9 @@ def _expression(finding: Finding[PythonProgram]) -> str:
         return f"bool(memory({places[0]}) & memory({places[1]}))"
     if finding.oracle == "objects" and len(places) == 2:
         return f"{places[0]} is {places[1]}"
-    if finding.oracle in ("values", "inputs"):
+    if finding.oracle == "bounds":
+        return "written_around()"
+    if finding.oracle in ("values", "inputs", "uninitialised"):
         return f"getattr(it := {places[0]}, 'tolist', lambda: it)()"
     if finding.kind == "another order":
         parent, _, _ = places[0].rpartition("[" if places[0].endswith("]") else ".")

@@ -82,6 +82,8 @@ _EFFECTS = (
     ("wrong stride", "returns an output with wrong strides"),
     ("wrong ", "returns an output with a wrong {rest}"),
     ("input ends with another ", "leaves an input with another {rest}"),
+    ("writes ", "{kind}"),
+    ("depends on memory", "returns what {kind}"),
     ("dies", "{kind}"),
     ("hangs", "hangs"),
     (OUT_OF_MEMORY, OUT_OF_MEMORY),

@@ -1,0 +1,280 @@
+"""`GuardedMemory`: the buffers of generated code, with red zones around them and poison in them.
+
+The wrapper that Inductor generates allocates each buffer by a function of torch, which the module
+of the wrapper takes from its place when it is loaded. While a `GuardedMemory` is entered, ours is
+in that place. It gives a tensor whose storage is exactly the buffer, within more memory that has
+the same pattern of bytes: so a caller sees the layout that torch would give, a store outside of the
+buffer changes a red zone, and a load of what nothing wrote gets the pattern.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import FrameType
+from typing import Any, ClassVar, Self
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+ZONE = 1024  # bytes before and behind each buffer: more than a tile of vectors
+MOST_DEAD_BYTES = 2**26  # of buffers that have died, and that are still compared
+ALIGNMENT = 64  # bytes, as torch aligns storages on a CPU
+# In each floating-point dtype, the first pattern is NaN, and the second a large number.
+NAN_BYTES, NUMBER_BYTES = 0xFF, 0x7B
+EDGE = 32  # bytes on each side of an edge that a picture shows one by one
+BEFORE, BEHIND = "before the start of a buffer", "behind the end of a buffer"
+AFTER_DEATH = "into a buffer after it was freed"
+# Of an error of torch: only what torch allocates itself can be made longer.
+_FIXED_SIZE = "resize storage that is not resizable"
+
+_empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-defined]
+_reinterpret_tensor = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class StrayWrite:
+    """Bytes that were written in a red zone of a buffer, or in the buffer after it was freed.
+
+    `name` is that of the buffer in the code of the wrapper. `distance` is that of the first written
+    byte from the edge of the buffer, in bytes. `writer` is the call that wrote, if that was looked
+    for.
+    """
+
+    name: str
+    layout: str
+    side: str
+    distance: int
+    nbytes: int
+    picture: str
+    writer: str = ""
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """The memory of a buffer: `size` bytes from `start`, and a zone on each side."""
+
+    memory: npt.NDArray[np.uint8]
+    start: int
+    size: int
+    layout: str
+    line: tuple[str, int]  # of the wrapper: file and number
+    owner: weakref.ref[Any] | None = None
+
+    def name(self) -> str:
+        found = re.match(r"\s*(\w+) = ", linecache.getline(*self.line))
+        return found[1] if found else "a buffer"
+
+    def zones(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        end = self.start + self.size
+        return self.memory[self.start - ZONE : self.start], self.memory[end : end + ZONE]
+
+    def stray_writes(self, pattern: int, writer: str) -> Iterable[StrayWrite]:
+        inside = self.memory[self.start : self.start + self.size]
+        if self.owner is None and (inside != pattern).any():
+            written = np.flatnonzero(inside != pattern)
+            place = self.name(), self.layout, AFTER_DEATH
+            size = int(written[0]), int(written.size)
+            yield StrayWrite(*place, *size, f"byte {size[0]} of the buffer", writer)
+        for side, zone in ((BEFORE, self.zones()[0]), (BEHIND, self.zones()[1])):
+            behind = side == BEHIND
+            # From the edge of the buffer outwards.
+            written = np.flatnonzero((zone if behind else zone[::-1]) != pattern)
+            if written.size:
+                distance, nbytes = int(written[0]), int(written.size)
+                picture = self._picture(pattern, written if behind else -1 - written)
+                name, layout = self.name(), self.layout
+                yield StrayWrite(name, layout, side, distance, nbytes, picture, writer)
+
+    def _picture(self, pattern: int, written: npt.NDArray[np.intp]) -> str:
+        """The zones and the ends of the buffer, with an X for each byte that was written.
+
+        `written` are positions from the end of the buffer, or negative ones from its start.
+        """
+        before, behind = (
+            "".join("X" if byte != pattern else "." for byte in zone) for zone in self.zones()
+        )
+        inside = f"{self.name()}: {self.size} bytes"
+        line = f"{before[-EDGE:]}|{inside}|{behind[:EDGE]}"
+        first = int(written[0])
+        left = EDGE + first if first < 0 else EDGE + len(inside) + 2 + first
+        at = f"byte {self.size + first if first >= 0 else first} of the buffer"
+        if not 0 <= left < len(line):
+            return f"{line}\n{at}, outside of the picture"
+        return f"{line}\n{' ' * left}^ {at}"
+
+
+@dataclass(slots=True)
+class GuardedMemory:
+    """A context in which the buffers of generated code are guarded.
+
+    `pattern` is what zones and fresh buffers are filled with. With `naming`, the zones are compared
+    after each line of a wrapper, so that a stray write has a writer; that is slow.
+    """
+
+    pattern: int = NAN_BYTES
+    naming: bool = False
+    stray: list[StrayWrite] = field(default_factory=list)
+    allocated: int = 0
+    _live: dict[int, _Buffer] = field(default_factory=dict)
+    _dead: list[_Buffer] = field(default_factory=list)
+    _patch: Any = None
+    _running: str = ""
+    _lines: dict[FrameType, int] = field(default_factory=dict)  # the last one, by frame
+    _tracing: Any = None  # what traced before
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    entered: ClassVar[list[GuardedMemory]] = []  # the last one is asked
+
+    def __enter__(self) -> Self:
+        guards = torch._C._dynamo.guards
+        self._patch = mock.patch.object(guards, "_empty_strided_cpu", empty_strided_cpu)
+        self._patch.start()
+        self.entered.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.entered.remove(self)
+        self._patch.stop()
+        self.check()
+        if self._lines:
+            sys.settrace(self._tracing)
+            self._lines.clear()
+        self._live.clear()
+        self._dead.clear()
+
+    def allocate(
+        self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, frame: FrameType
+    ) -> torch.Tensor:
+        """A tensor with that layout, in guarded memory of its own."""
+        last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+        nbytes = (last + 1) * dtype.itemsize
+        memory = np.full(nbytes + 2 * ZONE + ALIGNMENT, self.pattern, np.uint8)
+        start = ZONE + -(memory.ctypes.data + ZONE) % ALIGNMENT
+        inside = memory[start : start + nbytes]
+        tensor = torch.frombuffer(inside, dtype=dtype)
+        layout = f"{tuple(size)} {dtype}"
+        line = frame.f_code.co_filename, frame.f_lineno
+        buffer = _Buffer(memory, start, nbytes, layout, line)
+        # When the storage dies, its zones are compared and its memory can be freed.
+        buffer.owner = weakref.ref(inside, partial(self._end, id(buffer)))
+        self._live[id(buffer)] = buffer
+        self.allocated += 1
+        if self.naming and frame not in self._lines:
+            self._trace_lines(frame)
+        # Without autograd's notes: a view would have a base, which a caller sees.
+        made: torch.Tensor = _reinterpret_tensor(tensor, size, stride, 0)
+        return made
+
+    def check(self) -> None:
+        """Compare the zones of all buffers, and the contents of those that have died."""
+        with self._lock:
+            for buffer in [*self._live.values(), *self._dead]:
+                self._check(buffer)
+
+    def _check(self, buffer: _Buffer) -> None:
+        dead = buffer.owner is None
+        compared = [buffer.memory] if dead else buffer.zones()
+        if any((zone != self.pattern).any() for zone in compared):
+            self.stray += buffer.stray_writes(self.pattern, self._running)
+            for zone in compared:
+                zone.fill(self.pattern)  # so that it is reported once
+
+    def _end(self, key: int, _: object) -> None:
+        """Poison a buffer whose storage dies, and keep it: a kernel may still use its address."""
+        with self._lock:
+            buffer = self._live.pop(key, None)
+            if buffer is None:
+                return
+            self._check(buffer)
+            buffer.owner = None
+            buffer.memory.fill(self.pattern)
+            self._dead.append(buffer)
+            while sum(it.memory.size for it in self._dead) > MOST_DEAD_BYTES:
+                self._dead.pop(0)
+
+    # --- naming the writer ---
+
+    def _trace_lines(self, frame: FrameType) -> None:
+        if not self._lines:
+            self._tracing = sys.gettrace()
+            sys.settrace(lambda *_: None)  # no other frame is traced
+        self._lines[frame] = frame.f_lineno
+        frame.f_trace = self._trace_line
+
+    def _trace_line(self, frame: FrameType, event: str, _: object) -> Any:
+        """Compare the zones after the line that a wrapper ran last."""
+        line = linecache.getline(frame.f_code.co_filename, self._lines[frame])
+        self._running = line.strip().partition("(")[0]
+        self.check()
+        self._running = ""
+        self._lines[frame] = frame.f_lineno
+        if event == "return":
+            del self._lines[frame]
+            if not self._lines:
+                sys.settrace(self._tracing)
+        return self._trace_line
+
+
+def empty_strided_cpu(
+    size: Sequence[int], stride: Sequence[int], dtype: torch.dtype
+) -> torch.Tensor:
+    """What a wrapper calls in place of the function of torch, for as long as its module lives."""
+    if not GuardedMemory.entered or not all(size):
+        made: torch.Tensor = _empty_strided_cpu(size, stride, dtype)
+        return made
+    return GuardedMemory.entered[-1].allocate(size, stride, dtype, sys._getframe(1))
+
+
+def needs_resizing(error: BaseException | None) -> bool:
+    """Whether an error says that a guarded buffer cannot be resized, as one of torch can."""
+    return error is not None and _FIXED_SIZE in str(error)
+
+
+# --- memory use -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Dependent:
+    """An element of a result that is another one where memory had another pattern."""
+
+    place: str
+    index: list[int]
+    count: int
+    values: tuple[object, object]  # with the first pattern, and with the second
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """What generated code did to its memory in a run: writes outside of buffers, what it read."""
+
+    stray: Sequence[StrayWrite] = ()
+    dependent: Sequence[Dependent] = ()
+
+
+def first_dependent(place: str, one: torch.Tensor, other: torch.Tensor) -> Dependent | None:
+    """How a result differs between two runs; None if it does not, or by no more than rounding."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return Dependent(place, [], 0, (tuple(one.shape), tuple(other.shape)))
+    one, other = one.detach().resolve_conj().resolve_neg(), other.detach().resolve_conj()
+    other = other.resolve_neg()
+    if one.dtype.is_floating_point or one.dtype.is_complex:
+        wide = torch.complex128 if one.dtype.is_complex else torch.float64
+        # Kernels with threads may add up in another order. A pattern is no such difference.
+        same = torch.isclose(one.to(wide), other.to(wide), 1e-2, 1e-2, equal_nan=True)
+    else:
+        same = one == other
+    wrong = (~same).nonzero().tolist()
+    if not wrong:
+        return None
+    index = wrong[0]
+    values = one[tuple(index)].item(), other[tuple(index)].item()
+    return Dependent(place, index, len(wrong), values)
