@@ -52,9 +52,7 @@ def _violation(written: StrayWrite) -> Violation:
         "picture": written.picture,
     }
     by = {"written by": written.writer} if written.writer else {}
-    return Violation(
-        "bounds", f"writes {written.side}", f"buffer {written.name}", {**by, **evidence}
-    )
+    return Violation("bounds", f"writes {written.side}", written.name, {**by, **evidence})
 
 
 ORACLE = Oracle(

@@ -39,6 +39,7 @@ from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import asked
 from aliasproof.processes.isolation import step
 from aliasproof.reports.console import output_for_results
+from aliasproof.targets import inductor
 from aliasproof.targets.inductor_fx import CONFIG
 from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import TARGETS, is_importable, is_name
@@ -91,8 +92,8 @@ def begin(request: CheckRequest) -> Begun:
     notes = (*_prepared.notes, *_left_out(request), *_own_target(request))
     after = {name: row.after for name, row in _prepared.rows.items()}
     is_named = _prepared.called is not None  # what a call leaves has paths
-    generates = any(row.target.generates_code for row in _prepared.rows.values())
-    oracles = asked(paths=is_named, memory=generates)
+    plain = {row.target.name.partition(":")[0] for row in _prepared.rows.values()}
+    oracles = asked(paths=is_named, memory=inductor.TARGET.name in plain)
     return Begun(_prepared.eager.without_tensors(), notes, after, oracles)
 
 

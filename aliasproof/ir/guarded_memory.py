@@ -112,6 +112,24 @@ class _Buffer:
         return f"{line}\n{' ' * left}^ {at}"
 
 
+@dataclass(frozen=True, slots=True)
+class Dependent:
+    """An element of a result that is another one where memory had another pattern."""
+
+    place: str
+    index: list[int]
+    count: int
+    values: tuple[object, object]  # with the first pattern, and with the second
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """What generated code did to its memory in a run: writes outside of buffers, what it read."""
+
+    stray: Sequence[StrayWrite] = ()
+    dependent: Sequence[Dependent] = ()
+
+
 @dataclass(slots=True)
 class GuardedMemory:
     """A context in which the buffers of generated code are guarded.
@@ -173,6 +191,11 @@ class GuardedMemory:
         # Without autograd's notes: a view would have a base, which a caller sees.
         made: torch.Tensor = _reinterpret_tensor(tensor, size, stride, 0)
         return made
+
+    @property
+    def use(self) -> MemoryUse | None:
+        """What was done to the buffers; None if there was none."""
+        return MemoryUse(tuple(self.stray)) if self.allocated else None
 
     def check(self) -> None:
         """Compare the zones of all buffers, and the contents of those that have died."""
@@ -237,27 +260,6 @@ def empty_strided_cpu(
 def needs_resizing(error: BaseException | None) -> bool:
     """Whether an error says that a guarded buffer cannot be resized, as one of torch can."""
     return error is not None and _FIXED_SIZE in str(error)
-
-
-# --- memory use -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Dependent:
-    """An element of a result that is another one where memory had another pattern."""
-
-    place: str
-    index: list[int]
-    count: int
-    values: tuple[object, object]  # with the first pattern, and with the second
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """What generated code did to its memory in a run: writes outside of buffers, what it read."""
-
-    stray: Sequence[StrayWrite] = ()
-    dependent: Sequence[Dependent] = ()
 
 
 def first_dependent(place: str, one: torch.Tensor, other: torch.Tensor) -> Dependent | None:

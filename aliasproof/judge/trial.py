@@ -21,7 +21,7 @@ from aliasproof.eager.trace import Trace
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction, seed_generators
-from aliasproof.ir.guarded_memory import GuardedMemory, MemoryUse, needs_resizing
+from aliasproof.ir.guarded_memory import GuardedMemory, needs_resizing
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.judge.memory_use import memory_use
@@ -340,8 +340,7 @@ def guarded(run: Callable[[], Observation]) -> Observation:
     memory = GuardedMemory()
     with memory:
         observation = run()
-    if memory.allocated:
-        observation.memory = MemoryUse(tuple(memory.stray))
+    observation.memory = memory.use
     return observation
 
 

@@ -12,6 +12,7 @@ from torch import fx
 from torch._dynamo.backends.registry import lookup_backend
 
 from aliasproof.ir.errors import Rejected, UserError
+from aliasproof.ir.guarded_memory import GuardedMemory
 from aliasproof.oracles.contract import Contract
 from aliasproof.running_model.graph_call import GraphFunction
 from aliasproof.running_model.lifted_graph import snapshot, without_narrow_conversions
@@ -81,7 +82,8 @@ class CheckedTarget:
 
     def compile(self, graph: fx.GraphModule, args: Sequence[object]) -> GraphFunction:
         """A graph, compiled for arguments as these."""
-        with drawing_as_eager():
+        # What is loaded within allocates its buffers by ours.
+        with drawing_as_eager(), GuardedMemory():
             compiled: GraphFunction = self.backend(graph, args)
             return compiled
 

@@ -248,7 +248,7 @@ def _same_zeros(eager: Observation, target: Observation) -> tuple[Observation, O
     ours, theirs = zip(*kept, strict=True)
     return (
         Observation(eager.inputs, eager.before, ours, eager.error),
-        Observation(target.inputs, target.before, theirs, target.error),
+        Observation(target.inputs, target.before, theirs, target.error, memory=target.memory),
     )
 
 

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
+from aliasproof.ir.guarded_memory import GuardedMemory
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.observation import Observation
 from aliasproof.user_code.user_call import Copies
@@ -144,15 +145,22 @@ class GraphRun:
         What arrives at a tensor without a history goes nowhere.
         """
         tensors, observation = self.observation.tensors(), Observation([], [])
+        memory = GuardedMemory()
         given = [place for place in tangents if self.histories.get(place, LEAF) != LEAF]
         ends = [tensors[place] for place in given]
         with torch.no_grad():
             for index, contents in self.overwritten.items():
                 self.observation.inputs[index].copy_(contents)
         try:
-            with torch.inference_mode(mode=False), torch.enable_grad(), within or nullcontext():
+            with (
+                torch.inference_mode(mode=False),
+                torch.enable_grad(),
+                within or nullcontext(),
+                memory,
+            ):
                 if ends:
                     torch.autograd.backward(ends, clone_inputs([tangents[it] for it in given]))
+            observation.memory = memory.use
             observation.outputs = [leaf.grad for leaf in self.leaves.values()]
             finish(observation.outputs)
         except Exception as error:  # noqa: BLE001 - any error is part of the run
@@ -204,12 +212,13 @@ class GraphCall:
         leaves = {name: leaf for name, leaf in _leaves(tensors, copies) if leaf.requires_grad}
         ends = [end_of(tensor) for tensor in inputs]
         self.random.restore()
-        context = nullcontext() if within is None else within(inputs)
+        context, memory = nullcontext() if within is None else within(inputs), GuardedMemory()
         with self.modes.entered():
             observation = Observation(inputs, [tensor.detach() for tensor in inputs])
             try:
-                with context:
+                with context, memory:
                     observation.outputs = pytree.tree_leaves(function(*args))
+                observation.memory = memory.use
                 finish((*inputs, *observation.outputs))
             except Exception as error:  # noqa: BLE001 - any error is part of the run
                 _require_judgeable(error)

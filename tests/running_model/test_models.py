@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from aliasproof.ir.devices import cpu_capability
 from aliasproof.targets import inductor
 from benchmarks.model_checks import MODELS
 
@@ -41,3 +42,17 @@ def test_inductor_draws_and_rounds_as_it_may(checking) -> None:
     (graph,) = check.graphs
     assert (graph.target.name, graph.counts.forward, graph.counts.backward) == ("inductor", 3, 3)
     assert graph.counts.unjudged == {}
+
+
+@pytest.mark.vectors
+@pytest.mark.skipif(cpu_capability() == "DEFAULT", reason="a store of a vector writes too far")
+@pytest.mark.skipif(inductor.unavailable() is not None, reason="needs a C++ compiler")
+def test_a_write_behind_a_buffer_is_a_difference(checking) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x.index_fill(1, torch.tensor([0]), 0.5)
+        return (y * y.flip(2)).sum(-1)
+
+    with checking() as check:
+        torch.compile(function, dynamic=True)(torch.rand(64, 5, 5).mT)
+    ((oracle, kind),) = {(it.violation.oracle, it.violation.kind) for it in check.differences}
+    assert (oracle, kind) == ("bounds", "writes behind the end of a buffer")
