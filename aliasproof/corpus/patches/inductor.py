@@ -379,3 +379,13 @@ def _pool(*args: Any, **kwargs: Any) -> bool:
 
 
 pool_index_of_nan = together(_not_decomposed, _pool)
+
+
+@replaces(_LOWERINGS, keys=(torch.ops.prims.copy_strided.default,))
+def copy_strided_in_stride_order(original: Callable[..., Any], x: Any, stride: Any) -> Any:
+    """A copy gets the order of the strides, and not its inverse: the order of filling."""
+    from torch._inductor import ir
+    from torch._inductor.virtualized import V
+
+    order = ir.get_stride_order(V.graph.sizevars.guarding_hints_or_throw(stride))
+    return ir.ExternKernel.require_stride_order(x, order)
