@@ -40,6 +40,7 @@ from aliasproof.ir.regions import dense_strides
 
 # Around the numbers of elements that fit into a register of 16, 32 or 64 bytes, by item size.
 SIZES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 129)
+LONGEST_DEEP = 33  # the last of three dimensions
 FEW = (1, 2, 3, 5)
 DTYPES = (
     torch.float32,
@@ -82,9 +83,10 @@ def loop_scene(pick: Pick, counts: Counts) -> Scene:
 def _inputs(pick: Pick) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
     """Tensors of one shape and few dtypes, and some that are broadcast to it or are longer."""
     long = pick.one(SIZES)
-    shape: Shape = pick.one(
-        ((long,), (pick.one(FEW), long), (long, pick.one(FEW)), (2, pick.one(FEW), min(long, 33)))
-    )
+    few = [pick.one(FEW) for _ in range(3)]
+    # Where two dimensions are longer than a tile of vectors, both loops have a tail.
+    deep = (2, few[2], long) if long <= LONGEST_DEEP else (long, long + few[2])
+    shape: Shape = pick.one(((long,), (few[0], long), (long, few[1]), deep))
     dtypes = [pick.one(DTYPES) for _ in range(pick.integer(1, 3))]
     shapes = [shape] * pick.integer(1, 3)
     if pick.chance(40):

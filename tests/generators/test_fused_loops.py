@@ -77,3 +77,8 @@ def test_each_second_shard_is_devoted_where_code_is_generated() -> None:
     assert Shard(1, "inductor:memory_planning=True").features().loops
     assert not Shard(1, "inductor-fx").features().loops
     assert for_code_generation(swarm(0), 0) == swarm(0)
+
+
+def test_two_dimensions_may_be_longer_than_a_tile() -> None:
+    sizes = [view.sizes for program in drawn() for view in program.inputs]
+    assert sum(sum(size > 60 for size in each) >= 2 for each in sizes) > 5
