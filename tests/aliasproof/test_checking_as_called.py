@@ -42,13 +42,8 @@ def result_as_called(found: Check) -> TargetResult:
 
 # --- what torch gets wrong ------------------------------------------------------------------------
 
-WRONG = [
-    pytest.param(it, id=it.wrong.__name__, marks=[pytest.mark.thorough] * (it.layer == "inductor"))
-    for it in PAIRINGS
-]
 
-
-@pytest.mark.parametrize("pairing", WRONG)
+@pytest.mark.parametrize("pairing", PAIRINGS, ids=lambda it: it.wrong.__name__)
 def test_a_wrong_layer_is_flagged_and_the_like_of_it_holds(pairing: Pairing) -> None:
     found = check(pairing.wrong, tuple(pairing.inputs()), [pairing.layer], grad=True)
     called = result_as_called(found)

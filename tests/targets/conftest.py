@@ -48,22 +48,12 @@ def swap(x: Tensor, y: Tensor) -> object:
     return saved
 
 
-def write_between_reads(x: Tensor, y: Tensor) -> object:
-    before = x + 1
-    x.diagonal().zero_()
-    return before, x + 1
-
-
 RIGHT: dict[str, Function] = {
-    "functional": lambda x, y: (x @ y, x.sum(0)),
     "nothing": lambda x, y: None,
     "an input": lambda x, y: x,
-    "a view": lambda x, y: x[1:, ::2],
-    "in-place": lambda x, y: x.add_(y),
     "out=": lambda x, y: torch.add(x, 1, out=y),
     "mutate and view": mutate_and_view,
     "swap": swap,
-    "write between reads": write_between_reads,
     "a chain of views": lambda x, y: x.t()[1:].unsqueeze(0).select(2, 0).mul_(3),
 }
 
