@@ -23,6 +23,7 @@ from aliasproof.commands import (
     explain,
     faults,
     fuzz,
+    gate,
     hunt,
     known,
     merge,
@@ -76,6 +77,7 @@ def about(
 for command, summary in (
     (fuzz.fuzz, "Search for miscompiles with random programs."),
     (hunt.hunt, "Search with Python programs as people write them."),
+    (gate.gate, "Run the programs that tell most, and print what changed."),
     (merge.merge, "Join runs by signature."),
     (triage.triage, "List and set the states of findings."),
     (watch.watch, "Show a run while it goes on."),

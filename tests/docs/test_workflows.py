@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -141,3 +142,39 @@ def test_ci_runs_the_script_of_the_repository() -> None:
     [job] = workflow("ci.yml")["jobs"].values()
     assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
     assert (ROOT / ".ci" / "run").is_file()
+
+
+GATE = """\
+from aliasproof.__main__ import main
+from aliasproof.campaigns.run import gate
+from aliasproof.corpus.bug_files import known_bugs
+
+if __name__ == "__main__":
+    few = [gate.Entry("inductor-fx", known_bugs()["copy-of-written-input"].program)]
+    gate.corpus = lambda: few
+    main()
+"""
+BACKEND = """\
+def mine(graph_module, example_inputs):
+    return lambda *given: graph_module.forward(*(it.clone() for it in given))
+"""
+
+
+def test_the_gate_fails_a_pull_request_and_annotates_it(tmp_path: Path, capsys: Any) -> None:
+    steps = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+    assert {"uses": "./"} in workflow("gate.yml")["jobs"]["gate"]["steps"]
+    runner, mine, baseline = Runner(tmp_path), tmp_path / "mine.py", tmp_path / "gate.json"
+    (tmp_path / "few.py").write_text(GATE)
+    (tmp_path / "bin" / "aliasproof").write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} {tmp_path}/few.py "$@"\n'
+    )
+    mine.write_text(BACKEND)
+    given = {"TARGET": f"{mine}:mine", "BASELINE": str(baseline)}
+    # What a baseline has is not new; here nothing was wrong before.
+    assert runner.job({"steps": steps}, {}, given)
+    before = json.loads(baseline.read_text())
+    assert before["shown"]
+    baseline.write_text(json.dumps({**before, "shown": {}}))
+    capsys.readouterr()
+    assert not runner.job({"steps": steps}, {}, given)
+    assert "::error title=aliasproof::inputs: input ends wrong" in capsys.readouterr().out

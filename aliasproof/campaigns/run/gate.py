@@ -1,0 +1,327 @@
+"""The gate: a corpus of programs, what each shows, and what changed against a baseline."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from aliasproof.campaigns.failure.codec import decoded, encoded
+from aliasproof.campaigns.failure.recognition import recognised
+from aliasproof.campaigns.run.executor import start_pool
+from aliasproof.campaigns.run.languages import named, shown_by
+from aliasproof.campaigns.run.shard import recording_for
+from aliasproof.campaigns.run.worker_calls import cleaned_worker
+from aliasproof.campaigns.store.plan import PROGRAM_LIMIT, takes_python
+from aliasproof.campaigns.store.store_schema import DAMAGE
+from aliasproof.corpus.bug_files import all_bugs
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.ir.devices import vector_bits
+from aliasproof.ir.errors import UserError
+from aliasproof.ir.program import Program
+from aliasproof.ir.python_program import AnyProgram, PythonProgram
+from aliasproof.judge.attribution import Symptom
+from aliasproof.judge.examination import examine
+from aliasproof.judge.trial import Case
+from aliasproof.plugins import plugins
+from aliasproof.processes import outcome
+from aliasproof.processes.outcome import Death, Raised
+from aliasproof.processes.pool import RemoteCall
+from aliasproof.targets.registry import target as target_named
+
+FOLDER = Path(__file__).parents[2] / "corpus" / "gate"
+PROGRAMS = FOLDER / "programs.jsonl"
+COSTLY = "inductor"  # it compiles by C++, so its programs begin first
+SLOW = ("aot-inductor",)  # left out: it compiles a package by C++ for each program
+RENEWAL = 50  # programs of a worker
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A program of the corpus, and the target that it runs through."""
+
+    target: str
+    program: AnyProgram
+
+    @property
+    def name(self) -> str:
+        """It depends on the target and the program, and on nothing else."""
+        digest = hashlib.sha256(self.line().encode()).hexdigest()[:8]
+        return f"{self.target.replace(':', '-')}-{digest}"
+
+    def line(self) -> str:
+        """As a line of the corpus."""
+        return json.dumps({"target": self.target, "program": encoded(self.program)})
+
+    @classmethod
+    def of_line(cls, text: str) -> Entry:
+        """The entry of a line. Raises `UserError` for a program that is none."""
+        data = json.loads(text)
+        kind = PythonProgram if isinstance(data["program"], str) else Program
+        return cls(str(data["target"]), decoded(kind, data["program"]))
+
+
+class Shown(NamedTuple):
+    """What a program shows: a symptom, and the known bug that it is."""
+
+    symptom: Symptom
+    known: str | None = None
+
+    def __str__(self) -> str:
+        what = f"{self.symptom.oracle}: {self.symptom.kind} through {self.symptom.target}"
+        return f"known bug {self.known} ({what})" if self.known else what
+
+
+class Seen(NamedTuple):
+    """What a program shows, if anything, and the sites that it fired."""
+
+    shown: Shown | None
+    sites: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What the programs of a corpus show in one torch, by their names, and the sites that fire.
+
+    `vectors` is the width of the vectors of generated code: some bugs show with some widths alone.
+    """
+
+    torch: str
+    vectors: int
+    shown: Mapping[str, Shown] = field(default_factory=dict)
+    sites: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, seen: Mapping[str, Seen]) -> Baseline:
+        """The baseline that results make."""
+        shown = {name: one.shown for name, one in sorted(seen.items()) if one.shown is not None}
+        sites = sorted(frozenset().union(*(one.sites for one in seen.values())))
+        return cls(release(), vector_bits(), shown, tuple(sites))
+
+    def write(self, path: Path) -> None:
+        """Write it. Raises `UserError` if that fails."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(encoded(self), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror}") from error
+
+    @classmethod
+    def read(cls, path: Path) -> Baseline:
+        """Read one. Raises `UserError` if it is none, or of another torch."""
+        try:
+            baseline: Baseline = decoded(cls, json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, *DAMAGE) as error:
+            raise UserError(f"{path} is no baseline of the gate: {error}") from error
+        if baseline.torch != release():
+            raise UserError(
+                f"{path} is of torch {baseline.torch}, and this is torch {release()}; a baseline"
+                " holds for one version: give another file"
+            )
+        return baseline
+
+    @property
+    def bugs(self) -> set[str]:
+        """The known bugs that programs show."""
+        return {one.known for one in self.shown.values() if one.known is not None}
+
+
+def release() -> str:
+    """The version of torch without its build, such as 2.13."""
+    return ".".join(str(torch.__version__).split(".")[:2])
+
+
+def shipped() -> Baseline | None:
+    """The baseline of the installed torch for the default targets, if there is one."""
+    path = FOLDER / f"torch-{release()}.json"
+    return Baseline.read(path) if path.exists() else None
+
+
+def of_bugs() -> list[Entry]:
+    """The program of each known bug of torch, through the target that is at fault."""
+    bugs = [bug for bug in all_bugs().values() if bug.layer not in plugins()]
+    return [
+        Entry(bug.targets[0], bug.program)
+        for bug in bugs
+        if bug.targets[0].partition(":")[0] not in SLOW
+    ]
+
+
+def distilled_programs() -> list[Entry]:
+    """The programs that campaigns added, since they show or reach what others do not."""
+    lines = PROGRAMS.read_text(encoding="utf-8").splitlines() if PROGRAMS.exists() else []
+    return [*map(Entry.of_line, lines)]
+
+
+def corpus() -> list[Entry]:
+    """The programs that the gate runs."""
+    return [*of_bugs(), *distilled_programs()]
+
+
+def through(entries: Iterable[Entry], targets: Sequence[str]) -> list[Entry]:
+    """The programs, each once through each of these targets that takes its language."""
+    programs = dict.fromkeys(entry.program for entry in entries)
+    return [
+        Entry(name, program)
+        for name in targets
+        for program in programs
+        if isinstance(program, Program) or takes_python(name)
+    ]
+
+
+# --- judge programs -------------------------------------------------------------------------------
+
+
+def run_entries(
+    entries: Sequence[Entry],
+    expected: Mapping[str, Shown],
+    workers: int,
+    progress: Callable[[int], None] = lambda done: None,
+) -> dict[str, Seen]:
+    """What each program shows, by its name, run in worker processes.
+
+    What is as `expected` is not compared with known bugs, which takes several compiles. `progress`
+    is called with how many programs have run. Raises an error of aliasproof itself.
+    """
+    seen: dict[str, Seen] = {}
+    targets = list(dict.fromkeys(entry.target for entry in entries))
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = (Path(folder), targets)
+        pool = start_pool(workers, *chosen, limit=PROGRAM_LIMIT, renewal=RENEWAL)
+        with pool.at_work():
+            for entry in sorted(entries, key=lambda it: it.target.partition(":")[0] != COSTLY):
+                call = (entry, expected.get(entry.name))
+                pool.submit(RemoteCall(entry, f"{__name__}:{judge_entry.__name__}", call))
+            while pool.pending:
+                key, ended = pool.take()
+                assert isinstance(key, Entry)
+                seen[key.name] = _seen(key, ended)
+                progress(len(seen))
+    return seen
+
+
+def _seen(entry: Entry, ended: Any) -> Seen:
+    if isinstance(ended, Raised):
+        raise ended.error
+    if isinstance(ended, Death):
+        return Seen(Shown(Symptom(entry.target, "errors", ended.violation)))
+    seen: Seen = ended.value
+    return seen
+
+
+def judge_entry(entry: Entry, expected: Shown | None) -> Seen:
+    """What a program shows, in a worker. What is as expected is the known bug that was expected."""
+    outcome.begin(2)
+    with cleaned_worker(), recording_for(entry.target) as recorder:
+        sites: list[str] = []
+        if isinstance(entry.program, Program):
+            shown = _shown_by_calls(entry, expected, lambda: sites.extend(recorder.take()[0]))
+        else:
+            shown = _shown_by_python(entry.program, entry.target, expected)
+            sites.extend(recorder.take()[0])
+    return Seen(shown, frozenset(sites))
+
+
+def _shown_by_calls(entry: Entry, expected: Shown | None, ran: Callable[[], None]) -> Shown | None:
+    program = entry.program
+    assert isinstance(program, Program)
+    target = target_named(entry.target)
+    examination = examine(Case.of(program), target, ran=ran)
+    if examination.mistake is not None:
+        raise examination.mistake
+    symptom = examination.symptom
+    if symptom is None or (target.yours and not target_named(symptom.target).yours):
+        return None
+    if expected is not None and symptom == expected.symptom:
+        return expected
+    if examination.suspicious:
+        return Shown(symptom)
+    outcome.begin(2)
+    return Shown(symptom, recognised(program, symptom, reduced=True).known)
+
+
+def _shown_by_python(program: PythonProgram, target: str, expected: Shown | None) -> Shown | None:
+    finding = shown_by(program, target)
+    if finding is None or (target_named(target).yours and finding.target != target):
+        return None
+    if expected is not None and finding.symptom == expected.symptom:
+        return expected
+    name = named(finding)
+    known = name.finding.known if name.finding is not None else None
+    return None if name.documented else Shown(finding.symptom, known)
+
+
+# --- compare --------------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """A change against a baseline, in a line. What is new fails the gate."""
+
+    is_new: bool
+    text: str
+    entry: Entry | None = None
+
+
+def changes(
+    entries: Iterable[Entry], seen: Mapping[str, Seen], baseline: Baseline | None
+) -> list[Change]:
+    """What changed: new violations, then bugs and sites that are gone.
+
+    Without a baseline, violations that are no known bug are new.
+    """
+    before = Baseline(release(), 0) if baseline is None else baseline
+    here = Baseline.of(seen)
+    new = [
+        Change(True, f"new: {here.shown[entry.name]}", entry)
+        for entry in entries
+        if entry.name in here.shown and _is_new(here.shown[entry.name], entry.name, baseline)
+    ]
+    gone = [
+        Change(False, f"gone: known bug {name}")
+        for name in sorted(before.bugs - here.bugs)
+        if _could_show(name, here.vectors)
+    ]
+    gone += [
+        Change(False, f"gone: {one}, of program {name}")
+        for name, one in before.shown.items()
+        if one.known is None and name in seen and name not in here.shown
+    ]
+    sites = sorted(set(before.sites).difference(here.sites))
+    return [*new, *gone, *(Change(False, f"site gone: {site}") for site in sites)]
+
+
+def _is_new(shown: Shown, name: str, baseline: Baseline | None) -> bool:
+    if baseline is None:
+        return shown.known is None
+    if shown.known is None:
+        return baseline.shown.get(name) != shown
+    # The baseline can be of a machine whose vectors do not show it.
+    return shown.known not in baseline.bugs and _could_show(shown.known, baseline.vectors)
+
+
+def _could_show(bug: str, vectors: int) -> bool:
+    """Whether a known bug could show with vectors of this width, as its file says."""
+    known = all_bugs().get(bug)
+    return not isinstance(known, KnownBug) or not known.vector_bits or vectors in known.vector_bits
+
+
+def write_programs(changed: Iterable[Change], folder: Path) -> list[Path]:
+    """Write the programs of what is new, as `check` and `minimize` read them."""
+    from aliasproof.ir.serialization import dumps  # noqa: PLC0415
+
+    written = []
+    for entry in (change.entry for change in changed if change.entry is not None):
+        is_calls = isinstance(entry.program, Program)
+        path = folder / f"{entry.name.replace(os.sep, '_')}.{'json' if is_calls else 'py'}"
+        text = dumps(entry.program) if isinstance(entry.program, Program) else entry.program.source
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        written.append(path)
+    return written

@@ -1,0 +1,139 @@
+"""The command `gate`: what a change to a compiler breaks, in two minutes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from aliasproof.commands.options import Json, Workers, targets_option
+from aliasproof.ir.errors import UserError
+from aliasproof.reports.console import (
+    counted,
+    notes,
+    print_exactly,
+    print_lines,
+    print_notes,
+    relative,
+    results,
+    write_json,
+)
+from aliasproof.targets.names import FUZZED
+
+Targets = Annotated[list[str] | None, targets_option(FUZZED, ", each program through one of them")]
+BaselineFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--baseline",
+        metavar="FILE",
+        help="Compare with this file; if it does not exist, write it, and exit with status 0.",
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option("--out", metavar="DIR", help="Where programs of new violations are written."),
+]
+Rebuild = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--rebuild",
+        metavar="RUN",
+        help="Make the corpus and its baseline anew, from the present one and this run. Repeat the"
+        " option for more runs.",
+    ),
+]
+
+
+def gate(
+    target: Targets = None,
+    baseline: BaselineFile = None,
+    out: Out = Path("gate"),
+    rebuild: Rebuild = None,
+    workers: Workers = None,
+    json: Json = False,
+) -> int:
+    """Run a corpus of programs that shows known bugs and reaches rewrites, and print what changed.
+
+    Each change against the baseline is a line: a new violation, a bug that is gone, a site of the
+    compiler that no program fires any more. The baseline of the default targets comes with the
+    package; that of your own pass or backend is a FILE: --target mine.py:my_pass --baseline FILE.
+
+    Exit status: 0, 1 if a violation is new, 2 for bad input.
+    """
+    from aliasproof.campaigns.run import gate as gates
+    from aliasproof.judge.trial import quiet_torch
+    from aliasproof.targets.user_names import grant
+
+    quiet_torch()
+    count = workers or len(os.sched_getaffinity(0))
+    if rebuild:
+        return _rebuild(rebuild, count)
+    entries, before = gates.corpus(), None
+    if target:
+        grant(target)
+        entries = gates.through(entries, target)
+    if baseline is not None and baseline.exists():
+        before = gates.Baseline.read(baseline)
+    elif baseline is None and not target:
+        before = gates.shipped()
+    with _progress(len(entries)) as done:
+        seen = gates.run_entries(entries, {} if before is None else before.shown, count, done)
+    if baseline is not None and before is None:
+        recorded = gates.Baseline.of(seen)
+        recorded.write(baseline)
+        shown = counted(len(recorded.shown), "violation")
+        print_lines(results(), f"{relative(baseline)}: {shown} of {len(seen)} programs recorded")
+        return 0
+    if before is None:
+        print_notes(["there is no baseline: each violation that is no known bug is new"])
+    found = gates.changes(entries, seen, before)
+    written = gates.write_programs(found, out)
+    new = sum(change.is_new for change in found)
+    if json:
+        listed = [{"new": it.is_new, "text": it.text} for it in found]
+        write_json({"programs": len(seen), "new": new, "changes": listed})
+        return int(new > 0)
+    for change in found:
+        print_exactly(results(), change.text)
+    changed = counted(len(found), "change")
+    print_lines(results(), f"{counted(len(seen), 'program')}, {changed}, {new} new")
+    for path in written:
+        print_lines(results(), f"{relative(path)} shows it: aliasproof check reads it")
+    return int(new > 0)
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    console = notes()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("running programs", total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _rebuild(runs: list[Path], workers: int) -> int:
+    """Write the corpus of these runs, and its baseline, into the package."""
+    from aliasproof.campaigns.run import gate as gates
+    from aliasproof.campaigns.run.distilling import corpus_text, distilled
+    from aliasproof.commands.triage import open_store
+
+    with contextlib.ExitStack() as opened:
+        stores = [opened.enter_context(open_store(run)) for run in runs]
+        made = distilled(stores, workers, lambda text: print_notes([text]))
+    try:
+        gates.FOLDER.mkdir(parents=True, exist_ok=True)
+        gates.PROGRAMS.write_text(corpus_text(made.added), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{gates.PROGRAMS} cannot be written: {error.strerror}") from error
+    made.baseline.write(gates.FOLDER / f"torch-{gates.release()}.json")
+    fired, bugs = len(made.baseline.sites), len(made.baseline.bugs)
+    print_lines(
+        results(),
+        f"{counted(len(made.added), 'program')} beside those of known bugs; {bugs} known bugs show,"
+        f" {fired} of {counted(made.reached, 'site')} that the runs reached",
+    )
+    return 0

@@ -1,0 +1,58 @@
+"""`aliasproof gate`: a baseline for code of a user, and what a change to it breaks."""
+
+import json
+
+import pytest
+
+from aliasproof.campaigns.run import gate
+from aliasproof.corpus.bug_files import known_bugs
+
+# A process imports a file once, so the backend asks for a file whether it is broken.
+BACKEND = """\
+from pathlib import Path
+
+
+def my_backend(graph_module, example_inputs):
+    if Path({flag!r}).exists():
+        return lambda *given: graph_module.forward(*(it.clone() for it in given))
+    return graph_module.forward
+"""
+
+
+@pytest.fixture
+def few_programs(monkeypatch):
+    bugs = [known_bugs()[name] for name in ("copy-of-written-input", "index-read-while-written")]
+    few = [gate.Entry(bug.targets[0], bug.program) for bug in bugs]
+    monkeypatch.setattr(gate, "corpus", lambda: few)
+    return few
+
+
+def test_a_change_to_a_backend_fails_the_gate_once_it_breaks_programs(call, tmp_path, few_programs):
+    given = ("--target", "mine.py:my_backend", "--baseline", "b.json")
+    flag = tmp_path / "broken"
+    (tmp_path / "mine.py").write_text(BACKEND.format(flag=str(flag)))
+    first = call("gate", *given)
+    assert first.code == 0, first.err
+    assert "of 2 programs recorded" in first.out
+    same = call("gate", *given)
+    assert (same.code, same.out) == (0, "2 programs, 0 changes, 0 new\n"), same
+    flag.touch()
+    broken = call("gate", *given)
+    assert broken.code == 1, broken
+    assert "new: inputs: " in broken.out
+    [written, *_] = sorted((tmp_path / "gate").iterdir())
+    assert json.loads(written.read_text())["instructions"]
+    assert call("gate", *given).out == broken.out
+
+
+def test_without_a_baseline_known_bugs_are_no_change(call, few_programs):
+    outcome = call("gate", "--target", "inductor-fx", "--json")
+    assert outcome.code == 0, outcome
+    assert json.loads(outcome.out) == {"programs": 2, "new": 0, "changes": []}
+    assert "there is no baseline" in outcome.err
+
+
+def test_what_is_no_run_is_refused(call):
+    outcome = call("gate", "--rebuild", "nothing")
+    assert outcome.code == 2
+    assert "name the folder of a run" in outcome.err
