@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import TYPE_CHECKING, TypeAlias
 
 from aliasproof.oracles.place_names import PlaceNames
@@ -161,6 +162,25 @@ class Check:
         if any(result.died for result in self.results.values()):
             return NOTHING_JUDGED
         return 0 if any(result.judged for result in self.results.values()) else NOTHING_JUDGED
+
+    def _repr_html_(self) -> str:
+        """A table of verdicts for a notebook, with what each target does wrong below it."""
+        names = dict.fromkeys(name for one in self.results.values() for name in one.reports)
+        rows = [("target", *names)]
+        for target, result in self.results.items():
+            verdicts = (result.reports.get(name) for name in names)
+            rows.append((target, *("" if it is None else it.verdict.value for it in verdicts)))
+        table = "".join(
+            f"<tr>{''.join(f'<td>{escape(it)}</td>' for it in row)}</tr>" for row in rows
+        )
+        said = [self.eager.unjudged] if self.eager.unjudged else []
+        for target, result in self.results.items():
+            said += [f"{target}: {violation.describe()}" for violation in result.violations]
+            said += [f"{target}: {result.died}"] if result.died else []
+            sides = (f"{what}: {eager} in eager, {here} here" for what, eager, here in result.rows)
+            said += [f"{target}, {side}" for side in sides]
+        items = "".join(f"<li>{escape(line)}</li>" for line in said)
+        return f"<table>{table}</table><ul>{items}</ul>"
 
     def already_in(self, result: TargetResult, violation: Violation) -> str | None:
         """The earliest target that `result.target` builds on and that shows the difference too.

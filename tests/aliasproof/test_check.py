@@ -248,3 +248,12 @@ def test_a_global_that_is_an_input_is_that_input():
     assert not found.violated
     assert found.notes == []
     assert eager_outputs(found) == ["tensor([2., 2.])"]
+
+
+def test_a_notebook_shows_verdicts_and_what_is_wrong():
+    found = check(lambda x: x.expand(3, 4).zero_() + 0, [torch.arange(4.0)], ["functionalize"])
+    page = found._repr_html_()
+    assert "<td>functionalize</td>" in page
+    assert "<td>violated</td>" in page
+    assert "wrong value" in page
+    assert "in eager, tensor(" in page
