@@ -1,5 +1,5 @@
 # A nightly run: docker build -t aliasproof . && docker run -v "$PWD/runs:/runs" aliasproof fuzz --seconds 14400 --run /runs/nightly
-# TORCH is the version that is tested, from an index of wheels: https://download.pytorch.org/whl/nightly/cpu for a nightly.
+# For a nightly of torch: --build-arg TORCH=torch --build-arg INDEX=https://download.pytorch.org/whl/nightly/cpu
 FROM python:3.12-slim
 ARG TORCH=torch==2.13.0
 ARG INDEX=https://download.pytorch.org/whl/cpu

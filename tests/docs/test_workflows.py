@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,16 @@ def test_the_gate_fails_a_pull_request_and_annotates_it(tmp_path: Path, capsys: 
     capsys.readouterr()
     assert not runner.job({"steps": steps}, {}, given)
     assert "::error title=aliasproof::inputs: input ends wrong" in capsys.readouterr().out
+
+
+def test_a_release_is_built_tested_and_only_then_published() -> None:
+    jobs = workflow("release.yml")["jobs"]
+    assert (jobs["test"]["needs"], jobs["publish"]["needs"]) == ("build", "test")
+    tested = jobs["test"]["strategy"]["matrix"]["torch"]
+    assert tested == workflow("nightly.yml")["jobs"]["fuzz"]["strategy"]["matrix"]["torch"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    # An upper bound would let pip replace a newer torch, such as a nightly.
+    [torch] = [name for name in project["dependencies"] if name.startswith("torch")]
+    assert "<" not in torch
