@@ -1,4 +1,4 @@
-"""The command `gate`: what a change to a compiler breaks, in two minutes."""
+"""The command `gate`: what a change to a compiler breaks, in two to three minutes."""
 
 from __future__ import annotations
 
