@@ -22,9 +22,8 @@ from aliasproof.generators.python_forms import (
     training_forms,
     transform_forms,
 )
-from aliasproof.generators.python_forms.form_table import FORMS
 from aliasproof.generators.scene import NoChoice, Pick
-from aliasproof.generators.sketch import Block, Sketch, StatementForm
+from aliasproof.generators.sketch import FORMS, Block, Sketch, StatementForm
 from aliasproof.generators.strategies import integers
 from aliasproof.ir.errors import InternalError
 from aliasproof.ir.python_program import PythonProgram

@@ -61,7 +61,7 @@ def stats(
 
 def _forms(programs: int, seed: int, frames: int, json: bool) -> None:
     from aliasproof.campaigns.run.drawn_programs import DrawnPython
-    from aliasproof.generators.python_forms.form_table import FORMS
+    from aliasproof.generators.sketch import FORMS
     from aliasproof.reports.listings import forms_json, print_cuts, print_forms
 
     drawn = DrawnPython()

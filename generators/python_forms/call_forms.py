@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import view_of
 from aliasproof.generators.scene import NoChoice
-from aliasproof.generators.sketch import Block, Sketch
+from aliasproof.generators.sketch import Block, Sketch, form
 
 
 def _call(sketch: Sketch, arguments: list[str]) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import types
 
-from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, part_of, view_of
 from aliasproof.generators.scene import NoChoice
-from aliasproof.generators.sketch import Block, Sketch
+from aliasproof.generators.sketch import Block, Sketch, form
 
 
 def of_type(sketch: Sketch, kind: type) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from aliasproof.generators.python_forms.container_forms import of_type
-from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, operand, view_of
 from aliasproof.generators.scene import NoChoice
-from aliasproof.generators.sketch import Block, Sketch
+from aliasproof.generators.sketch import Block, Sketch, form
 
 
 def rows(sketch: Sketch) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, operand, view_of
-from aliasproof.generators.sketch import Block, Sketch
+from aliasproof.generators.sketch import Block, Sketch, form
 
 
 @form("functions", nests=True)

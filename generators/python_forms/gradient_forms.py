@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from aliasproof.generators.python_forms.class_texts import FUNCTIONS, taken, text_of
-from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, view_of
-from aliasproof.generators.sketch import Block, Sketch
+from aliasproof.generators.sketch import Block, Sketch, form
 
 
 def is_real(tensor: torch.Tensor) -> bool:

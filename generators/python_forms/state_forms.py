@@ -6,10 +6,9 @@ import types
 
 import torch
 
-from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, operand, view_of
 from aliasproof.generators.scene import NoChoice
-from aliasproof.generators.sketch import Sketch
+from aliasproof.generators.sketch import Sketch, form
 from aliasproof.ir.python_program import CALLS, MODULE_PREFIX, OWN_ATTRIBUTES
 
 

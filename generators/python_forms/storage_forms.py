@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, number, view_of
-from aliasproof.generators.sketch import Block, Node, Sketch
+from aliasproof.generators.sketch import Block, Node, Sketch, form
 
 
 @form("storages", place=EVERYWHERE, weight=2)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.scene import NoChoice
-from aliasproof.generators.sketch import Sketch
+from aliasproof.generators.sketch import Sketch, form
 
 EVERYWHERE = "both"
 

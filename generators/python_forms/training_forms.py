@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.generators.python_forms.form_table import form
 from aliasproof.generators.python_forms.gradient_forms import is_real, recorded, takes_hook
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, view_of
 from aliasproof.generators.scene import NoChoice
-from aliasproof.generators.sketch import Block, Sketch
+from aliasproof.generators.sketch import Block, Sketch, form
 from aliasproof.ir.python_program import CALLS
 
 

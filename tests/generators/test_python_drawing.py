@@ -11,9 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 
 from aliasproof.generators.python_drawing import draw_python_program, python_programs, sample_python
-from aliasproof.generators.python_forms.form_table import FORMS
 from aliasproof.generators.scene import NoChoice, Pick
-from aliasproof.generators.sketch import VERSION_ERROR, Sketch
+from aliasproof.generators.sketch import FORMS, VERSION_ERROR, Sketch
 from aliasproof.ir.errors import InternalError
 from aliasproof.ir.python_program import PythonProgram
 
