@@ -34,7 +34,11 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             if isinstance(witness, Unknown):
                 unknown = f"z3 could not confirm an alias: {witness.reason}"
                 continue
-            evidence = _evidence(witness, theirs[one].start)
+            evidence = {
+                "index in the first": list(witness.indices_a),
+                "index in the second": list(witness.indices_b),
+                "shared byte, from the start of the first": witness.byte - theirs[one].start,
+            }
             shown = Violation("aliasing", f"new {between}", f"{one}, {other}", evidence)
             differences.append(Difference(Promise.NO_NEW_ALIAS, shown))
         # A lost alias needs no witness: that two regions share no byte has none.
@@ -67,14 +71,6 @@ def _witness(one: Region, other: Region) -> Witness | Unknown:
     raise InternalError(
         f"the deciders of overlap disagree on {one} and {other}: please report these two regions"
     )
-
-
-def _evidence(witness: Witness, start: int) -> dict[str, object]:
-    return {
-        "index in the first": list(witness.indices_a),
-        "index in the second": list(witness.indices_b),
-        "shared byte, from the start of the first": witness.byte - start,
-    }
 
 
 def _new_self_overlaps(ours: dict[str, Region], theirs: dict[str, Region]) -> Iterator[Difference]:

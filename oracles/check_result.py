@@ -7,8 +7,14 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, TypeAlias
 
-from aliasproof.oracles.place_names import PlaceNames
-from aliasproof.oracles.verdict import FROM_WORST, Documented, Report, Verdict, Violation
+from aliasproof.oracles.verdict import (
+    FROM_WORST,
+    Documented,
+    PlaceNames,
+    Report,
+    Verdict,
+    Violation,
+)
 
 # The process that prints a check imports no torch, which takes more than a second.
 if TYPE_CHECKING:

@@ -28,12 +28,12 @@ It uses the words of `calls`, which knows nothing of it. Read a file there when 
 The folder `planning` goes on from there. It decides in which memory each result is:
 
 - `noops`: copies that nobody can tell from their originals
-- `timeline`, `costs`, `unread`: how long each storage is live, and how many bytes are; what costs
-  bytes; results whose contents nobody reads
+- `timeline`, `unread`: how long each storage is live, and how many bytes are; results
+  whose contents nobody reads
 - `destinations`, `offers`, `marks`: where a result could be; marks that say it early, and are
   lowered late
-- `joins`, `join_buffers`: concatenations, whose parts are computed where they belong
-- `reuse`, `graph_plan`: storages that are taken over; the plan of a graph
+- `join_buffers`: concatenations, whose parts are computed where they belong
+- `reuse`, `graph_plan`: storages that are taken over; the plan of a graph, and what costs bytes
 - `opaque_calls`: calls of which nobody knows what they keep
 
 `pipeline` has the passes as users call them, and `memory_plan` those of planning. They assemble the

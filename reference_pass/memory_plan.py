@@ -14,8 +14,7 @@ from aliasproof.reference_pass.conditions import Condition
 from aliasproof.reference_pass.eager.checked_calls import check_calls
 from aliasproof.reference_pass.eager.other_names import replace_names
 from aliasproof.reference_pass.eager.torch_semantics import CONDITIONS, EAGER
-from aliasproof.reference_pass.planning.costs import larger_output_storage
-from aliasproof.reference_pass.planning.graph_plan import plan_storages
+from aliasproof.reference_pass.planning.graph_plan import larger_output_storage, plan_storages
 from aliasproof.reference_pass.planning.marks import mark, refuse_malformed, without_marks
 from aliasproof.reference_pass.planning.opaque_calls import (
     hide_functions,

@@ -58,8 +58,10 @@ from aliasproof.reference_pass.eager.undefined_calls import refuse_undefined
 from aliasproof.reference_pass.exceptions import Broken, Refused
 from aliasproof.reference_pass.functionalize import Views, functional_module
 from aliasproof.reference_pass.memory_plan import plan_memory
-from aliasproof.reference_pass.planning.costs import larger_output_storage
-from aliasproof.reference_pass.planning.graph_plan import put_in_place_within_peak
+from aliasproof.reference_pass.planning.graph_plan import (
+    larger_output_storage,
+    put_in_place_within_peak,
+)
 from aliasproof.reference_pass.planning.noops import NoOpRule, erase_noops
 from aliasproof.reference_pass.planning.opaque_calls import with_opaque_calls
 from aliasproof.reference_pass.rules import RULES, Rules

@@ -12,7 +12,7 @@ from aliasproof.ir.storages import bytes_of
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.errors import message_of
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.place_names import PlaceNames, renamed
+from aliasproof.oracles.verdict import PlaceNames, renamed
 
 SHARED_STORAGE = "in one storage"
 SHARED = "share bytes"  # the row with the pairs that do

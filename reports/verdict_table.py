@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
-from aliasproof.oracles.place_names import renamed
-from aliasproof.oracles.verdict import Report, Verdict, Violation
+from aliasproof.oracles.verdict import Report, Verdict, Violation, renamed
 from aliasproof.reports.console import (
     counted,
     in_columns,
@@ -365,7 +364,16 @@ def check_json(check: Check, bugs: Mapping[str, str]) -> dict[str, object]:
     return {
         "torch": check.eager.torch,
         "notes": list(check.notes),
-        "eager": _eager_json(check.eager),
+        "eager": {
+            "judged": check.eager.unjudged is None,
+            "reason": check.eager.unjudged or "",
+            "unspecified": check.eager.unspecified,
+            "raises": check.eager.raised,
+            "names": dict(check.eager.names),
+            "outputs": list(check.eager.outputs),
+            "inputs afterwards": list(check.eager.inputs),
+            "compared with tolerance since": check.eager.rounded,
+        },
         "targets": {
             name: {
                 "oracles": {
@@ -382,19 +390,6 @@ def check_json(check: Check, bugs: Mapping[str, str]) -> dict[str, object]:
         },
         "violated": check.violated,
         "judged": any(result.judged for result in check.results.values()),
-    }
-
-
-def _eager_json(eager: EagerResult) -> dict[str, object]:
-    return {
-        "judged": eager.unjudged is None,
-        "reason": eager.unjudged or "",
-        "unspecified": eager.unspecified,
-        "raises": eager.raised,
-        "names": dict(eager.names),
-        "outputs": list(eager.outputs),
-        "inputs afterwards": list(eager.inputs),
-        "compared with tolerance since": eager.rounded,
     }
 
 

@@ -21,8 +21,7 @@ from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.oracles.judge import EVERY_ORACLE, all_not_applicable
 from aliasproof.oracles.missed import Opportunity, missed_opportunities
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.place_names import PlaceNames, renamed_report
-from aliasproof.oracles.verdict import Report, Verdict, Violation
+from aliasproof.oracles.verdict import PlaceNames, Report, Verdict, Violation, renamed_report
 from aliasproof.reports.side_by_side import named_rows
 from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import target as target_named

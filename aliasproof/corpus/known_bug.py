@@ -222,14 +222,11 @@ class PythonBug:
             and not self.lacks & there
             and self.place in ("", role(place, reduced))
             and self.part in ("", part)
-            and self._is_enough(kind, reduced)
-        )
-
-    def _is_enough(self, kind: str, reduced: PythonProgram) -> bool:
-        return (
-            bool(self.sufficient)
-            or re.search(_ASSERTION, kind) is not None
-            or mechanisms(reduced) <= mechanisms(self.program)
+            and (
+                bool(self.sufficient)
+                or re.search(_ASSERTION, kind) is not None
+                or mechanisms(reduced) <= mechanisms(self.program)
+            )
         )
 
 

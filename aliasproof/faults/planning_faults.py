@@ -28,8 +28,7 @@ from aliasproof.reference_pass.liveness import Liveness
 from aliasproof.reference_pass.memory_plan import plan_memory
 from aliasproof.reference_pass.pipeline import CONDITIONS
 from aliasproof.reference_pass.planning import join_buffers, offers, reuse, unread
-from aliasproof.reference_pass.planning.join_buffers import BufferPart
-from aliasproof.reference_pass.planning.joins import JOINS, Join, Store
+from aliasproof.reference_pass.planning.join_buffers import JOINS, BufferPart, Join, Store
 from aliasproof.reference_pass.planning.timeline import Lifetime, lifetimes
 from aliasproof.targets.reference import REFERENCE_PLANNED
 

@@ -34,7 +34,7 @@ from aliasproof.judge.rounding_control import (
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import Judgement, judge, with_memory
 from aliasproof.oracles.observation import Observation, observe, observe_eager
-from aliasproof.oracles.place_names import renamed_report
+from aliasproof.oracles.verdict import renamed_report
 from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
 from aliasproof.targets.dynamo import drawing_as_eager
 from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, Target

@@ -23,8 +23,7 @@ from aliasproof.ir.errors import OutOfMemory, Rejected
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.judge import Judgement
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.place_names import PlaceNames
-from aliasproof.oracles.verdict import ON_VALUES, Violation
+from aliasproof.oracles.verdict import ON_VALUES, PlaceNames, Violation
 from aliasproof.reports.console import counted
 from aliasproof.running_model.checked_target import CheckedTarget
 from aliasproof.running_model.closer_look import (

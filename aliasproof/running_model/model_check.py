@@ -18,7 +18,7 @@ from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.errors import UserError, printable
 from aliasproof.ir.values import STATIC
-from aliasproof.oracles.place_names import renamed
+from aliasproof.oracles.verdict import renamed
 from aliasproof.reports.console import counted, notes, print_lines
 from aliasproof.running_model.checked_graph import (
     IN_BACKWARD,

@@ -5,7 +5,7 @@ Here are further places, most of them *views* that are made for the result:
 
 - the part of a base that a later scatter stores the result to. An `out=` kernel writes there, and
   the scatter is then redundant. So the parts of a concatenation are computed where the
-  concatenation is (`joins`);
+  concatenation is (`join_buffers`);
 - memory whose contents nobody reads any more. It may be larger than the result, and may have held
   another dtype (`reuse` says which one to take);
 - of a call that copies a view of its operand, that view.

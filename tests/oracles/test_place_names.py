@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.oracles.place_names import renamed_report
-from aliasproof.oracles.verdict import Report, Verdict, Violation
+from aliasproof.oracles.verdict import Report, Verdict, Violation, renamed_report
 
 NAMES = {"input 0": "input 'x'", "input 12": "input 'cache['k']'"}
 

@@ -195,7 +195,7 @@ def _changed_copies(call: Call, base: Any, written_view: Any) -> Any:
     for dim in reversed(range(now.dim())):
         if dim >= leading and base.shape[dim - leading] == now.shape[dim]:
             continue
-        copies = [_copy(call, now, dim, index) for index in range(now.shape[dim])]
+        copies = [call(aten.select.int, now, dim, index) for index in range(now.shape[dim])]
         before = call(aten.select.int, before, dim, 0)
         now = copies[0]
         for copy in copies[1:]:
@@ -204,10 +204,6 @@ def _changed_copies(call: Call, base: Any, written_view: Any) -> Any:
             before = call(aten.unsqueeze.default, before, dim)
             now = call(aten.unsqueeze.default, now, dim)
     return call(aten.clone.default, now)
-
-
-def _copy(call: Call, tensor: Any, dim: int, index: int) -> Any:
-    return call(aten.select.int, tensor, dim, index)
 
 
 def _differs(call: Call, copy: Any, before: Any) -> Any:
