@@ -29,7 +29,7 @@ from benchmarks import (
     sweep,
     throughput,
 )
-from benchmarks.tables import Figures, as_json, show
+from benchmarks.tables import Figures, as_json, plain
 
 SECONDS = 120  # of a search, by default
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], Figures]] = {
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except UserError as error:
             parser.error(f"{name}: {error}")
         for table in result.tables():
-            show(table)
+            print(plain(table), flush=True)
         figures[name] = as_json(result)
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Protocol
-
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +46,6 @@ def as_json(value: object) -> Any:
 
 def _key(key: object) -> str:
     return ": ".join(map(str, key)) if isinstance(key, tuple) else str(key)
-
-
-def show(table: Table) -> None:
-    """Print the table: with lines and colours to a terminal, else as plain text of any width."""
-    console = Console()
-    if not console.is_terminal:
-        sys.stdout.write(plain(table) + "\n")
-        sys.stdout.flush()
-        return
-    rich_table = RichTable(
-        title=table.title,
-        title_justify="left",
-        caption="\n".join(table.notes),
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,  # no lines between columns, so that the widest table fits into 80
-        collapse_padding=True,
-        pad_edge=False,
-    )
-    for position, name in enumerate(table.columns):
-        rich_table.add_column(name, justify="right" if position else "left")
-    for row in table.rows:
-        rich_table.add_row(*row)
-    console.print(rich_table)
 
 
 def plain(table: Table) -> str:
