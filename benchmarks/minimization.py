@@ -24,6 +24,7 @@ How to read a row:
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import statistics
 import time
@@ -108,7 +109,9 @@ def planted(length: int, seed: int) -> Iterator[LongProgram]:
     chosen = list(FAULTS.values())
     random.Random(seed).shuffle(chosen)
     hosts = [
-        host for host in _first(drawn_programs(length, seed), 4) if _is_right(host, REFERENCE.name)
+        host
+        for host in itertools.islice(drawn_programs(length, seed), 4)
+        if _is_right(host, REFERENCE.name)
     ]
     for fault in chosen:
         if fault.right is REFERENCE:
@@ -142,7 +145,7 @@ def _symptom(case: Case, target: Target) -> Symptom | None:
 
 def spliced(length: int, seed: int, targets: Sequence[str]) -> Iterator[LongProgram]:
     """One for each known bug of these targets that shows in a drawn host."""
-    hosts = list(_first(drawn_programs(length, seed), 4 if length < 1000 else 1))
+    hosts = list(itertools.islice(drawn_programs(length, seed), 4 if length < 1000 else 1))
     yield from _with_bugs("spliced", hosts, seed, targets)
 
 
@@ -324,11 +327,6 @@ def _values(program: Program) -> list[torch.Tensor] | None:
     except (RuntimeError, IndexError, ValueError, TypeError, Undefined, Rejected):
         return None
     return made
-
-
-def _first(items: Iterator[Program], count: int) -> Iterator[Program]:
-    for _, item in zip(range(count), items, strict=False):
-        yield item
 
 
 # --- models ---------------------------------------------------------------------------------------

@@ -17,18 +17,16 @@ do not count, nor does what was allocated before the call.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.util
 import inspect
 import logging
-import multiprocessing
 import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,6 +36,8 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from aliasproof.ir.errors import UserError
+from aliasproof.processes.isolation import Isolated, Limits, memory_available, start_server
+from aliasproof.processes.outcome import Death, Raised
 from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.calls.nested import tensors_in
 from benchmarks.tables import Table
@@ -334,37 +334,24 @@ def needs_transformers(name: str) -> bool:
 # --- one side: a scene under a backend, in a process of its own -----------------------------------
 
 # What a side can be asked for. The first call is asked for before the others.
-FIRST, RESULTS, STEP, PEAK, END = "first", "results", "step", "peak", "end"
+FIRST, RESULTS, STEP, PEAK = "first", "results", "step", "peak"
 STEP_SECONDS = 0.2  # of calls for one answer
 
 Call: TypeAlias = Callable[[], Any]
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class SideError:
-    """Why a side has no figures."""
-
-    message: str
+def answer(name: str, backend: str, asked: str) -> Any:
+    """What this process, which runs one scene under one backend, is asked for."""
+    return getattr(_side(name, backend), asked)()
 
 
-def serve(connection: Connection, name: str, backend: str) -> None:
-    """Answer until the end is asked for."""
+@functools.cache
+def _side(name: str, backend: str) -> _Scene:
     torch.set_num_threads(1)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    side = _Scene(name, backend)
-    answers: dict[str, Call] = {
-        FIRST: side.first,
-        RESULTS: side.results,
-        STEP: side.step,
-        PEAK: side.peak,
-    }
-    while (asked := connection.recv()) != END:
-        try:
-            connection.send(answers[asked]())
-        except Exception as error:  # noqa: BLE001 - what a model raises under a backend is a figure
-            connection.send(SideError(f"{type(error).__name__}: {error}"[:300]))
+    return _Scene(name, backend)
 
 
 class _Scene:
@@ -504,22 +491,25 @@ def measure(names: Sequence[str] = ()) -> Models:
     names = names or list(known)
     if any(map(needs_transformers, names)) and importlib.util.find_spec("transformers") is None:
         raise UserError("transformers is not installed; pip install '.[models]'")
+    # Sides are forked from a server that has imported torch, and has compiled nothing.
+    start_server(["benchmarks.models"])
     return Models([measure_scene(name) for name in names])
 
 
 def measure_scene(name: str) -> ModelCost:
     """Measure one scene on all sides, which take turns."""
-    sides = {backend: Side(name, backend) for backend in SIDES}
+    limits = Limits(SECONDS, memory_available())
+    sides = {backend: Isolated(limits) for backend in SIDES}
     try:
-        firsts = [_answers(sides, FIRST) for _ in range(FIRST_CALLS)]
-        results = _answers(sides, RESULTS)
-        steps = [_answers(sides, STEP) for _ in range(ROUNDS)]
-        peaks = _answers(sides, PEAK)
+        firsts = [_answers(name, sides, FIRST) for _ in range(FIRST_CALLS)]
+        results = _answers(name, sides, RESULTS)
+        steps = [_answers(name, sides, STEP) for _ in range(ROUNDS)]
+        peaks = _answers(name, sides, PEAK)
     except _SideFailedError as error:
         return ModelCost(name, error=str(error))
     finally:
         for side in sides.values():
-            side.end()
+            side.stop()
     return ModelCost(name, same_bits(results), _fastest(firsts), _fastest(steps), peaks)
 
 
@@ -527,41 +517,16 @@ class _SideFailedError(Exception):
     """A side has no answer; it says which one, and why."""
 
 
-class Side:
-    """A process that runs a scene under a backend."""
-
-    def __init__(self, name: str, backend: str) -> None:
-        # Forked from a server that has imported torch, and has compiled nothing.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([serve.__module__])
-        self.connection: Connection
-        self.connection, other = context.Pipe()
-        self.process: BaseProcess = context.Process(target=serve, args=(other, name, backend))
-        self.process.start()
-        other.close()
-
-    def ask(self, what: str) -> Any:
-        """The answer, or a `SideError`."""
-        try:
-            self.connection.send(what)
-            if self.connection.poll(SECONDS):
-                return self.connection.recv()
-        except (EOFError, BrokenPipeError):
-            return SideError("the process died")
-        return SideError(f"no answer within {SECONDS:.0f} s")
-
-    def end(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.join()
-
-
-def _answers(sides: Mapping[str, Side], what: str) -> dict[str, Any]:
+def _answers(name: str, sides: Mapping[str, Isolated], asked: str) -> dict[str, Any]:
     answers = {}
     for backend, side in sides.items():
-        answers[backend] = side.ask(what)
-        if isinstance(answers[backend], SideError):
-            raise _SideFailedError(f"{backend}: {answers[backend].message}")
+        outcome = side.outcome_of("benchmarks.models:answer", name, backend, asked)
+        if isinstance(outcome, Death):
+            raise _SideFailedError(f"{backend}: {outcome.describe()}")
+        if isinstance(outcome, Raised):
+            reason = str(outcome.error).partition("\n")[0]  # its stack follows
+            raise _SideFailedError(f"{backend}: {reason[:300]}")
+        answers[backend] = outcome.value
     return answers
 
 

@@ -31,7 +31,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -694,9 +693,7 @@ class _Process:
     def _call(self, function: str, *arguments: object) -> Returned | Raised | Death:
         if self._isolated is None:
             self._isolated = Isolated(LIMITS)
-        self._isolated.call(f"benchmarks.sweep:{function}", *arguments)
-        while (reply := self._isolated.outcome()) is None:
-            wait(self._isolated.waitable, max(0.0, self._isolated.seconds_left) + 0.01)
+        reply = self._isolated.outcome_of(f"benchmarks.sweep:{function}", *arguments)
         if isinstance(reply, Death):
             self._isolated = None
         return reply

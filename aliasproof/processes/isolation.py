@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import forkserver, util
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, Any
@@ -145,6 +145,13 @@ class Isolated:
         # A process that is dead by now is an outcome, which the next look finds.
         with contextlib.suppress(OSError):
             self._pipe.send((function, arguments))
+
+    def outcome_of(self, function: str, *arguments: object) -> Outcome:
+        """Make a call, and wait for its outcome."""
+        self.call(function, *arguments)
+        while (outcome := self.outcome()) is None:
+            wait(self.waitable, max(0.0, self.seconds_left) + 0.01)
+        return outcome
 
     @property
     def waitable(self) -> list[Any]:

@@ -179,15 +179,10 @@ def test_a_death_of_a_pass_is_a_crash_and_the_sweep_goes_on(monkeypatch):
     )
 
     class Stub:
-        waitable = ()
-
         def __init__(self, limits):
             pass
 
-        def call(self, *arguments):
-            pass
-
-        def outcome(self):
+        def outcome_of(self, *arguments):
             return next(outcomes)
 
     monkeypatch.setattr(sweep, "Isolated", Stub)
