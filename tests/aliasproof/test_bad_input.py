@@ -170,7 +170,7 @@ def test_usage(call, arguments):
     ("name", "files", "part"),
     [
         ("aot-values-00000000", {}, "no finding 'aot-values-00000000'"),
-        ("folder", {"folder/x": ""}, "it has no program.json"),
+        ("folder", {"folder/x": ""}, "it has no finding.json"),
         ("folder", {"folder/program.json": "{"}, "it has no finding.json"),
         (
             "folder",

@@ -29,7 +29,10 @@ HERE = __file__
         (["prove", HERE, "--sizes", "3"], "give LOW:HIGH"),
         (["fuzz", "--target", "inducter"], "did you mean 'inductor'"),
         (["minimize", "absent.py"], "absent.py does not exist"),
-        (["minimize", HERE], "either --target or --interesting"),
+        (
+            ["minimize", HERE, "-t", "aot", "--interesting", HERE],
+            "either --target or --interesting",
+        ),
         (["replay", "absent"], "'absent' does not exist"),
     ],
 )
