@@ -91,18 +91,18 @@ def test_a_graph_that_torch_printed_is_taken(call, tmp_path: Path, command: str)
     assert ("your pass `doubled`" if command != "minimize" else "aten.add.Tensor") in done.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("-t", "identity"), "nothing differs: identity does what eager does"),
-        ((), "nothing differs: inductor does what eager does"),
-    ],
-)
-def test_bad_input_is_told(call, tmp_path: Path, arguments, said: str) -> None:
+def test_a_program_that_does_not_differ_is_bad_input(call, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(COPIES)
-    done = call("bisect", tmp_path / "mine.py", *arguments)
+    done = call("bisect", tmp_path / "mine.py", "-t", "identity")
     assert done.code == 2
-    assert said in done.err
+    assert "nothing differs: identity does what eager does" in done.err
+
+
+def test_it_searches_in_inductor_by_default(call, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(COPIES)
+    done = call("bisect", tmp_path / "mine.py", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["layers"][-1]["target"] == "inductor"
 
 
 @pytest.mark.parametrize(
