@@ -110,7 +110,7 @@ def test_the_script_shows_the_difference_and_a_right_program_shows_none():
     confirmation = confirm_python(FINDING)
     assert confirmation.shown, confirmation.output
     assert "expected: [0.0, 0.0" in confirmation.output
-    assert confirmation.output.splitlines()[-1] == f"BUG: {title(FINDING)}"
+    assert confirmation.output.splitlines()[-1] == f"BUG: {title(FINDING)}."
     right = replace(FINDING, program=PythonProgram(WRONG.replace(".expand(3, 4)", "")))
     assert confirm_python(right).ending == "exits 0"
 
