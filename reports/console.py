@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -139,6 +140,12 @@ def print_notes(texts: Iterable[str]) -> None:
     """Print each text as a note on standard error."""
     for text in texts:
         print_lines(notes(), f"note: {text}")
+
+
+def progress_bar() -> Progress:
+    """A context with bars on a terminal, which are gone afterwards; elsewhere nothing is shown."""
+    console = notes()
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
 def relative(path: Path) -> Path:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
 
 from aliasproof.commands.options import Json, Workers, targets_option
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.console import (
     counted,
-    notes,
     print_exactly,
     print_lines,
     print_notes,
+    progress_bar,
     relative,
     results,
     write_json,
@@ -81,8 +79,12 @@ def gate(
         before = gates.Baseline.read(baseline)
     elif baseline is None and not target:
         before = gates.shipped()
-    with _progress(len(entries)) as done:
-        seen = gates.run_entries(entries, {} if before is None else before.shown, count, done)
+    with progress_bar() as bar:
+        task = bar.add_task("running programs", total=len(entries))
+        expected = {} if before is None else before.shown
+        seen = gates.run_entries(
+            entries, expected, count, lambda done: bar.update(task, completed=done)
+        )
     if baseline is not None and before is None:
         recorded = gates.Baseline.of(seen)
         recorded.write(baseline)
@@ -105,14 +107,6 @@ def gate(
     for path in written:
         print_lines(results(), f"{relative(path)} shows it: aliasproof check reads it")
     return int(new > 0)
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    console = notes()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("running programs", total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _rebuild(runs: list[Path], workers: int) -> int:

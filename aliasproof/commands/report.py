@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress
 
 from aliasproof.commands.options import OwnTarget, at_least_zero
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.processes.isolation import start_server
-from aliasproof.reports.console import notes, print_lines, relative, results
+from aliasproof.reports.console import notes, print_lines, progress_bar, relative, results
 
 if TYPE_CHECKING:  # they import torch
     from aliasproof.reports.run_report import RunReport
@@ -89,8 +88,7 @@ def _report(given: str, seconds: float, target: str | None) -> RunReport:
     from aliasproof.judge.trial import quiet_torch
 
     quiet_torch()
-    console = notes()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("running findings again", total=None)
         return reporting.report(
             given,

@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from aliasproof.commands.options import Json, target_option, whole_number
 from aliasproof.ir.errors import UserError, did_you_mean
-from aliasproof.reports.console import notes, print_notes, results, write_json
+from aliasproof.reports.console import notes, print_notes, progress_bar, results, write_json
 from aliasproof.reports.listings import print_sites
 
 if TYPE_CHECKING:  # it imports torch
@@ -63,11 +63,10 @@ def sites(
     from aliasproof.judge.trial import quiet_torch
 
     quiet_torch()
-    console = notes()
-    if not console.is_terminal:
+    if not notes().is_terminal:
         first = f"running {programs} programs, then " if run is None and programs else ""
         print_notes([f"{first}reading the sites of torch: about a minute"])
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar() as bar:
         if run is not None:
             fired, target, seed = _of_run(run, target)
         else:
