@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from aliasproof.campaigns.failure.codec import decoded
 from aliasproof.campaigns.failure.finding import AnyFinding, finding_from_json
 from aliasproof.campaigns.run.gate import (
     COSTLY,
@@ -16,6 +15,7 @@ from aliasproof.campaigns.run.gate import (
     of_bugs,
     run_entries,
 )
+from aliasproof.campaigns.run.tasks import shard_of
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.store import Store
 from aliasproof.generators.strategies import sample
@@ -26,8 +26,6 @@ from aliasproof.ir.execution import glue
 T = TypeVar("T")
 
 COST = 30  # of a program through a compiler that generates code; that through another one is 1
-# Keys that the name of a shard lacks where they are as here.
-_UNSET: dict[str, object] = {"mended": [], "rules": None, "python": None}
 
 
 class Fired(NamedTuple):
@@ -133,7 +131,7 @@ def fired_by_shards(store: Store) -> Iterator[Fired]:
     """The shards of a store that fired sites. Raises `UserError` for a damaged store."""
     for task, text in store.all("SELECT task, result FROM shards ORDER BY rowid"):
         sites = store.json_values(text).get("statistics", {}).get("fired", {})
-        shard = store.checked(decoded, Shard, _UNSET | store.json_values(task))
+        shard = store.checked(shard_of, task)
         if shard.device != CPU:
             raise UserError(f"{store.file.parent} is on {shard.device}: the gate is on the CPU")
         if sites and shard.python is None:

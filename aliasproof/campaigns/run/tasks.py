@@ -45,6 +45,8 @@ _NOT_IN_ALL = {
     **dict.fromkeys(("not_yours", "dies", "mistaken"), 0),
     **{name: {} for name in ("fired", "refused", "rejected")},
 }
+# Keys of a shard that its name lacks where they are as here: older runs know nothing of them.
+_UNSET: dict[str, object] = {"mended": [], "rules": None, "python": None}
 ShardOutcome: TypeAlias = ShardResult | WorkerEnd | Mistake
 ReductionOutcome: TypeAlias = Reduction | WorkerEnd | Mistake
 
@@ -60,13 +62,14 @@ class Ticket:
 
 def task_name(shard: Shard, attempt: int) -> str:
     """The name of an attempt at a shard in the store: equal ones have equal results."""
-    values = encoded(shard)
-    # Older runs know nothing of these, and go on.
-    unset = {"mended": not shard.patched, "rules": shard.rules is None}
-    unset |= {"python": shard.python is None}
-    for name in (name for name, absent in unset.items() if absent):
-        del values[name]
+    values = {key: it for key, it in encoded(shard).items() if (key, it) not in _UNSET.items()}
     return json.dumps(values | {"attempt": attempt})
+
+
+def shard_of(task: str) -> Shard:
+    """The shard with an attempt of this name. Raises as `decoded` if the name is damaged."""
+    shard: Shard = decoded(Shard, _UNSET | json.loads(task))
+    return shard
 
 
 def outcome_to_json(outcome: ShardOutcome) -> dict[str, object]:
