@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias
 
+from aliasproof.campaigns.failure.finding import written_in
 from aliasproof.campaigns.failure.recognition import by_mark, has_cause, plausible_bugs, recognised
 from aliasproof.corpus.known_bug import patched
 from aliasproof.ir.errors import Rejected, require_sound_process
@@ -19,7 +20,7 @@ from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import outcome
 from aliasproof.processes.outcome import DEATHS, Death
-from aliasproof.targets.names import ATEN, PYTHON
+from aliasproof.targets.names import PYTHON
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 
@@ -91,7 +92,7 @@ class Failure(Generic[P]):
     @property
     def language(self) -> str:
         """What its program is written in."""
-        return ATEN if isinstance(self.program, Program) else PYTHON
+        return written_in(self.program)
 
     @property
     def bucket(self) -> Hashable:

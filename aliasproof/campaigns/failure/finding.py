@@ -50,6 +50,11 @@ _PATH = r"(?!__)\w+(?:\.(?!__)\w+|\[-?\d+\]|\['[\w ]*'\])*"
 _PLACE = re.compile(rf"{_PATH}(?:, {_PATH})*")
 
 
+def written_in(program: AnyProgram) -> str:
+    """The language of a program."""
+    return ATEN if isinstance(program, Program) else PYTHON
+
+
 def sized(program: AnyProgram) -> tuple[int, str]:
     """The size of a program, and what is counted."""
     if isinstance(program, Program):
@@ -123,7 +128,7 @@ class Finding(Generic[P]):
     @property
     def language(self) -> str:
         """What its program is written in."""
-        return ATEN if isinstance(self.program, Program) else PYTHON
+        return written_in(self.program)
 
     @property
     def size(self) -> int:
@@ -232,23 +237,24 @@ class Finding(Generic[P]):
                     f"{where} has version {data['version']}, this aliasproof reads versions"
                     f" {readable}"
                 )
-            kind: Any = Program if program is not None else PythonProgram
+            reduced: Any = program
+            if program is None:
+                reduced = PythonProgram(str(data["program"]))
             # People may have edited the file, so each value is converted to its type.
             values = {**_NOT_IN_ALL, **data, **data["reduction"]}
-            hints = {**get_type_hints(cls), "program": kind, "original": kind}
+            hints = {**get_type_hints(cls), "original": type(reduced)}
+            del hints["program"]
             made = {
-                name: decoded(hint, values[_KEYS.get(name, name)])
-                for name, hint in hints.items()
-                if program is None or name != "program"
+                name: decoded(hint, values[_KEYS.get(name, name)]) for name, hint in hints.items()
             }
-            finding: Any = cls(**made if program is None else {**made, "program": program})
+            finding: AnyFinding = cls(program=reduced, **made)  # type: ignore[assignment]
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as reason:
             raise UserError(
                 f"{where} is not a finding of aliasproof: {type(reason).__name__}: {reason}"
             ) from reason
         if program is None and not _PLACE.fullmatch(finding.place):
             raise UserError(f"{where}: 'place' of a finding is no path: {finding.place!r}")
-        return finding  # type: ignore[no-any-return]
+        return finding
 
 
 AnyFinding: TypeAlias = Finding[Program] | Finding[PythonProgram]

@@ -27,6 +27,7 @@ from aliasproof.ir.devices import vector_bits
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import AnyProgram, PythonProgram
+from aliasproof.ir.serialization import dumps
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
@@ -314,13 +315,14 @@ def _could_show(bug: str, vectors: int) -> bool:
 
 def write_programs(changed: Iterable[Change], folder: Path) -> list[Path]:
     """Write the programs of what is new, as `check` and `minimize` read them."""
-    from aliasproof.ir.serialization import dumps  # noqa: PLC0415
-
     written = []
     for entry in (change.entry for change in changed if change.entry is not None):
-        is_calls = isinstance(entry.program, Program)
-        path = folder / f"{entry.name.replace(os.sep, '_')}.{'json' if is_calls else 'py'}"
-        text = dumps(entry.program) if isinstance(entry.program, Program) else entry.program.source
+        program = entry.program
+        if isinstance(program, Program):
+            suffix, text = ".json", dumps(program)
+        else:
+            suffix, text = ".py", program.source
+        path = folder / f"{entry.name.replace(os.sep, '_')}{suffix}"
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         written.append(path)
