@@ -12,10 +12,12 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from aliasproof.commands import (
     bisect,
@@ -47,8 +49,52 @@ from aliasproof.ir.errors import DeviceLost, InternalError, OutOfMemory, UserErr
 
 FOUND, BAD_INPUT, INTERNAL_ERROR = 1, 2, 3
 
+COMMANDS: Mapping[str, Mapping[Callable[..., object], str]] = {
+    "Search": {
+        fuzz.fuzz: "Search for miscompiles with random programs.",
+        hunt.hunt: "Search with Python programs as people write them.",
+        gate.gate: "Run the programs that tell most, and print what changed.",
+    },
+    "Judge": {
+        check.check: "Compare your own function with eager.",
+        run_script.run: "Run your own script, and check each graph that it compiles.",
+        prove.prove: "Prove for all sizes that a target adds no aliasing.",
+    },
+    "Reduce": {
+        minimize.minimize: "Reduce a program to the instructions that a difference needs.",
+        bisect.bisect: "Name the layer and the pass that make a program wrong.",
+    },
+    "Report": {
+        show.show: "Show a finding and run it again.",
+        report.report: "Write a page on a run or a finding, and what CI systems read.",
+        replay.replay: "Run findings or known bugs again, under several torches.",
+        triage.triage: "List and set the states of findings.",
+        merge.merge: "Join runs by signature.",
+        watch.watch: "Show a run while it goes on.",
+    },
+    "Inspect": {
+        explain.explain: "Show what the reference pass does to a program, and why.",
+        known.known: "List the known bugs of compilers, and show their programs.",
+        targets.targets: "List the targets.",
+        ops.ops: "List the ops that programs are drawn from, and those that are not.",
+        sites.sites: "List where torch may rewrite a program, and what programs fire there.",
+        stats.stats: "Show what campaigns draw: ops, dtypes, layouts, scenarios.",
+        faults.faults: "Plant wrong passes and show which oracle kills each.",
+    },
+}
+
+
+class Grouped(TyperGroup):
+    """Lists the commands by what they are for."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, commands in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(command.__name__, text) for command, text in commands.items()])
+
+
 app = typer.Typer(
-    add_completion=False,  # no --install-completion and --show-completion
+    cls=Grouped,
     help=(
         "Finds, reduces and explains miscompiles in compilers that remove mutation from tensor"
         " programs (functionalization) and put it back (reinplacing)."
@@ -74,29 +120,7 @@ def about(
         raise typer.Exit
 
 
-for command, summary in (
-    (fuzz.fuzz, "Search for miscompiles with random programs."),
-    (hunt.hunt, "Search with Python programs as people write them."),
-    (gate.gate, "Run the programs that tell most, and print what changed."),
-    (merge.merge, "Join runs by signature."),
-    (triage.triage, "List and set the states of findings."),
-    (watch.watch, "Show a run while it goes on."),
-    (replay.replay, "Run findings or known bugs again, under several torches."),
-    (check.check, "Compare your own function with eager."),
-    (run_script.run, "Run your own script, and check each graph that it compiles."),
-    (show.show, "Show a finding and run it again."),
-    (report.report, "Write a page on a run or a finding, and what CI systems read."),
-    (minimize.minimize, "Reduce a program to the instructions that a difference needs."),
-    (bisect.bisect, "Name the layer and the pass that make a program wrong."),
-    (explain.explain, "Show what the reference pass does to a program, and why."),
-    (prove.prove, "Prove for all sizes that a target adds no aliasing."),
-    (known.known, "List the known bugs of compilers, and show their programs."),
-    (targets.targets, "List the targets."),
-    (ops.ops, "List the ops that programs are drawn from, and those that are not."),
-    (sites.sites, "List where torch may rewrite a program, and what programs fire there."),
-    (stats.stats, "Show what campaigns draw: ops, dtypes, layouts, scenarios."),
-    (faults.faults, "Plant wrong passes and show which oracle kills each."),
-):
+for command, summary in chain.from_iterable(group.items() for group in COMMANDS.values()):
     app.command(short_help=summary)(command)
 
 
@@ -156,11 +180,7 @@ def _fail(message: str, code: int) -> int:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    known = {
-        command.name or command.callback.__name__
-        for command in app.registered_commands
-        if command.callback is not None
-    }
+    known = {command.__name__ for group in COMMANDS.values() for command in group}
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import aliasproof
+from aliasproof.commands.command_line import app
 from aliasproof.corpus.bug_files import all_bugs, known_bugs
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.generators.operators import OPERATORS
@@ -178,6 +179,23 @@ def test_short_answers_do_not_import_torch(option):
         "assert 'torch' not in sys.modules"
     )
     assert "aliasproof" in python("-c", code).stdout
+
+
+def test_help_lists_each_command_in_a_group(call):
+    out = call("--help").out
+    groups = [it.splitlines() for it in out[out.index("Search:") :].split("\n\n")]
+    assert [title for title, *_ in groups][1:3] == ["Judge:", "Reduce:"]
+    listed = [line.split()[0] for _, *lines in groups for line in lines if line[2] != " "]
+    assert sorted(listed) == sorted(
+        it.name or it.callback.__name__ for it in app.registered_commands
+    )
+
+
+def test_a_shell_can_complete_a_command(monkeypatch):
+    monkeypatch.setenv("_ALIASPROOF_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "aliasproof min")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert python("-m", "aliasproof").stdout.split() == ["minimize"]
 
 
 def test_help_answers_at_once():
