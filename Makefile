@@ -11,7 +11,7 @@ PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.1
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz test test-all nightly lint faults mutants survival hostile bench sweep clean
+.PHONY: help install fuzz test test-all nightly lint docs faults mutants survival hostile bench sweep clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ lint: install ## check style, format, words, sizes, types and who imports whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+docs: install ## build the site of the documentation into site/
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(PINS) -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
 faults: install ## plant wrong passes and show which oracle kills each (takes a while)
 	$(BIN)/aliasproof faults $(ARGS)
 
@@ -68,7 +72,7 @@ sweep: install ## compare the reference pass with eager on every operator and mo
 	$(BIN)/python -m benchmarks sweep $(ARGS)
 
 clean: ## remove .venv (of every torch) and caches; runs/ stays, it holds findings
-	rm -rf .venv .venv-*/ build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-*/ build dist site *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp holds this folder's path: the .venv of a copied or moved checkout still points to the old place.
