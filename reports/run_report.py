@@ -12,6 +12,7 @@ from aliasproof.campaigns.store.run_view import UNCONFIRMED, Moment
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.verdict import Violation
+from aliasproof.reports.console import counted
 from aliasproof.reports.graph_change import GraphChange
 from aliasproof.reports.storage_strips import StripSet
 
@@ -165,6 +166,21 @@ class RunReport:
     def confirmed(self) -> tuple[ReportedFinding, ...]:
         """What a script has shown: the findings, as a campaign counts them."""
         return tuple(finding for finding in self.findings if finding.state not in UNCONFIRMED)
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in a sentence: what is new comes first."""
+        new = [finding for finding in self.confirmed if not finding.settled]
+        known = sum(finding.known is not None for finding in self.confirmed)
+        first = counted(len(new), "new finding") if new else "No new findings"
+        if new:
+            first += f", {sum(finding.silent for finding in new)} of them silent"
+        settled, waiting = (
+            len(self.confirmed) - len(new) - known,
+            len(self.findings) - len(self.confirmed),
+        )
+        rest = {"by known bugs": known, "settled": settled, "not confirmed": waiting}
+        return "; ".join((first, *(f"{number} {what}" for what, number in rest.items() if number)))
 
     def to_json(self) -> dict[str, object]:
         """The report as JSON values."""

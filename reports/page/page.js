@@ -40,7 +40,7 @@
   }
 
   function rowOf(number) {
-    const row = data.rows[number], line = make("tr");
+    const row = data.rows[number], line = make("tr", row[at.open] ? "" : "settled");
     line.dataset.number = number;
     for (const column of columns) {
       const cell = make("td", column.number ? "number" : "");

@@ -152,13 +152,23 @@ def test_a_report_of_one_finding_has_no_counts():
 def test_what_is_not_confirmed_is_no_finding():
     waits = replace(KNOWN, identifier="waits", state="reduced", known=None)
     html = run_page(replace(REPORT, findings=(FINDING, waits)))
-    assert "<dt>findings</dt><dd>1</dd>" in html
-    assert "<dt>not confirmed</dt><dd>1</dd>" in html
+    assert "1 new finding, 1 of them silent; 1 not confirmed</p>" in html
     assert "<title>night: 1 finding " in html
 
 
+def test_the_findings_come_before_the_charts(page):
+    outcome, table, chart = map(page.index, ('class="outcome', 'id="rows"', "<polyline"))
+    assert outcome < table < chart
+
+
+def test_what_is_known_is_not_new():
+    assert "No new findings; 1 by known bugs</p>" in run_page(replace(REPORT, findings=(KNOWN,)))
+
+
 def test_a_run_without_findings_has_a_page():
-    assert '"rows": []' in run_page(replace(REPORT, findings=()))
+    page = run_page(replace(REPORT, findings=()))
+    assert '"rows": []' in page
+    assert "No new findings</p>" in page
 
 
 def test_without_jinja_one_line_says_what_to_install(monkeypatch):
