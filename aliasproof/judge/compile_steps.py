@@ -176,7 +176,8 @@ def part_and_pass(frames: Iterable[FrameType]) -> tuple[str, str]:
     name, pattern = "", ""
     for frame in frames:
         name = name or _MAKERS.get(frame.f_code.co_name, frame.f_code.co_name)
-        if frame.f_code.co_name in _OBSERVED:
+        # `run_python` clears the locals of the frames of an error.
+        if frame.f_code.co_name in _OBSERVED and frame.f_locals:
             name = _observed_name(frame)
         if frame.f_code is UserPass.__call__.__code__:
             name = frame.f_locals["self"].__name__
@@ -186,7 +187,7 @@ def part_and_pass(frames: Iterable[FrameType]) -> tuple[str, str]:
         if driver.part != _PATTERNS:
             return driver.part, name + pattern
         pattern = _pattern_name(frame)
-        name = frame.f_locals["self"].pass_name or _PATTERNS
+        name = getattr(frame.f_locals.get("self"), "pass_name", None) or _PATTERNS
     return "", name
 
 
