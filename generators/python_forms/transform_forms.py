@@ -7,6 +7,7 @@ import torch
 from aliasproof.generators.python_forms.gradient_forms import is_real, recorded
 from aliasproof.generators.python_forms.state_forms import objects
 from aliasproof.generators.python_forms.tensor_forms import EVERYWHERE, view_of
+from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.sketch import Block, Sketch, form
 
 
@@ -47,6 +48,61 @@ def functional_call(sketch: Sketch) -> None:
     other, name = sketch.tensor(lambda it: it.shape == (4,)), sketch.tensor(is_real)
     call = f"torch.func.functional_call({layer}, {{'{key}': {other}}}, ({name},))"
     sketch.add(f"{sketch.fresh('r')} = {call}")
+
+
+# What a body of control flow does with `v`, and what it returns. Torch refuses what is not new.
+BODIES = (
+    ("b = v.clone()", "b.add_(1)", "b"),
+    ("b = v * 2", "b[..., :1] += 1", "b"),
+    ("b = v * 2", "b.view(-1)[1:].mul_(3)", "b + v"),
+    ("b = torch.zeros_like(v)", "b.copy_({other} * v)", "b"),
+    ("b = {other}.clone()", "b.mul_(2)", "b + v"),
+    ("b = v.clone()", "c = b.detach()", "c.add_(1)", "b"),
+    ("b = v.expand(2, *v.shape).clone()", "b[0].neg_()", "b.sum(0)"),
+    ("v.view_as(v)",),
+)
+
+
+def _body(sketch: Sketch, parameters: str, returns: str = "{0}") -> tuple[Block, str]:
+    """A function that writes what it made, and may capture a tensor; and its name."""
+    name, other = sketch.fresh("body"), sketch.tensor(is_real)
+    *lines, result = sketch.pick.one(BODIES)
+    lines.append(f"return {returns.format(result)}")
+    return Block(f"def {name}({parameters}):", [it.format(other=other) for it in lines]), name
+
+
+@form("transforms", weight=2)
+def condition_with_bodies(sketch: Sketch) -> None:
+    name = sketch.tensor(is_real)
+    (one, first), (other, second) = _body(sketch, "v"), _body(sketch, "v")
+    made = sketch.fresh(), sketch.fresh()
+    sketch.add(one, other, f"{made[0]}, {made[1]} = {first}({name}), {second}({name})")
+    del sketch.point[-1]  # eager runs one of them, a compiler both, and they must be alike
+    if len({(it.dtype, it.shape, it.stride()) for it in map(sketch.at, made)}) > 1:
+        raise NoChoice
+    test = sketch.pick.one([f"{name}.sum() > 0", f"{name}.sum() < 0"])
+    call = f"torch.cond({test}, {first}, {second}, ({name},))"
+    sketch.add(f"{sketch.fresh('r')} = {call}")
+
+
+@form("transforms", weight=2)
+def loop_with_body(sketch: Sketch) -> None:
+    """What is carried, scanned or mapped goes through a body."""
+    name = sketch.tensor(lambda it: is_real(it) and 0 < it.dim() <= it.numel())
+    parameters, returns, call = sketch.pick.one(
+        [
+            (
+                "i, v",
+                "i + 1, {0}",
+                "torch.while_loop(lambda i, v: i < 2, {1}, (torch.tensor(0), {0}))",
+            ),
+            ("v, w", "{0}, v + w", "torch._higher_order_ops.scan({1}, {0}[0], {0})"),
+            ("w, v", "w + v, {0}", "torch._higher_order_ops.scan({1}, {0}[0].clone(), {0})"),
+            ("v", "{0}", "torch._higher_order_ops.map({1}, {0})"),
+        ]
+    )
+    block, body = _body(sketch, parameters, returns)
+    sketch.add(block, f"{sketch.fresh('r')} = {call.format(name, body)}")
 
 
 @form("transforms", weight=2)
