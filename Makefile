@@ -63,7 +63,7 @@ hostile: ARGS = tests/security
 hostile: install ## read 1,000 hostile programs, findings and stores: is each refused in one line? (some minutes)
 	HOSTILE_FILES=1000 $(BIN)/python -m pytest -n auto $(ARGS)
 
-bench: ARGS = throughput pass_cost
+bench: ARGS = throughput
 bench: install ## print the performance tables
 	$(BIN)/python -m benchmarks $(ARGS)
 

@@ -23,7 +23,6 @@ from benchmarks import (
     minimization,
     model_checks,
     models,
-    pass_cost,
     planning,
     rediscovery,
     sweep,
@@ -34,7 +33,6 @@ from benchmarks.tables import Figures, as_json, plain
 SECONDS = 120  # of a search, by default
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "throughput": lambda _: throughput.measure(),
-    "pass_cost": lambda _: pass_cost.measure(),
     "planning": lambda options: planning.measure(options.only),
     "models": lambda options: models.measure(options.only),
     "model_checks": lambda options: model_checks.measure(options.only),

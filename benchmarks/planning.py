@@ -1,23 +1,19 @@
 """What planning memory saves: bytes and allocations of some graphs, beside other planners.
 
+A row has the bytes that are live at the peak, and the allocations, of the functional graph, of
+`reinplace`, of `torch.fx.passes.reinplace.reinplace`, and of `plan_memory`.
 `tests/reference_pass/test_near_bound.py` asks how far plans are from what any plan needs.
-
-- *graphs*: bytes that are live at the peak, and allocations, of the functional graph, of
-  `reinplace`, of `torch.fx.passes.reinplace.reinplace`, and of `plan_memory`.
-- *chains*: seconds of processor time of `plan_memory`. *growth* is that as a multiple of the row
-  above, for ten times as many nodes.
 """
 
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 from torch.fx.passes import reinplace as torch_reinplace
 from torch.nn import functional
 
@@ -30,7 +26,6 @@ from aliasproof.reference_pass.pipeline import (
     remove_noops,
     update_metadata,
 )
-from benchmarks.pass_cost import CHAINS, graph_of
 from benchmarks.tables import Table
 
 Subject: TypeAlias = tuple[Callable[..., Any], tuple[Tensor, ...]]
@@ -205,8 +200,6 @@ def subjects(names: Sequence[str]) -> dict[str, Subject]:
     return {name: SUBJECTS[name]() for name in names}
 
 
-CHAIN = "chains"
-SIZES = (1_000, 10_000)
 PLANNERS = ("functional", "reinplace", "torch", "plan_memory")
 
 
@@ -224,56 +217,24 @@ class GraphPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanTiming:
-    """Seconds to plan a chain."""
-
-    chain: str
-    nodes: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Planning:
     """All figures."""
 
     graphs: Sequence[GraphPlan]
-    timings: Sequence[PlanTiming]
 
     def tables(self) -> list[Table]:
-        """A table per part that was measured."""
-        tables = []
-        if self.graphs:
-            columns = ("graph", *PLANNERS)
-            rows = [plan.row() for plan in self.graphs]
-            tables.append(Table("planning: bytes at the peak / allocations", columns, rows))
-        if self.timings:
-            tables.append(self._of_timings())
-        return tables
-
-    def _of_timings(self) -> Table:
-        rows = []
-        for before, timing in zip([None, *self.timings], self.timings, strict=False):
-            is_next = before is not None and before.chain == timing.chain
-            growth = f"{timing.seconds / before.seconds:.1f}" if is_next and before else ""
-            rows.append((timing.chain, str(timing.nodes), f"{timing.seconds:.2f}", growth))
-        columns = ("chain", "nodes", "seconds", "growth")
-        return Table("planning: seconds to plan a chain", columns, rows)
+        """A row per graph."""
+        rows = [plan.row() for plan in self.graphs]
+        return [Table("planning: bytes at the peak / allocations", ("graph", *PLANNERS), rows)]
 
 
-def measure(names: Sequence[str] = (), sizes: Sequence[int] = SIZES) -> Planning:
-    """Measure the parts with these names, which may be graphs; all of them, if none is given."""
-    known = (CHAIN, *SUBJECTS)
+def measure(names: Sequence[str] = ()) -> Planning:
+    """Measure the graphs with these names; all of them, if none is given. Raises `UserError`."""
     for name in names:
-        if name not in known:
-            raise UserError(f"unknown part '{name}'; parts: {'; '.join(known)}")
-    chosen = names or known
-    wanted = [name for name in SUBJECTS if name in chosen]
-    graphs = [graph_plan(name, subject) for name, subject in subjects(wanted).items()]
-    timings = list(_timings(sizes)) if CHAIN in chosen else []
-    return Planning(graphs, timings)
-
-
-# --- graphs ---------------------------------------------------------------------------------------
+        if name not in SUBJECTS:
+            raise UserError(f"unknown graph '{name}'; graphs: {'; '.join(SUBJECTS)}")
+    chosen = subjects(names or list(SUBJECTS))
+    return Planning([graph_plan(name, subject) for name, subject in chosen.items()])
 
 
 def graph_plan(name: str, subject: Subject) -> GraphPlan:
@@ -290,39 +251,3 @@ def graph_plan(name: str, subject: Subject) -> GraphPlan:
     }
     footprints = {planner: footprint(module.graph) for planner, module in modules.items()}
     return GraphPlan(name, footprints)
-
-
-# --- chains ---------------------------------------------------------------------------------------
-
-
-def joins(graph: fx.Graph, value: fx.Node, nodes: int) -> fx.Node:
-    """Concatenations of two computed parts, each halved again."""
-    aten = torch.ops.aten
-    for _ in range(nodes // 4):
-        one = graph.call_function(aten.add.Tensor, (value, 1))
-        other = graph.call_function(aten.mul.Tensor, (value, 2))
-        joined = graph.call_function(aten.cat.default, ([one, other],))
-        value = graph.call_function(aten.slice.Tensor, (joined, 0, 0, 4))
-    return value
-
-
-def reductions(graph: fx.Graph, value: fx.Node, nodes: int) -> fx.Node:
-    """Products and sums of rows, each of which is used some calls later: storages to take over."""
-    aten = torch.ops.aten
-    sums = [value] * 8
-    for step in range(nodes // 3):
-        value = graph.call_function(aten.mm.default, (value, value))
-        value = graph.call_function(aten.add.Tensor, (value, sums[step % 8]))
-        sums[step % 8] = graph.call_function(aten.sum.dim_IntList, (value, [0], True))
-    return value
-
-
-def _timings(sizes: Sequence[int]) -> Iterator[PlanTiming]:
-    chains = {**CHAINS, "concatenations": joins, "products and sums": reductions}
-    for name, chain in chains.items():
-        plan_memory(graph_of(chain, 10), torch.ones(4, 4))  # imports, and fills caches
-        for nodes in sizes:
-            module = graph_of(chain, nodes)
-            start = time.process_time()
-            plan_memory(module, torch.ones(4, 4))
-            yield PlanTiming(name, nodes, time.process_time() - start)

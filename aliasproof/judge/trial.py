@@ -208,12 +208,6 @@ class Spent:
     oracles: float = 0.0
     graphs: float = 0.0
 
-    @property
-    def harness_share(self) -> float:
-        """The share of all time that is not the target's, between 0 and 1."""
-        whole = self.generation + self.eager + self.target + self.oracles + self.graphs
-        return 1 - self.target / whole if whole else 0.0
-
     def add(self, other: Spent) -> None:
         """Add the seconds of another one to this one."""
         self.generation += other.generation

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from aliasproof.targets.registry import target
-from benchmarks import pass_cost, throughput
+from benchmarks import throughput
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.tables import Figures, Table, as_json, plain
+from benchmarks.tables import Table, as_json, plain
 
 # Of torch, about odd programs. As errors they would end runs: some come once a process.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -21,13 +21,6 @@ def checked() -> throughput.Throughput:
     return throughput.measure(
         (target("identity"), target("functionalize")), shards=2, programs=10, warm_up=1
     )
-
-
-@pytest.fixture(scope="module")
-def timed() -> pass_cost.PassTimings:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pass_cost, "ROUNDS", 1)  # before each, all garbage is collected
-        return pass_cost.measure(sizes=(10, 40), limit=0.0)
 
 
 def test_the_shares_of_each_target_sum_to_one(checked):
@@ -58,27 +51,11 @@ def test_identity_is_for_every_program_and_breaks_none(checked):
     assert (identity.not_applicable, identity.violating) == (0, 0)
 
 
-def test_both_passes_are_timed_on_all_chains_until_torch_takes_too_long(timed):
-    for timings, chains in (
-        (timed.reinplace, pass_cost.CHAINS),
-        (timed.functionalize, pass_cost.PROGRAMS),
-    ):
-        assert [(timing.chain, timing.nodes) for timing in timings] == [
-            (name, nodes) for name in chains for nodes in (10, 40)
-        ]
-        assert all(
-            timing.ours > 0 and (timing.theirs is None) == (timing.nodes == 40)
-            for timing in timings
-        )
-
-
-@pytest.mark.parametrize("name", ["checked", "timed"])
-def test_a_result_can_be_printed_and_written(name, request):
-    result: Figures = request.getfixturevalue(name)
-    for table in result.tables():
+def test_a_result_can_be_printed_and_written(checked):
+    for table in checked.tables():
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert plain(table).startswith(table.title)
-    figures = as_json(result)
+    figures = as_json(checked)
     assert json.loads(json.dumps(figures)) == figures
 
 
@@ -113,7 +90,7 @@ def test_without_a_name_the_benchmarks_are_listed(capsys):
     ("arguments", "message"),
     [
         (["speed"], "unknown benchmark 'speed'"),
-        (["pass_cost", "--json", "no/such/folder/f.json"], "cannot write no/such/folder/f.json"),
+        (["throughput", "--json", "no/such/folder/f.json"], "cannot write no/such/folder/f.json"),
     ],
 )
 def test_bad_arguments_end_in_one_line(arguments, message, capsys):

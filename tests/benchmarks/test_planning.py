@@ -10,7 +10,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(scope="module")
 def measured() -> planning.Planning:
-    return planning.measure((planning.CHAIN, "swap"), sizes=(12, 24))
+    return planning.measure(("swap",))
 
 
 def test_a_swap_needs_one_copy(measured):
@@ -19,15 +19,11 @@ def test_a_swap_needs_one_copy(measured):
     assert plan.footprints["plan_memory"].calls == 1
 
 
-def test_each_part_has_a_table(measured):
-    titles = [table.title for table in measured.tables()]
-    assert titles == [
-        "planning: bytes at the peak / allocations",
-        "planning: seconds to plan a chain",
-    ]
-    assert [timing.nodes for timing in measured.timings[:2]] == [12, 24]
+def test_each_graph_has_a_row(measured):
+    (table,) = measured.tables()
+    assert table.rows == [measured.graphs[0].row()]
 
 
-def test_an_unknown_part_is_named():
-    with pytest.raises(UserError, match="unknown part 'nothing'"):
+def test_an_unknown_graph_is_named():
+    with pytest.raises(UserError, match="unknown graph 'nothing'"):
         planning.measure(("nothing",))
