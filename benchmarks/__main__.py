@@ -21,7 +21,6 @@ import z3
 from aliasproof.ir.errors import UserError
 from benchmarks import (
     minimization,
-    model_checks,
     models,
     planning,
     rediscovery,
@@ -35,7 +34,6 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "throughput": lambda _: throughput.measure(),
     "planning": lambda options: planning.measure(options.only),
     "models": lambda options: models.measure(options.only),
-    "model_checks": lambda options: model_checks.measure(options.only),
     "minimization": lambda options: minimization.measure(options.seconds),
     "rediscovery": lambda options: rediscovery.measure(options.seconds or SECONDS, options.only),
     "sweep": lambda options: sweep.measure(
@@ -108,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         nargs="+",
         default=(),
-        help="for planning, models, model_checks, rediscovery (targets) and sweep (operators):"
+        help="for planning, models, rediscovery (targets) and sweep (operators):"
         " these, by their names in the output",
     )
     parser.add_argument(

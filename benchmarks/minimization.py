@@ -60,8 +60,8 @@ from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.reference import REFERENCE
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
-from benchmarks.model_checks import Gpt, LanguageLstm, Llama
 from benchmarks.tables import Table
+from tests.running_model.models import Gpt, LanguageLstm, Llama
 
 WIDEST = 3  # instructions of the host between two of the bug
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.targets import inductor
-from benchmarks.model_checks import MODELS
+from tests.running_model.models import MODELS
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from benchmarks.model_checks import MODELS
+from tests.running_model.models import MODELS
 
 
 @pytest.mark.timeout(900)  # minutes, on a machine that others use
