@@ -20,7 +20,6 @@ import z3
 
 from aliasproof.ir.errors import UserError
 from benchmarks import (
-    minimization,
     models,
     planning,
     rediscovery,
@@ -34,7 +33,6 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], Figures]] = {
     "throughput": lambda _: throughput.measure(),
     "planning": lambda options: planning.measure(options.only),
     "models": lambda options: models.measure(options.only),
-    "minimization": lambda options: minimization.measure(options.seconds),
     "rediscovery": lambda options: rediscovery.measure(options.seconds or SECONDS, options.only),
     "sweep": lambda options: sweep.measure(
         seconds=options.seconds, resume=options.resume, names=options.only
@@ -92,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds",
         metavar="SECONDS",
         type=int,
-        help=f"how long each search takes; default: {SECONDS}. For sweep and minimization, begin no"
-        " other operator or program after that; default: no limit",
+        help=f"how long each search takes; default: {SECONDS}. For sweep, begin no other operator"
+        " after that; default: no limit",
     )
     parser.add_argument(
         "--resume",
