@@ -25,7 +25,7 @@ from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.store.full_disk import DiskFull
 from aliasproof.campaigns.store.plan import Plan, Shard
-from aliasproof.campaigns.store.run_contents import read_contents, triaged
+from aliasproof.campaigns.store.run_contents import triaged
 from aliasproof.campaigns.store.run_view import RunReader
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.errors import InternalError, UserError
@@ -256,20 +256,6 @@ def test_a_run_of_another_language_or_plan_is_refused(run, tmp_path: Path):
         fuzz(replace(PLAN, language="aten"), tmp_path / "run")
     with pytest.raises(UserError, match="has a run with seed 3, not 4"):
         run("run", FakePool(), replace(PLAN, seed=4))
-
-
-def test_a_hunt_of_an_older_form_is_read_and_does_not_go_on(run, tmp_path: Path):
-    run("run", FakePool())
-    with sqlite3.connect(tmp_path / "run" / "store.sqlite") as store:
-        store.execute("UPDATE shards SET task = '{\"python\": [0, 10]}' WHERE rowid = 1")
-    store.close()
-    assert len(read_contents(tmp_path / "run").cases) == 2
-    for goes_on in (
-        lambda: run("run", FakePool()),
-        lambda: merge(tmp_path / "joined", [tmp_path / "run"]),
-    ):
-        with pytest.raises(UserError, match="is a hunt of an older form"):
-            goes_on()
 
 
 DAMAGES = {

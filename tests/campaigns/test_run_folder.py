@@ -49,15 +49,6 @@ def test_what_is_known_of_a_finding_is_kept(finding: Finding, tmp_path: Path) ->
     assert read_finding(tmp_path) == told
 
 
-def test_a_finding_of_version_1_is_read(finding: Finding, tmp_path: Path) -> None:
-    write_finding(tmp_path, finding)
-    data = json.loads((tmp_path / "finding.json").read_text())
-    for name in ("cause", "known", "latent", "user level", "exact", "graph", "first wrong after"):
-        del data[name]
-    (tmp_path / "finding.json").write_text(json.dumps(data | {"version": 1}))
-    assert read_finding(tmp_path) == replace(finding, exact=True, graph="", cause="", known=None)
-
-
 def test_a_confirmed_finding_moves_with_its_reproducer(finding: Finding, tmp_path: Path) -> None:
     files = RunFolder.create(tmp_path / "run")
     files.prepare()

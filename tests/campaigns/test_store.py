@@ -14,7 +14,7 @@ import torch
 from aliasproof.campaigns.failure.codec import encoded
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
-from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json, task_name
+from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json, shard_of, task_name
 from aliasproof.campaigns.store import store_schema as stored
 from aliasproof.campaigns.store.full_disk import DiskFull, explained, require_room
 from aliasproof.campaigns.store.plan import Plan, Shard
@@ -59,20 +59,10 @@ def test_a_shard_comes_back_as_it_was() -> None:
     assert outcome_from_json(data, shard, failures) == result
 
 
-def test_a_failure_has_the_keys_of_runs_of_before() -> None:
-    data = encoded(Failure(SYMPTOM, PROGRAM, 7, of_group=True))
-    assert data["company"] is True
-
-
-def test_the_name_of_a_task_is_that_of_runs_of_before() -> None:
-    shard = Shard(7, "aot", skip=frozenset({3, 1}), suspects=range(2, 5))
-    name = (
-        '{"seed": 7, "target": "aot", "count": 25, "skip": [1, 3], "past_known": false,'
-        ' "device": "cpu", "group": 1, "company": [2, 5], "attempt": 2}'
-    )
-    assert task_name(shard, 2) == name
-    patching = task_name(replace(shard, patched=("expand-inverse",)), 2)
-    assert json.loads(patching) == json.loads(name) | {"mended": ["expand-inverse"]}
+def test_the_name_of_a_task_has_its_shard() -> None:
+    shard = Shard(7, "aot", skip=frozenset({3, 1}), suspects=range(2, 5), patched=("row-swap",))
+    assert shard_of(task_name(shard, 2)) == shard
+    assert task_name(shard, 1) != task_name(shard, 2)
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,6 @@ _FORMS: dict[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     object: (lambda it: it, lambda data: data),
 }
 
-# Keys that differ from the name of the field: stored runs have them, and the names of tasks.
-_KEYS = {"of_group": "company", "suspects": "company", "patched": "mended"}
-
 
 def encoded(value: Any, kind: Any = None) -> Any:
     """A value as JSON values. `kind` is its type hint; by default, its class."""
@@ -43,10 +40,7 @@ def encoded(value: Any, kind: Any = None) -> Any:
         return form[0](value)
     if _has_fields(type(value)):
         hints = get_type_hints(type(value))
-        return {
-            _KEYS.get(name, name): encoded(getattr(value, name), hint)
-            for name, hint in hints.items()
-        }
+        return {name: encoded(getattr(value, name), hint) for name, hint in hints.items()}
     if isinstance(value, Mapping):
         return {key: encoded(item) for key, item in value.items()}
     return [*map(encoded, value)] if isinstance(value, tuple) else value
@@ -62,8 +56,7 @@ def decoded(kind: Any, data: Any) -> Any:
         return _FORMS[kind][1](data)
     if _has_fields(kind):
         hints = get_type_hints(kind)
-        values = {name: data[_KEYS.get(name, name)] for name in hints}
-        return kind(**{name: decoded(hint, values[name]) for name, hint in hints.items()})
+        return kind(**{name: decoded(hint, data[name]) for name, hint in hints.items()})
     origin, of = get_origin(kind), get_args(kind)
     if origin is UnionType:  # with None
         return None if data is None else decoded(of[0], data)

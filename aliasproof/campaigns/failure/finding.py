@@ -23,20 +23,7 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.reduction.reducer import StepStatistics
 from aliasproof.targets.names import ATEN, PYTHON
 
-VERSION = 3  # since which findings of Python programs have this form, too
-READABLE = (1, 2, VERSION)
-# What older versions do not name.
-_NOT_IN_ALL: dict[str, object] = {
-    "first wrong after": "",
-    "cause": "",
-    "known": None,
-    "latent": False,
-    "user level": {},
-    "exact": True,
-    "graph": "",
-    "steps": {},
-    "cpu capability": "",
-}
+VERSION = 4
 # The keys of the fields that have others in JSON.
 _KEYS = {
     "wrong_part": "first wrong after",
@@ -229,19 +216,15 @@ class Finding(Generic[P]):
         is missing or malformed.
         """
         try:
-            if "version" not in data and "format" in data:
-                raise UserError(f"{where} is of an older form; let `aliasproof hunt` find it again")
-            if data["version"] not in READABLE:
-                readable = ", ".join(map(str, READABLE))
+            if data["version"] != VERSION:
                 raise UserError(
-                    f"{where} has version {data['version']}, this aliasproof reads versions"
-                    f" {readable}"
+                    f"{where} has version {data['version']}, and this aliasproof reads {VERSION}"
                 )
             reduced: Any = program
             if program is None:
                 reduced = PythonProgram(str(data["program"]))
             # People may have edited the file, so each value is converted to its type.
-            values = {**_NOT_IN_ALL, **data, **data["reduction"]}
+            values = {**data, **data["reduction"]}
             hints = {**get_type_hints(cls), "original": type(reduced)}
             del hints["program"]
             made = {

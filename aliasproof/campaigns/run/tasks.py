@@ -40,13 +40,6 @@ TRIES = 2
 TRIES_OF_REDUCTION_IF_FROM_OUTSIDE = 20
 
 _Suspicion: TypeAlias = tuple[Symptom, int, Program]
-# Counts that the shards of some stored runs lack.
-_NOT_IN_ALL = {
-    **dict.fromkeys(("not_yours", "dies", "mistaken"), 0),
-    **{name: {} for name in ("fired", "refused", "rejected")},
-}
-# Keys of a shard that its name lacks where they are as here: older runs know nothing of them.
-_UNSET: dict[str, object] = {"mended": [], "rules": None, "python": None}
 ShardOutcome: TypeAlias = ShardResult | WorkerEnd | Mistake
 ReductionOutcome: TypeAlias = Reduction | WorkerEnd | Mistake
 
@@ -62,13 +55,12 @@ class Ticket:
 
 def task_name(shard: Shard, attempt: int) -> str:
     """The name of an attempt at a shard in the store: equal ones have equal results."""
-    values = {key: it for key, it in encoded(shard).items() if (key, it) not in _UNSET.items()}
-    return json.dumps(values | {"attempt": attempt})
+    return json.dumps(encoded(shard) | {"attempt": attempt})
 
 
 def shard_of(task: str) -> Shard:
     """The shard with an attempt of this name. Raises as `decoded` if the name is damaged."""
-    shard: Shard = decoded(Shard, _UNSET | json.loads(task))
+    shard: Shard = decoded(Shard, json.loads(task))
     return shard
 
 
@@ -101,7 +93,7 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[AnyFailure] = 
         suspicions.add(symptom, program, count)
     return ShardResult(
         shard,
-        decoded(Statistics, _NOT_IN_ALL | data["statistics"]),
+        decoded(Statistics, data["statistics"]),
         [*failures],
         suspicions,
         float(data["searching"]),

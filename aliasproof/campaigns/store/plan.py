@@ -245,10 +245,6 @@ class Plan:
     @classmethod
     def from_json(cls, data: Any) -> Plan:
         """The plan of JSON values. Raises `ValueError` for numbers that are out of range."""
-        older = PYTHON if data.get("command") == "hunt" else ATEN
-        data = {"language": older, "rules": None, **data}  # stored runs may lack these
-        if data["limit"] is None:
-            data["limit"] = PROGRAM_LIMIT
         plan: Plan = decoded(cls, data)
         (index, number), above_0 = plan.share, (plan.workers, plan.limit, len(plan.targets))
         limits = (plan.programs, plan.seconds, plan.group, plan.memory)

@@ -187,8 +187,7 @@ class RunReader:
         plans = self._all(
             "SELECT json_extract(plan, '$.targets'), json_extract(plan, '$.seconds'),"
             " json_extract(plan, '$.programs'),"
-            " coalesce(json_extract(plan, '$.language'), json_extract(plan, '$.command')) FROM runs"
-            " ORDER BY id"
+            " json_extract(plan, '$.language') FROM runs ORDER BY id"
         )
         if not plans:
             raise UserError(f"{self.folder} has not begun")
@@ -200,7 +199,7 @@ class RunReader:
         return RunView(
             self.folder,
             holder,
-            "hunt" if language in ("hunt", "python") else "fuzz",
+            "hunt" if language == "python" else "fuzz",
             seconds,
             limit,
             {name: self._programs[raw] + deadly[raw] for name, raw in names.items()},
@@ -213,15 +212,9 @@ class RunReader:
                     " ORDER BY rowid"
                 )
             ],
-            self._workers(),
+            [WorkersThen(*row) for row in self._all("SELECT * FROM workers ORDER BY rowid")],
             FiredSoFar.of(self._first_fired.values(), self._programs.total()),
         )
-
-    def _workers(self) -> list[WorkersThen]:
-        # The table is younger than some stores.
-        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'workers'"):
-            return []
-        return [WorkersThen(*row) for row in self._all("SELECT * FROM workers ORDER BY rowid")]
 
     def _all(self, statement: str, *values: object) -> list[Any]:
         return self._connection.execute(statement, values).fetchall()

@@ -85,10 +85,7 @@ class KeptFinding(NamedTuple):
 # just written.
 @functools.lru_cache(64)
 def _failure_of(text: str) -> AnyFailure:
-    data = {"past_known": False, **json.loads(text)}
-    if "number" in data:
-        raise UserError("a failure in this run is of an older form; start a new run")
-    failure: AnyFailure = decoded(Failure, data)
+    failure: AnyFailure = decoded(Failure, json.loads(text))
     return failure
 
 
@@ -144,8 +141,7 @@ class Store:
     def plan(self, *, also_merged: bool = False) -> Plan | None:
         """The plan of the run; None if the store is new.
 
-        Raises `UserError` if another torch made it: its programs may do something else in this one;
-        and for a hunt of an older form.
+        Raises `UserError` if another torch made it: its programs may do something else in this one.
         """
         row = self._one("SELECT plan, torch, merged FROM runs ORDER BY id LIMIT 1")
         if row is None:
@@ -159,11 +155,6 @@ class Store:
             raise UserError(
                 f"{self.file.parent} was made with torch {version}, and this is torch"
                 f" {torch.__version__}; use the former, or name another folder"
-            )
-        if self._one("""SELECT 1 FROM shards WHERE task LIKE '{"python": [%' LIMIT 1"""):
-            raise UserError(
-                f"{self.file.parent} is a hunt of an older form: 'report' and 'replay' read it, but"
-                " it cannot go on or be joined; name another folder"
             )
         return self.checked(Plan.from_json, self.json_values(plan))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from aliasproof.ir.errors import UserError, shown
 
 NAME = "store.sqlite"
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 64 * 2**20  # of one value
 # What reading a value of another form than expected raises.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
@@ -42,11 +42,10 @@ CREATE TABLE IF NOT EXISTS workers (
     largest_kib INTEGER NOT NULL);
 """
 TABLES = tuple(re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", SCHEMA))
-YOUNGER = ("workers",)  # tables that some stores of this version do not have
 # By target, the programs that end the worker that runs them alone. No result of a shard has them.
 DEADLY = """
 SELECT target, count(*) FROM failures
-WHERE number = -1 AND NOT json_extract(failure, '$.company') GROUP BY target
+WHERE number = -1 AND NOT json_extract(failure, '$.of_group') GROUP BY target
 """
 
 
@@ -86,6 +85,6 @@ def require_form(connection: sqlite3.Connection, file: Path) -> None:
             " it"
         )
     tables = {name for name, kind in schema if kind == "table"}
-    lacking = [name for name in TABLES if name not in tables and name not in YOUNGER]
+    lacking = [name for name in TABLES if name not in tables]
     if lacking and (version == VERSION or tables):
         raise UserError(f"{file} is damaged: it has no table {', '.join(lacking)}")
