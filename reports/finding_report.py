@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
 from aliasproof.campaigns.failure.finding import AnyFinding
-from aliasproof.campaigns.store.stored import Suspicion
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.stage import Stage
@@ -32,16 +32,8 @@ def print_finding(console: Console, finding: AnyFinding, summary: str) -> None:
     """Print what a finding stores. `summary` describes its target."""
     print_lines(console, finding.identifier, "bold")
     print_lines(console, f"target {finding.target}: {summary}")
-    how = "silent (no exception)" if finding.silent else "an exception"
-    count = counted(finding.count, "violation")
-    print_lines(
-        console, f"{how}; {count} of the run reduced to it, in torch {finding.torch_version}"
-    )
-    print_lines(
-        console,
-        f"reduced from {counted(finding.drawn_size, finding.unit)} to {finding.size}:"
-        f" {finding.tried} candidates tried, {finding.accepted} accepted",
-    )
+    for line in _origin(finding):
+        print_lines(console, line)
     for what, text in _further(finding):
         print_lines(console, f"{what}: {text}")
     if finding.steps:
@@ -55,8 +47,26 @@ def print_finding(console: Console, finding: AnyFinding, summary: str) -> None:
     )
 
 
+def _origin(finding: AnyFinding) -> Iterator[str]:
+    """How often it was seen, and what was reduced."""
+    if finding.on_graphs and not finding.latent:
+        yield (
+            f"suspicion: values match, but on {counted(finding.count, 'program')} of the run"
+            f" {finding.oracle} reports '{finding.kind}'; not reduced, and this is the shortest"
+            " program"
+        )
+        return
+    how = "silent (no exception)" if finding.silent else "an exception"
+    count = counted(finding.count, "violation")
+    yield f"{how}; {count} of the run reduced to it, in torch {finding.torch_version}"
+    yield (
+        f"reduced from {counted(finding.drawn_size, finding.unit)} to {finding.size}:"
+        f" {finding.tried} candidates tried, {finding.accepted} accepted"
+    )
+
+
 def _further(finding: AnyFinding) -> list[tuple[str, str]]:
-    """What else is known of a finding. Those of older versions of aliasproof do not say it."""
+    """What else is known of a finding."""
     lines = []
     if finding.known is not None:
         bug = all_bugs().get(finding.known)
@@ -72,19 +82,6 @@ def _further(finding: AnyFinding) -> list[tuple[str, str]]:
         (f'torch.compile(backend="{name}")', text) for name, text in finding.user_level.items()
     ]
     return lines
-
-
-def print_suspicion(console: Console, stored: Suspicion, summary: str) -> None:
-    """Print what is known of a suspicion."""
-    print_lines(console, stored.identifier, "bold")
-    print_lines(console, f"target {stored.target}: {summary}")
-    print_lines(
-        console,
-        f"suspicion: values match, but on {counted(stored.count, 'program')} of the run"
-        f" {stored.oracle} reports '{stored.kind}'; not reduced, and this is the shortest program",
-    )
-    print_heading(console, "program")
-    print_program(console, stored.program)
 
 
 def print_new_run(
@@ -107,9 +104,7 @@ def print_reproducer(console: Console, script: Path) -> None:
     """Print the script, how to run it, and where the issue for PyTorch's tracker is."""
     print_heading(console, "reproducer")
     if not script.is_file():
-        is_finding = script.with_name("finding.json").is_file()
-        missing = f"{relative(script)} is missing" if is_finding else "A suspicion has none."
-        print_lines(console, missing, "yellow")
+        print_lines(console, f"{relative(script)} is missing", "yellow")
         return
     print_code(console, script.read_text(encoding="utf-8", errors="replace"))
     console.print()

@@ -269,24 +269,19 @@ def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
 
 def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """The request with what a campaign or a check of a model stored as what must stay."""
-    from aliasproof.campaigns.failure.finding import Finding
-    from aliasproof.campaigns.store.stored import Suspicion, read_stored
+    from aliasproof.campaigns.store.stored import MARK, read_stored
     from aliasproof.formats.stored_graph import about_graph, is_stored_graph
 
     path = request.path
     if by_target and request.target is None and is_stored_graph(path):
         return replace(request, target=about_graph(path).get("reduced through"))
-    stored = (path / "finding.json").is_file() or path.parent.name == "suspicions"
-    if not by_target or request.target is not None or not stored:
+    if not by_target or request.target is not None or not (path / MARK).is_file():
         return request
     case = read_stored(path)
-    device = case.device if isinstance(case, Finding) else case.program.device
-    request = replace(request, device=request.device or device)
-    if isinstance(case, Suspicion):
-        return replace(request, target=case.target, oracle=request.oracle or case.oracle)
-    # Results do not show what is latent, so it is no violation without its oracle.
-    oracle = case.violation.oracle if case.latent else None
-    return replace(request, target=case.target, oracle=request.oracle or oracle)
+    # Without its oracle, what results do not show is no violation.
+    oracle = request.oracle or (case.oracle if case.on_graphs else None)
+    device = request.device or case.device
+    return replace(request, target=case.target, oracle=oracle, device=device)
 
 
 def _require_judge(request: MinimizeRequest, options: MinimizeOptions) -> None:

@@ -6,7 +6,6 @@ somebody's look comes first. What did not run again is reported as it was found.
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.store.run_contents import KeptCase, Triaged, read_contents
 from aliasproof.campaigns.store.store_schema import NAME as STORE
-from aliasproof.campaigns.store.stored import MARKS, Suspicion, locate, read_stored
+from aliasproof.campaigns.store.stored import MARK, locate, read_stored
 from aliasproof.formats.stored_graph import GRAPH
 from aliasproof.ir.errors import UserError, printable
 from aliasproof.ir.program import Program
@@ -63,8 +62,8 @@ def report(
                 f" {graph} --finding DIR, and name that folder"
             )
     grant([] if own is None else [own])
-    # A finding has one of these files; a run, or a folder that is neither, has none.
-    is_run = path.is_dir() and not any((path / mark).is_file() for mark in MARKS)
+    # A finding has this file; a run, or a folder that is neither, has none.
+    is_run = path.is_dir() and not (path / MARK).is_file()
     contents = read_contents(path) if is_run else None
     cases = contents.cases if contents is not None else (_single(locate(given)),)
     by_name = {case.finding.identifier: case.finding for case in cases}
@@ -91,11 +90,6 @@ def _single(folder: Path) -> KeptCase:
         if named:
             return named[0]
     stored = read_stored(folder)
-    if isinstance(stored, Suspicion):
-        raise UserError(
-            f"{folder} is a suspicion, which is no finding; to see it:"
-            f" {shlex.join(['aliasproof', 'check', str(folder)])}"
-        )
     state = {"unconfirmed": "flaky", "suspicions": "latent"}.get(folder.parent.name, "reproduced")
     said = Triaged(folder.name, "known" if stored.known else state, "", "", stored.count)
     script, issue = (_text(folder / name) for name in ("reproducer.py", "issue.md"))

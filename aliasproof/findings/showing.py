@@ -13,11 +13,11 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aliasproof.campaigns.failure.finding import AnyFinding, Finding
+from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.publisher import publisher_of
 from aliasproof.campaigns.publish.python_issue import SCRIPT
-from aliasproof.campaigns.store.stored import KINDS, Suspicion, locate, read_stored
+from aliasproof.campaigns.store.stored import KINDS, locate, read_stored
 from aliasproof.checks.explaining import letter
 from aliasproof.ir.devices import require_device
 from aliasproof.ir.eager_call import EagerCall, tensors_in
@@ -42,7 +42,6 @@ from aliasproof.reports.finding_report import (
     print_new_run,
     print_reproducer,
     print_stage,
-    print_suspicion,
 )
 from aliasproof.reports.node_lines import NodeLine, ShownLayout
 from aliasproof.reports.run_report import Status
@@ -84,7 +83,7 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     print_lines(results(), status.text, status.style)
 
 
-def _run_again(stored: AnyFinding | Suspicion, target: Target) -> tuple[Examination | None, Status]:
+def _run_again(stored: AnyFinding, target: Target) -> tuple[Examination | None, Status]:
     """Run a stored case again, where its device is. None where it could end this process."""
     program = stored.program
     if isinstance(program, Program):
@@ -100,35 +99,28 @@ def _run_again(stored: AnyFinding | Suspicion, target: Target) -> tuple[Examinat
     return examination, status_of(stored, examination)
 
 
-def _print(
-    stored: AnyFinding | Suspicion, summary: str, script: Path, examination: Examination | None
-) -> None:
+def _print(stored: AnyFinding, summary: str, script: Path, examination: Examination | None) -> None:
     console = results()
-    if isinstance(stored, Finding):
-        print_finding(console, stored, summary)
-    else:
-        print_suspicion(console, stored, summary)
+    print_finding(console, stored, summary)
     if examination is not None and examination.trial is not None:
         print_new_run(
             console, examination.target.name, examination.trial.eager, examination.trial.target
         )
         # A stored finding has the evidence of its own violation; of a suspicion, nobody wrote it.
-        for violation in () if isinstance(stored, Finding) else examination.violations:
+        for violation in () if stored.evidence else examination.violations:
             print_violation(console, violation)
         for stage in examination.trial.build.stages if examination.trial.build is not None else []:
             print_stage(console, stage)
     # A script with torch alone cannot show what only oracles on graphs see.
-    if isinstance(stored, Finding):
+    if not stored.on_graphs:
         print_reproducer(console, script)
 
 
-def _run_reproducer(stored: AnyFinding | Suspicion) -> Status:
+def _run_reproducer(stored: AnyFinding) -> Status:
     """Run a reproducer in a process of its own, and say if it still fails.
 
     It is written anew: what a folder has as reproducer is shown, and never run.
     """
-    if not isinstance(stored, Finding):
-        return Status("not run", "Not run again: it would end this process.")
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
         script = Path(folder) / SCRIPT
         script.write_text(publisher_of(stored).scripts(stored)[0])
@@ -138,7 +130,7 @@ def _run_reproducer(stored: AnyFinding | Suspicion) -> Status:
     return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")
 
 
-def status_of(stored: AnyFinding | Suspicion, examination: Examination) -> Status:
+def status_of(stored: AnyFinding, examination: Examination) -> Status:
     """Whether a new run shows the stored violation."""
     here = f"in torch {torch.__version__}"
     if examination.rejected is not None:
@@ -165,7 +157,7 @@ def _violation_text(violation: Violation) -> str:
 
 
 def _to_json(
-    stored: AnyFinding | Suspicion, folder: Path, examination: Examination | None, status: Status
+    stored: AnyFinding, folder: Path, examination: Examination | None, status: Status
 ) -> dict[str, object]:
     trial = examination.trial if examination is not None else None
     script, program = folder / SCRIPT, stored.program

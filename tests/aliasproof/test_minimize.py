@@ -152,17 +152,10 @@ def test_what_only_graphs_show_is_found_by_its_name(
     body = "v0 = aten.expand.default(x0, [1, 4])\naten.copy_.default(v0, x1)\nreturn (x0,)"
     given, oracle, what = program(body, (4,), (1, 4)), "equivalence", "wrong symbolic value"
     folder = tmp_path / "runs" / "some-run" / "suspicions" / "some-name"
-    if kind == "latent":
-        finding = Finding(
-            "some-name", "functionalize", oracle, what, "", {}, given, given, 0, 0, 0, 1, ""
-        )
-        write_finding(folder, replace(finding, latent=True))
-    else:
-        folder.mkdir(parents=True)
-        (folder / "program.json").write_text(dumps(given))
-        known = {"target": "functionalize", "oracle": oracle, "kind": what, "count": 1}
-        known["folder"] = str(folder)
-        (folder.parents[1] / "run.json").write_text(json.dumps({"suspicions": [known]}))
+    finding = Finding(
+        "some-name", "functionalize", oracle, what, "", {}, given, given, 0, 0, 0, 1, ""
+    )
+    write_finding(folder, replace(finding, latent=kind == "latent"))
     done = call("minimize", "some-name", "--workers", 1)
     assert done.code == 0, done.err
     assert f"keeps {oracle}: {what}, target functionalize" in done.err

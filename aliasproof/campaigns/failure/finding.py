@@ -19,6 +19,7 @@ from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import AnyProgram, P, PythonProgram, words
 from aliasproof.ir.serialization import from_json, to_json
 from aliasproof.judge.attribution import Symptom
+from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
 from aliasproof.reduction.reducer import StepStatistics
 from aliasproof.targets.names import ATEN, PYTHON
@@ -148,6 +149,11 @@ class Finding(Generic[P]):
     def silent(self) -> bool:
         """True if the target gives a wrong result without raising."""
         return self.oracle != "errors"
+
+    @property
+    def on_graphs(self) -> bool:
+        """True if only an oracle on graphs reports it: its results are right."""
+        return self.oracle in ON_GRAPHS
 
     @property
     def symptom(self) -> Symptom:

@@ -10,16 +10,17 @@ from typing import TypeAlias
 
 import torch
 
-from aliasproof.campaigns.failure.finding import AnyFinding
+from aliasproof.campaigns.failure.finding import AnyFinding, Finding
 from aliasproof.campaigns.publish.confirmation import Confirmation
 from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import FiredSoFar
-from aliasproof.campaigns.store.stored import Suspicion
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.corpus.known_bug import KnownBug, PythonBug
+from aliasproof.ir.program import Program
+from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.variants import folder_name, is_variant
 
 
@@ -182,7 +183,14 @@ class Campaign:
             "unconfirmed": dict(sorted(self.unconfirmed.items())),
             "latent": [finding.to_json() for _, finding in sorted(self.latent.items())],
             "suspicions": [
-                it.to_json() | {"folder": str(files.suspicion_folder(it.identifier))}
+                {
+                    "identifier": it.identifier,
+                    "target": it.target,
+                    "oracle": it.oracle,
+                    "kind": it.kind,
+                    "count": it.count,
+                    "folder": str(files.suspicion_folder(it.identifier)),
+                }
                 for it in suspicions_in_order(self)
             ],
             "not reduced": self.repeats,
@@ -210,19 +218,18 @@ def known_in_order(campaign: Campaign) -> list[tuple[KnownBug | PythonBug, int]]
     return [(all_bugs()[identifier], count) for identifier, count in hit]
 
 
-def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:
+def suspicions_in_order(campaign: Campaign) -> list[Finding[Program]]:
     """The suspicions, the most frequent first. Folders are numbered in this order."""
     # Equally frequent ones are ordered by name, so that the numbers do not depend on timing.
     suspicions = campaign.suspicions.found.items()
     by_frequency = sorted(suspicions, key=lambda item: (-item[1][0], str(item[0])))
     return [
-        Suspicion(
-            f"{folder_name(symptom.target)}-{symptom.oracle}-{number}",
-            symptom.target,
-            symptom.oracle,
-            symptom.kind,
-            count,
+        Finding.of(
             program,
+            symptom.target,
+            Violation(symptom.oracle, symptom.kind, "graph"),
+            f"{folder_name(symptom.target)}-{symptom.oracle}-{number}",
+            count=count,
         )
         for number, (symptom, (count, program)) in enumerate(by_frequency, 1)
     ]

@@ -82,7 +82,7 @@ class Confirmations:
                 self._submit(finding)
             else:  # no script that needs torch alone can show it
                 self.store.keep_finding(finding, "", "latent")
-                self.folder.write_latent(finding)
+                self.folder.write_suspicion(finding)
                 self.campaign.latent[name] = finding
         for findings in (self.campaign.findings, self.campaign.latent):
             if name in findings:  # otherwise the count is set on confirmation

@@ -137,8 +137,7 @@ class _Loop:
             if finding.language == ATEN and finding.known:
                 findings[name] = replace(finding, count=self.campaign.known[finding.known])
             self.files.rewrite_finding(findings[name])
-        suspicions = suspicions_in_order(self.campaign)
-        self.files.write_suspicions((it.identifier, it.program) for it in suspicions)
+        self.files.write_suspicions(suspicions_in_order(self.campaign), self.store.identifiers())
         self.files.remove_leftovers()
         self._report()  # before the outcome, which records the time of the last report
         self._write_outcome(at_end=True)

@@ -112,7 +112,7 @@ def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Cam
     """The outcome of a store. Raises `UserError` that names the store if it is damaged."""
     try:
         campaign = _outcome(store, plan, folder)
-        for (name,) in store.all("SELECT identifier FROM findings"):  # folders that will be written
+        for name in store.identifiers():  # folders that will be written
             RunFolder(folder).finding_folder(name)
         return campaign
     except (*DAMAGE, sqlite3.Error) as reason:
@@ -189,8 +189,8 @@ def _write(files: RunFolder, store: Store, campaign: Campaign) -> None:
         if name in campaign.findings:
             files.write_confirmed(campaign.findings[name], kept.script, kept.issue)
         elif name in campaign.latent:
-            files.write_latent(kept.finding)
+            files.write_suspicion(kept.finding)
         else:
             files.write_unconfirmed(kept.finding, kept.script)
-    files.write_suspicions((it.identifier, it.program) for it in suspicions_in_order(campaign))
+    files.write_suspicions(suspicions_in_order(campaign), store.identifiers())
     files.write_outcome(campaign.to_json())

@@ -2,10 +2,9 @@
 
 `findings/<identifier>/` has `program.json` (the reduced program), `finding.json` (all the rest),
 `reproducer.py`, and `issue.md` for PyTorch's tracker. `unconfirmed/<identifier>/` has the first
-three for a failure that its reproducer did not show, or not yet. A Python program is in its
-`finding.json`. `suspicions/<name>/` has a
-`program.json`. `run.json` is the outcome. Each file can be read with any editor, and made again
-from the store. Reading them executes and unpickles nothing.
+three for a failure that its reproducer did not show, or not yet. `suspicions/<name>/` has the
+first two. A Python program is in its `finding.json`. `run.json` is the outcome. Each file can be
+read with any editor, and made again from the store. Reading them executes and unpickles nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,19 +118,16 @@ class RunFolder:
         # While a campaign runs, the count on disk is 1: it is not worth a write per violation.
         write_finding(self.finding_folder(finding.identifier), finding)
 
-    def write_suspicions(self, programs: Iterable[tuple[str, Program]]) -> None:
-        """Write the programs of suspicions, in place of those of an earlier end of this run."""
+    def write_suspicions(self, suspicions: Sequence[AnyFinding], latent: Collection[str]) -> None:
+        """Write suspicions, in place of those of an earlier end of this run; `latent` ones stay."""
         for folder in (self.folder / "suspicions").glob("*/"):
-            # Latent findings stay.
-            if not folder.is_symlink() and not (folder / "finding.json").exists():
+            if not folder.is_symlink() and folder.name not in latent:
                 shutil.rmtree(folder)
-        for name, program in programs:
-            folder = self.suspicion_folder(name)
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text(folder / "program.json", dumps(program))
+        for suspicion in suspicions:
+            self.write_suspicion(suspicion)
 
-    def write_latent(self, finding: AnyFinding) -> None:
-        """Write a latent finding, beside the suspicions: nothing confirmed it."""
+    def write_suspicion(self, finding: AnyFinding) -> None:
+        """Write what only an oracle on graphs reports: nothing confirms it."""
         write_finding(self.suspicion_folder(finding.identifier), finding)
 
     def write_outcome(self, outcome: Mapping[str, object]) -> None:

@@ -352,6 +352,10 @@ class Store:
         """A finding and all that is known of it."""
         return next(self._findings("WHERE identifier = ?", identifier), None)
 
+    def identifiers(self) -> list[str]:
+        """Those of all findings."""
+        return [name for (name,) in self.all("SELECT identifier FROM findings")]
+
     def findings(self) -> Iterator[KeptFinding]:
         """All findings, in the order in which they were found."""
         return self._findings("ORDER BY rowid")
