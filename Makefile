@@ -63,8 +63,7 @@ hostile: ARGS = tests/security
 hostile: install ## read 1,000 hostile programs, findings and stores: is each refused in one line? (some minutes)
 	HOSTILE_FILES=1000 $(BIN)/python -m pytest -n auto $(ARGS)
 
-bench: ARGS = throughput
-bench: install ## print the performance tables
+bench: install ## print performance tables: ARGS names them, without it they are listed
 	$(BIN)/python -m benchmarks $(ARGS)
 
 sweep: ARGS = --resume runs/sweep.jsonl

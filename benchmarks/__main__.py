@@ -24,13 +24,11 @@ from benchmarks import (
     planning,
     rediscovery,
     sweep,
-    throughput,
 )
 from benchmarks.tables import Figures, as_json, plain
 
 SECONDS = 120  # of a search, by default
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], Figures]] = {
-    "throughput": lambda _: throughput.measure(),
     "planning": lambda options: planning.measure(options.only),
     "models": lambda options: models.measure(options.only),
     "rediscovery": lambda options: rediscovery.measure(options.seconds or SECONDS, options.only),

@@ -57,8 +57,3 @@ def plain(table: Table) -> str:
         first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         lines.append("  ".join((first.strip().ljust(widths[0]), *others)))
     return "\n".join([*lines, *table.notes, ""])
-
-
-def percent(share: float) -> str:
-    """A share of one as per cent."""
-    return f"{100 * share:.1f} %"

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.run.campaign import Campaign, Parts
+from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.judge.trial import Spent
 
 
 def test_known_bugs_are_listed_the_most_frequent_first(tmp_path: Path) -> None:
@@ -25,6 +27,12 @@ def test_known_bugs_are_listed_the_most_frequent_first(tmp_path: Path) -> None:
         "violations": 3,
     }
     assert (second["violations"], second["attributed"]) == (1, "by its signature")
+
+
+def test_the_seconds_of_each_target_are_listed_by_part(tmp_path: Path) -> None:
+    campaign = Campaign(Plan(("aot",)), tmp_path, {"aot": Statistics(spent=Spent(target=2.04))})
+    rest = dict.fromkeys(("generation", "eager", "oracles", "graphs"), 0.0)
+    assert campaign.to_json()["seconds by target"] == {"aot": rest | {"target": 2.0}}
 
 
 @pytest.mark.parametrize(

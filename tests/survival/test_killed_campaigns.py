@@ -25,7 +25,10 @@ KILLS = int(os.environ.get("KILLS", "1"))  # of the driver, and of its workers
 PROGRAMS = os.environ.get("PROGRAMS", "50")
 # What differs between two equal runs.
 # Dynamo keeps what it saw, so a candidate of a Python program may fail in one process alone.
-TIMES = ("seconds", "seconds of processor time", "worker deaths", "folder", "tried", "compiled")
+TIMES = (
+    *("seconds", "seconds of processor time", "seconds by target"),
+    *("worker deaths", "folder", "tried", "compiled"),
+)
 FAULTS = os.environ.get("FAULTS", "segfault,garbage,files")
 # What shows a fault. What is printed, and files that stay open, are no fault of the results.
 KINDS = {

@@ -159,6 +159,10 @@ class Campaign:
             "seconds of processor time": {
                 part: round(seconds, 1) for part, seconds in asdict(self.spent).items()
             },
+            "seconds by target": {
+                name: {part: round(seconds, 1) for part, seconds in asdict(counts.spent).items()}
+                for name, counts in self.statistics.items()
+            },
             "past known bugs": self.plan.past_known,
             "device": self.plan.device,
             "interrupted": self.interrupted,
