@@ -102,11 +102,9 @@ def _is_of_hunt(folder: Path) -> bool:
 
 
 def _bisect(request: MinimizeRequest, limit: float) -> Bisection:
-    from aliasproof.minimization.candidate_checks import outcome_of
-
     process = Isolated(Limits(limit, memory_available()), request.device or CPU)
     try:
-        outcome = outcome_of(process, f"{SESSION}:bisect", request)
+        outcome = process.outcome_of(f"{SESSION}:bisect", request)
     finally:
         process.stop()
     bisection: Bisection = value_of(outcome, request)

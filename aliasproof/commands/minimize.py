@@ -41,11 +41,12 @@ from aliasproof.reports.reduction_table import print_progress
 from aliasproof.user_code.given_path import GivenFile, file_to_read
 
 if TYPE_CHECKING:  # they import torch
+    from aliasproof.campaigns.failure.failure import Kept
     from aliasproof.campaigns.failure.finding import Finding
     from aliasproof.ir.program import Program
     from aliasproof.ir.python_program import P, PythonProgram
-    from aliasproof.minimization.candidate_checks import TargetCheck
     from aliasproof.minimization.minimize import CandidateCheck, Minimized
+    from aliasproof.minimization.minimize_python import KeptPython
     from aliasproof.minimization.minimize_session import Found
     from aliasproof.minimization.minimized_output import MinimizeResult, SmallestFile
     from aliasproof.reduction.reducer import Reducer
@@ -310,10 +311,9 @@ def value_of(outcome: Outcome, request: MinimizeRequest) -> Any:
 
 def _subject(process: Isolated, request: MinimizeRequest) -> Subject:
     """The program to reduce. This process, too, must know the operators that it calls."""
-    from aliasproof.minimization.candidate_checks import outcome_of
     from aliasproof.user_code import user_file
 
-    subject: Subject = value_of(outcome_of(process, f"{SESSION}:begin", request), request)
+    subject: Subject = value_of(process.outcome_of(f"{SESSION}:begin", request), request)
     print_notes(subject.notes)
     if subject.user_code:
         with contextlib.redirect_stdout(sys.stderr):
@@ -361,13 +361,12 @@ def _by_target(
     request: MinimizeRequest, options: MinimizeOptions, smallest: SmallestFile
 ) -> MinimizeResult:
     """The result, what was kept, and the finding that a campaign makes of it."""
-    from aliasproof.minimization.candidate_checks import TargetCheck, outcome_of
-    from aliasproof.minimization.minimized_output import MinimizeResult, print_kept, question_about
+    from aliasproof.minimization.minimized_output import MinimizeResult, print_kept
 
     with _process(request, options) as process:
         try:
             subject = _subject(process, request)
-            outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
+            outcome = process.outcome_of(f"{SESSION}:find", subject.program, request)
             program, target, kept = _found(outcome, subject.program, request)
         except (Rejected, UserError) as reason:
             found = _found_in_file(request, options, str(reason))
@@ -377,37 +376,47 @@ def _by_target(
             return _of_python(request, options, smallest, found)
         answer = outcome
         if isinstance(outcome, Returned):  # else the process has ended
-            answer = outcome_of(process, f"{SESSION}:with_cause", program, kept)
+            answer = process.outcome_of(f"{SESSION}:with_cause", program, kept)
     kept = answer.value if isinstance(answer, Returned) else kept
-    symptom = kept.symptom
     if target != request.target:
         print_notes([f"its calls differ with gradients alone: reduced through {target}"])
         request, subject = replace(request, target=target), replace(subject, program=program)
     print_kept(kept, program)
     preparation = f"{SESSION}:attend", request, subject
-    check = TargetCheck(kept, preparation, options.limits, program.device)
-    question = question_about(kept, request)
-    with _at_work(check, options.count):
-        minimized = _reduced(program, check, question, options, smallest, len(kept.grades))
-    if minimized is None:
-        raise UserError(f"{request.path} shows '{symptom.oracle}: {symptom.kind}' only sometimes")
+    minimized = _reduce_kept(kept, program, preparation, request, options, smallest)
     if minimized.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
         return MinimizeResult(minimized, kept, user_code=subject.user_code)
     with _process(request, options) as process:
-        value_of(outcome_of(process, f"{SESSION}:attend", request, subject), request)
+        value_of(process.outcome_of(f"{SESSION}:attend", request, subject), request)
         arguments = minimized.program, minimized.original, kept, minimized.grade
-        named = value_of(outcome_of(process, f"{SESSION}:named", *arguments), request)
+        named = value_of(process.outcome_of(f"{SESSION}:named", *arguments), request)
     return MinimizeResult(minimized, kept, named)
 
 
-@contextlib.contextmanager
-def _at_work(check: TargetCheck, workers: int) -> Iterator[None]:
-    """The processes of a check, and at the end a note on our mistakes in them."""
-    with check.at_work(workers):
-        yield
+def _reduce_kept(
+    kept: Kept | KeptPython,
+    program: P,
+    preparation: tuple[str, *tuple[object, ...]],
+    request: MinimizeRequest,
+    options: MinimizeOptions,
+    smallest: SmallestFile,
+) -> Minimized[P]:
+    """The smallest program with what is kept, by processes that this call prepares."""
+    from aliasproof.minimization.candidate_checks import TargetCheck
+    from aliasproof.minimization.minimized_output import question_about
+
+    device = getattr(program, "device", CPU)
+    check = TargetCheck(kept, preparation, options.limits, device)
+    question = question_about(kept, request)
+    with check.at_work(options.count):
+        minimized = _reduced(program, check, question, options, smallest, len(kept.grades))
     if check.mistakes:
         what = counted(check.mistakes, "candidate")
         print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
+    if minimized is None:
+        shown = f"{kept.symptom.oracle}: {kept.symptom.kind}"
+        raise UserError(f"{request.path} shows '{shown}' only sometimes")
+    return minimized
 
 
 def _found_in_file(
@@ -417,12 +426,10 @@ def _found_in_file(
 
     A note says why not, unless that is the `reason` why its ATen calls are not reduced.
     """
-    from aliasproof.minimization.candidate_checks import outcome_of
-
     if request.path.suffix != ".py" or request.oracle is not None or request.device is not None:
         return None
     with _process(request, options) as process:
-        outcome = outcome_of(process, f"{PYTHON_SESSION}:find_in_file", request)
+        outcome = process.outcome_of(f"{PYTHON_SESSION}:find_in_file", request)
     if isinstance(outcome, Returned):
         finding: Finding[PythonProgram] = outcome.value
         return finding
@@ -453,10 +460,10 @@ def _of_python(
 
     from aliasproof.judge.attribution import Symptom
     from aliasproof.judge.python_case import EAGER
-    from aliasproof.minimization.candidate_checks import CALL, TargetCheck, outcome_of
+    from aliasproof.minimization.candidate_checks import CALL
     from aliasproof.minimization.minimize_python import KeptPython
     from aliasproof.minimization.minimize_session import NamedResult
-    from aliasproof.minimization.minimized_output import MinimizeResult, print_kept, question_about
+    from aliasproof.minimization.minimized_output import MinimizeResult, print_kept
     from aliasproof.targets.registry import backend_source
 
     smallest.finding = given
@@ -468,8 +475,8 @@ def _of_python(
 
     def in_process(function: Callable[..., object], *arguments: object) -> Outcome:
         with _process(request, options) as process:
-            value_of(outcome_of(process, *preparation), request)
-            return outcome_of(process, CALL, function, *arguments)
+            value_of(process.outcome_of(*preparation), request)
+            return process.outcome_of(CALL, function, *arguments)
 
     asked = (
         in_process(KeptPython(symptom, past_known=past_known).of_first, given.program)
@@ -483,12 +490,8 @@ def _of_python(
             f"nothing to reduce: {given.target} does not show '{given.oracle}: {given.kind}' in"
             f" torch {torch.__version__}; 'aliasproof show' says what it does"
         )
-    check = TargetCheck(kept, preparation, options.limits)
-    question = question_about(kept, replace(request, target=given.target))
-    with _at_work(check, options.count):
-        minimized = _reduced(given.program, check, question, options, smallest)
-    if minimized is None:
-        raise UserError(f"{request.path} shows '{symptom.oracle}: {symptom.kind}' only sometimes")
+    request = replace(request, target=given.target)
+    minimized = _reduce_kept(kept, given.program, preparation, request, options, smallest)
     if minimized.interrupted:
         return MinimizeResult(minimized, kept)
     try:

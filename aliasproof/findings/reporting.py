@@ -19,7 +19,6 @@ from aliasproof.formats.stored_graph import GRAPH
 from aliasproof.ir.errors import UserError, printable
 from aliasproof.ir.program import Program
 from aliasproof.ir.stored_text import read_text
-from aliasproof.minimization.candidate_checks import outcome_of
 from aliasproof.processes.isolation import CPU, Isolated, Limits, memory_available
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.reports.run_report import (
@@ -170,7 +169,7 @@ class _SecondRuns:
             self._stop()
             self._process = Isolated(Limits(LIMIT, memory_available()), device)
             self._device = device
-        outcome = outcome_of(self._process, function, of, *(rest or (self.own,)))
+        outcome = self._process.outcome_of(function, of, *(rest or (self.own,)))
         if isinstance(outcome, Death):  # the process has ended
             self._process = None
         return outcome

@@ -59,14 +59,6 @@ class Stopped(Exception):
     """A check was given up, since the reduction ends."""
 
 
-def outcome_of(process: Isolated, function: str, *arguments: object) -> Outcome:
-    """Make a call in a process, and wait for its outcome."""
-    process.call(function, *arguments)
-    while (outcome := process.outcome()) is None:
-        wait(process.waitable, _LONGEST_WAIT)
-    return outcome
-
-
 @dataclass(slots=True)
 class TargetCheck:
     """Tries candidates on a target, each in a process that can die or hang.

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from aliasproof.campaigns.run.executor import start_pool
-from aliasproof.minimization.candidate_checks import outcome_of
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Returned
 from aliasproof.processes.pool import RemoteCall
@@ -24,9 +23,9 @@ OTHER_CPU = "cpu:0"
 def test_a_process_for_a_device_is_not_forked() -> None:
     process = Isolated(Limits(60.0, 1 << 30), OTHER_CPU)
     try:
-        ours = outcome_of(process, "os:getpid")
-        loaded = outcome_of(process, "aliasproof.processes.isolation:memory_available")
-        parent = outcome_of(process, "os:getppid")
+        ours = process.outcome_of("os:getpid")
+        loaded = process.outcome_of("aliasproof.processes.isolation:memory_available")
+        parent = process.outcome_of("os:getppid")
     finally:
         process.stop()
     assert isinstance(ours, Returned)
@@ -38,7 +37,7 @@ def test_the_memory_that_a_device_takes_at_its_start_is_not_limited() -> None:
     nbytes = 1 << 28
     process = Isolated(Limits(60.0, nbytes), OTHER_CPU)
     try:
-        status = outcome_of(process, "pathlib:Path.read_text", Path("/proc/self/limits"))
+        status = process.outcome_of("pathlib:Path.read_text", Path("/proc/self/limits"))
     finally:
         process.stop()
     assert isinstance(status, Returned)
@@ -61,11 +60,10 @@ def kept_lock() -> bool:
 
 kept: list[object] = []
 KILLED = f"""
-from aliasproof.minimization.candidate_checks import outcome_of
 from aliasproof.processes.isolation import Isolated, Limits
 if __name__ == "__main__":
     process = Isolated(Limits(60.0, 1 << 30))
-    assert outcome_of(process, "{__name__}:kept_lock").value
+    assert process.outcome_of("{__name__}:kept_lock").value
     process.stop()
 """
 
