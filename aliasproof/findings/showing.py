@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,9 +13,8 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.campaigns.failure.finding import AnyFinding
-from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.confirmation import SCRIPT, run_text
 from aliasproof.campaigns.publish.publisher import publisher_of
-from aliasproof.campaigns.publish.python_issue import SCRIPT
 from aliasproof.campaigns.store.stored import KINDS, locate, read_stored
 from aliasproof.checks.explaining import letter
 from aliasproof.ir.devices import require_device
@@ -121,10 +119,7 @@ def _run_reproducer(stored: AnyFinding) -> Status:
 
     It is written anew: what a folder has as reproducer is shown, and never run.
     """
-    with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
-        script = Path(folder) / SCRIPT
-        script.write_text(publisher_of(stored).scripts(stored)[0])
-        done = confirm(script)
+    done = run_text(publisher_of(stored).scripts(stored)[0])
     if done.shown:
         return Status("still there", f"Still there in torch {torch.__version__}.")
     return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")

@@ -147,7 +147,7 @@ def test_the_newest_of_equal_names(call, keep, tmp_path):
 def test_a_target_that_died_is_not_run_in_this_process(
     call, keep, monkeypatch, confirmation, ending
 ):
-    monkeypatch.setattr(aliasproof.findings.showing, "confirm", lambda script: confirmation)
+    monkeypatch.setattr(aliasproof.findings.showing, "run_text", lambda script: confirmation)
     monkeypatch.setattr(aliasproof.findings.showing, "examine", None)
     keep(
         replace(

@@ -16,7 +16,7 @@ import pytest
 from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish import publisher
-from aliasproof.campaigns.publish.confirmation import Confirmation
+from aliasproof.campaigns.publish.confirmation import Confirmation, Run
 from aliasproof.campaigns.run import executor
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
@@ -126,7 +126,7 @@ def reduced(number: int) -> Reduction:
 def run(tmp_path: Path, monkeypatch) -> Callable[..., Campaign]:
     """Runs the hunt in a folder with a pool; scripts show all but one kind."""
 
-    def shown(finding: Finding[PythonProgram]) -> Confirmation:
+    def shown(finding: Finding[PythonProgram], run: Run) -> Confirmation:
         return Confirmation(finding.kind != "wrong 1", f"BUG: {finding.kind}", "exits 1")
 
     def hunting_in(name: str, pool: FakePool, plan: Plan = PLAN, **more: Any) -> Campaign:

@@ -20,6 +20,7 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.targets import inductor
 from aliasproof.targets.registry import target
 
+SCRIPT = "reproducer.py"
 OTHER_EVIDENCE = "shows other evidence than the campaign saw"
 SHOWS_EAGER = "shows a difference also with eager in the place of the compiler"
 _SHOWS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is not None}
@@ -84,12 +85,12 @@ def confirmed(reproducer: Reproducer, run: Run = confirm) -> Confirmation:
 
     The bug is shown if the reproducer shows the evidence of its violation, and the control nothing.
     """
-    confirmation = _run_text(reproducer.script, run)
+    confirmation = run_text(reproducer.script, run)
     if not confirmation.shown:
         return confirmation
     if not shows(reproducer.violation, confirmation.output):
         return replace(confirmation, shown=False, ending=OTHER_EVIDENCE)
-    control = _run_text(reproducer.control, run)
+    control = run_text(reproducer.control, run)
     if control.ending != "exits 0":
         return replace(confirmation, shown=False, ending=f"{SHOWS_EAGER} ({control.ending})")
     return confirmation
@@ -100,9 +101,10 @@ def shows(violation: Violation, output: str) -> bool:
     return _SHOWS[violation.oracle].of_kind(violation.kind).shows(violation, output)
 
 
-def _run_text(script: str, run: Run) -> Confirmation:
+def run_text(script: str, run: Run = confirm) -> Confirmation:
+    """Run a script, given as its text."""
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
-        path = Path(folder) / "reproducer.py"
+        path = Path(folder) / SCRIPT
         path.write_text(script, encoding="utf-8")
         return run(path)
 

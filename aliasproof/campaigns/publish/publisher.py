@@ -109,7 +109,7 @@ class _Python:
     def confirm(
         self, finding: Finding[PythonProgram], run: Run, *, literal: bool = False
     ) -> Confirmation:
-        return confirm_python(finding)
+        return confirm_python(finding, run)
 
     def compiled(
         self, finding: Finding[PythonProgram], shown: Reproduced, run: Run

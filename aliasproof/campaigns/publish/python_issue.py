@@ -8,12 +8,15 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-import tempfile
-from pathlib import Path
 
 from aliasproof.campaigns.failure.finding import Finding
-from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, Confirmation
-from aliasproof.campaigns.publish.confirmation import confirm as run_script
+from aliasproof.campaigns.publish.confirmation import (
+    OTHER_EVIDENCE,
+    Confirmation,
+    Run,
+    confirm,
+    run_text,
+)
 from aliasproof.campaigns.publish.issue_text import (
     BY_FUZZER,
     NO_LOG,
@@ -38,7 +41,6 @@ from aliasproof.targets.registry import backend_source
 # The script that shows a finding of a Python program with torch alone.
 
 
-SCRIPT = "reproducer.py"
 LONGEST_BODY = 80  # characters of a program that a title quotes
 # Per kind: what the compiled program does, where `effect` speaks of results alone.
 _EFFECTS = {
@@ -173,12 +175,9 @@ def _of_left(place: str) -> str:
     return f'left["{match[0]}"]{place[match.end() :]}' if match else place
 
 
-def confirm_python(finding: Finding[PythonProgram]) -> Confirmation:
+def confirm_python(finding: Finding[PythonProgram], run: Run = confirm) -> Confirmation:
     """Run the script in a fresh process: whether it shows the finding, and what it printed."""
-    with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
-        path = Path(folder) / SCRIPT
-        path.write_text(script(finding), encoding="utf-8")
-        confirmation = run_script(path)
+    confirmation = run_text(script(finding), run)
     if confirmation.shown and not _names_error(finding, confirmation.output):
         return dataclasses.replace(confirmation, shown=False, ending=OTHER_EVIDENCE)
     return confirmation
