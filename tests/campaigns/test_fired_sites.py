@@ -22,9 +22,8 @@ from aliasproof.campaigns.run.fired_sites import (
     fired_sites,
 )
 from aliasproof.campaigns.run.fuzz import fuzz
-from aliasproof.campaigns.run.shard import ShardResult, Statistics, recording_for, run_shard
+from aliasproof.campaigns.run.shard import recording_for, run_shard
 from aliasproof.campaigns.run.site_counts import FiredSites, conditions_of
-from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json
 from aliasproof.campaigns.store import plan as plans
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.store import Store
@@ -195,13 +194,3 @@ def test_programs_that_are_compiled_as_one_count_once_in_a_campaign():
     alone = run_shard(replace(shard, group=1)).statistics.fired
     assert 0 < max(together.values()) < max(alone.values()) <= 3
     assert any(name.startswith("lowering/") for name in together)
-
-
-def test_a_shard_of_before_there_were_sites_has_none():
-    stored = outcome_to_json(ShardResult(Shard(1, "aot"), Statistics(programs=25)))
-    counts = stored["statistics"]
-    assert isinstance(counts, dict)
-    del counts["fired"], counts["refused"]
-    outcome = outcome_from_json(stored, Shard(1, "aot"))
-    assert isinstance(outcome, ShardResult)
-    assert outcome.statistics == Statistics(programs=25)

@@ -64,6 +64,18 @@ def test_a_confirmed_finding_moves_with_its_reproducer(finding: Finding, tmp_pat
     assert not files.unconfirmed_folder(finding.identifier).exists()
 
 
+def test_suspicions_replace_those_of_an_earlier_end_and_latent_findings_stay(
+    finding: Finding, tmp_path: Path
+) -> None:
+    files = RunFolder.create(tmp_path / "run")
+    earlier, later, latent = (replace(finding, identifier=it) for it in ("aot-1", "aot-2", "x"))
+    files.write_suspicion(latent)
+    files.write_suspicions([earlier], {"x"})
+    files.write_suspicions([later], {"x"})
+    assert {path.name for path in files.folder.glob("suspicions/*")} == {"aot-2", "x"}
+    assert read_finding(files.suspicion_folder("aot-2")) == later
+
+
 def test_a_run_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(UserError, match="is not empty"):
