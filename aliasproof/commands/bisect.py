@@ -102,6 +102,11 @@ def _is_of_hunt(folder: Path) -> bool:
 
 
 def _bisect(request: MinimizeRequest, limit: float) -> Bisection:
+    import torch  # noqa: F401 - `require` asks it
+
+    from aliasproof.torch_parts import require
+
+    require("attribution")
     process = Isolated(Limits(limit, memory_available()), request.device or CPU)
     try:
         outcome = process.outcome_of(f"{SESSION}:bisect", request)

@@ -19,9 +19,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from aliasproof import torch_parts
 from aliasproof.commands import (
     bisect,
     check,
+    doctor,
     explain,
     faults,
     fuzz,
@@ -73,6 +75,7 @@ COMMANDS: Mapping[str, Mapping[Callable[..., object], str]] = {
         watch.watch: "Show a run while it goes on.",
     },
     "Inspect": {
+        doctor.doctor: "Show the versions here, what works, and what is off and why.",
         explain.explain: "Show what the reference pass does to a program, and why.",
         known.known: "List the known bugs of compilers, and show their programs.",
         targets.targets: "List the targets.",
@@ -162,6 +165,8 @@ def run(arguments: Sequence[str]) -> int:
             return _fail(
                 f"{usage_message()} (see 'aliasproof {_command(arguments)}--help')", BAD_INPUT
             )
+        if "torch" in sys.modules and (moved := torch_parts.why_failed(error)) is not None:
+            return _fail(moved, BAD_INPUT)
         if not isinstance(error, InternalError):
             traceback.print_exc()
         command = " ".join(("aliasproof", *arguments))

@@ -320,6 +320,7 @@ def _runnable(plan: Plan) -> Plan:
     Raises `UserError` if none can.
     """
     from aliasproof.targets.registry import target as target_named
+    from aliasproof.torch_parts import off, why_off
 
     asked = {name: target_named(name) for name in plan.targets}
     reasons = {name: target.unavailable() or target.broken() for name, target in asked.items()}
@@ -328,7 +329,8 @@ def _runnable(plan: Plan) -> Plan:
     if not targets:
         raise UserError("; ".join(left_out))
     print_notes(f"left out: {reason}" for reason in left_out)
-    return replace(plan, targets=targets)
+    print_notes(f"{name} {reason}" for name, reason in off() if not name.startswith("target "))
+    return replace(plan, targets=targets, rules=plan.rules if why_off("rules") is None else 0)
 
 
 def run_campaign(

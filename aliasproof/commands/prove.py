@@ -58,6 +58,9 @@ def prove(
     names, path = given.names(function, inputs), given.path
     import torch
 
+    from aliasproof.torch_parts import require
+
+    require("proofs")
     from aliasproof.checks import proving
     from aliasproof.judge.trial import quiet_torch
     from aliasproof.reports.proof_table import has_symbols, print_proofs

@@ -88,6 +88,11 @@ def run(
             )
         return _verify(script, arguments or [], as_module=module, fail=fail)
     watcher = Watcher()  # before torch starts threads
+    import torch  # noqa: F401 - `require` asks it
+
+    from aliasproof.torch_parts import require
+
+    require("models")
     from aliasproof.running_model.checking_backend import checking_compiled
     from aliasproof.running_model.model_check import print_summary
 

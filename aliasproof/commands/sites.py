@@ -61,8 +61,10 @@ def sites(
     drawn.
     """
     from aliasproof.judge.trial import quiet_torch
+    from aliasproof.torch_parts import require
 
     quiet_torch()
+    require("sites")
     if not notes().is_terminal:
         first = f"running {programs} programs, then " if run is None and programs else ""
         print_notes([f"{first}reading the sites of torch: about a minute"])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aliasproof import torch_parts
 from aliasproof.corpus.patching import Patch, find_patch
 from aliasproof.ir.devices import vector_bits
 from aliasproof.ir.program import Program
@@ -121,8 +122,17 @@ class KnownBug:
     @property
     def patch(self) -> Patch | None:
         """What corrects torch, if it can be corrected here. First asked for, this imports it."""
-        found = find_patch(self.layer, self.patch_name) if self.patch_name else None
-        return found if found is not None and found.available else None
+        if not self.patch_name or self.why_no_patch() is not None:
+            return None
+        found = find_patch(self.layer, self.patch_name)
+        return found if found.available else None
+
+    def why_no_patch(self) -> str | None:
+        """In one line, why torch is not what the patch knows; None if it is, or there is none."""
+        if not self.patch_name:
+            return None
+        off = torch_parts.why_off(f"patches {self.layer}")
+        return off or find_patch(self.layer, self.patch_name).why_not()
 
     @property
     def ends_process(self) -> bool:

@@ -23,6 +23,7 @@ from unittest import mock
 
 import torch
 
+from aliasproof import torch_parts
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.plugins import plugins
 
@@ -40,14 +41,42 @@ DECOMPOSITIONS = (
 class Patch:
     """Calling it gives a context in which the compiler is corrected.
 
-    A patch is not `available` if it needs what this platform does not have.
+    A patch is not `available` if it needs what this platform does not have. `replaced` are the
+    paths of what it replaces, by what, and the keys of tables.
     """
 
     enter: Callable[[], AbstractContextManager[None]]
     available: bool = True
+    replaced: tuple[tuple[str, Function, tuple[Any, ...]], ...] = ()
 
     def __call__(self) -> AbstractContextManager[None]:
         return self.enter()
+
+    def why_not(self) -> str | None:
+        """Why torch is not what this patch knows, so that it is not applied; None if it is."""
+        return _why_not(self)
+
+
+@functools.cache
+def _why_not(patch: Patch) -> str | None:
+    for path, replacement, keys in patch.replaced:
+        try:
+            owner, name = _owner(path)
+            found = getattr(owner, name)
+            table: Any = found() if keys and callable(found) else found
+            originals = [table[key] for key in keys] if keys else [found]
+        except (ImportError, AttributeError, KeyError) as error:
+            return f"torch has no {path}: {type(error).__name__}: {error}"
+        if not all(torch_parts.is_called_so(original, replacement) for original in originals):
+            return f"{path} takes other arguments"
+    return None
+
+
+def _owner(path: str) -> tuple[Any, str]:
+    """The module or the class that has what a path names, and the name there."""
+    module, _, names = path.partition(":")
+    *owners, name = names.split(".")
+    return functools.reduce(getattr, owners, importlib.import_module(module)), name
 
 
 def find_patch(layer: str, name: str) -> Patch:
@@ -83,7 +112,7 @@ def together(*patches: Patch) -> Patch:
                 stack.enter_context(patch())
             yield
 
-    return Patch(enter_all)
+    return Patch(enter_all, replaced=tuple(it for patch in patches for it in patch.replaced))
 
 
 def replaces(*paths: str, keys: Sequence[Any] = ()) -> Callable[[Function], Patch]:
@@ -93,9 +122,12 @@ def replaces(*paths: str, keys: Sequence[Any] = ()) -> Callable[[Function], Patc
     of a table, or of a function that returns it, and the functions are these entries.
     """
     replaced = _entries_replaced if keys else _attribute_replaced
-    return lambda replacement: together(
-        *(Patch(functools.partial(replaced, path, replacement, *keys)) for path in paths)
-    )
+
+    def declared(path: str, replacement: Function) -> Patch:
+        enter = functools.partial(replaced, path, replacement, *keys)
+        return Patch(enter, replaced=((path, replacement, tuple(keys)),))
+
+    return lambda replacement: together(*(declared(path, replacement) for path in paths))
 
 
 def replaces_outside(path: str) -> Callable[[Function], Patch]:
@@ -111,9 +143,7 @@ def replaces_outside(path: str) -> Callable[[Function], Patch]:
 
 @contextlib.contextmanager
 def _attribute_replaced(path: str, replacement: Function) -> Iterator[None]:
-    module, _, names = path.partition(":")
-    *owners, name = names.split(".")
-    owner = functools.reduce(getattr, owners, importlib.import_module(module))
+    owner, name = _owner(path)
     original = getattr(owner, name)
     call: Any = functools.wraps(original)(_with_original(original, replacement))
     if isinstance(inspect.getattr_static(owner, name), classmethod):
@@ -124,8 +154,7 @@ def _attribute_replaced(path: str, replacement: Function) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _entries_replaced(path: str, replacement: Function, *keys: Any) -> Iterator[None]:
-    module, _, names = path.partition(":")
-    table: Any = functools.reduce(getattr, names.split("."), importlib.import_module(module))
+    table: Any = getattr(*_owner(path))
     table = table() if callable(table) else table
     with mock.patch.dict(table, {key: _with_original(table[key], replacement) for key in keys}):
         yield

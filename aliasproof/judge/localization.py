@@ -113,9 +113,10 @@ def _without_fusion() -> contextlib.AbstractContextManager[object]:
 @contextlib.contextmanager
 def _at_once() -> Iterator[None]:
     """Each operator fills a buffer when it is lowered; none is computed where it is used."""
-    from torch._inductor import graph, ir  # noqa: PLC0415
+    from torch._inductor import ir  # noqa: PLC0415
+    from torch._inductor.graph import GraphLowering  # noqa: PLC0415
 
-    lowered = graph.GraphLowering.run_node
+    lowered = GraphLowering.run_node
 
     def run_node(lowering: Any, node: fx.Node) -> Any:
         result = lowered(lowering, node)
@@ -123,7 +124,7 @@ def _at_once() -> Iterator[None]:
             result.realize()
         return result
 
-    with mock.patch.object(graph.GraphLowering, "run_node", run_node):
+    with mock.patch.object(GraphLowering, "run_node", run_node):
         yield
 
 

@@ -11,25 +11,25 @@ from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.plugins import BROKEN, plugins
 from aliasproof.targets.user_names import EXPECTED, code_name, installed, require_file
 
-# In the order of `registry.TARGETS`.
-OF_TORCH = (
-    "identity",
-    "eager-cuda",
-    "functionalize",
-    "fx-reinplace",
-    "aot",
-    "aot-epilogue",
-    "dynamo",
-    "aot-eager",
-    "export",
-    "inductor-reinplace",
-    "inductor-fx",
-    "inductor",
-    "aot-inductor",
-    "reference",
-    "reference-copy",
-    "reference-planned",
-)
+# Where each is in `aliasproof.targets`.
+OF_TORCH = {
+    "identity": "identity.TARGET",
+    "eager-cuda": "eager_cuda.TARGET",
+    "functionalize": "torch_functionalize.TARGET",
+    "fx-reinplace": "fx_reinplace.TARGET",
+    "aot": "aot.AOT",
+    "aot-epilogue": "aot.AOT_EPILOGUE",
+    "dynamo": "dynamo.TARGET",
+    "aot-eager": "aot_eager.TARGET",
+    "export": "export.TARGET",
+    "inductor-reinplace": "inductor_reinplace.TARGET",
+    "inductor-fx": "inductor_fx.TARGET",
+    "inductor": "inductor.TARGET",
+    "aot-inductor": "aot_inductor.TARGET",
+    "reference": "reference.REFERENCE",
+    "reference-copy": "reference.REFERENCE_COPY",
+    "reference-planned": "reference.REFERENCE_PLANNED",
+}
 REGISTERED = (*OF_TORCH, *(name for each in plugins().values() for name in each.targets))
 OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 

@@ -13,54 +13,33 @@ from typing import TypeAlias
 
 import torch
 
+from aliasproof import torch_parts
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.plugins import BROKEN, plugins
-from aliasproof.targets import (
-    aot,
-    aot_eager,
-    aot_inductor,
-    dynamo,
-    eager_cuda,
-    export,
-    fx_reinplace,
-    identity,
-    inductor,
-    inductor_fx,
-    inductor_reinplace,
-    names,
-    reference,
-    torch_functionalize,
-    user_names,
-    user_targets,
-    variants,
-)
-from aliasproof.targets.target import Build, Function, Target, Variant
+from aliasproof.targets import names, user_names, user_targets, variants
+from aliasproof.targets.target import NOTHING, Build, Function, Target, Variant
 from aliasproof.targets.tracing import Tracing
 from aliasproof.targets.user_names import CodeName
 from aliasproof.targets.user_targets import BackendSource
 from aliasproof.targets.variants import VARIANTS
 
-TARGETS: dict[str, Target] = {
-    registered.name: registered
-    for registered in (
-        identity.TARGET,
-        eager_cuda.TARGET,
-        torch_functionalize.TARGET,
-        fx_reinplace.TARGET,
-        aot.AOT,
-        aot.AOT_EPILOGUE,
-        dynamo.TARGET,
-        aot_eager.TARGET,
-        export.TARGET,
-        inductor_reinplace.TARGET,
-        inductor_fx.TARGET,
-        inductor.TARGET,
-        aot_inductor.TARGET,
-        reference.REFERENCE,
-        reference.REFERENCE_COPY,
-        reference.REFERENCE_PLANNED,
-    )
-}
+torch_parts.require(torch_parts.EVERYTHING)
+
+
+def _of_torch(name: str) -> Target:
+    """A target of torch. What stands in for one that needs what torch does not have says so."""
+    reason = torch_parts.why_off(f"target {name}")
+    if reason is None:
+        found: Target = pkgutil.resolve_name(f"aliasproof.targets.{names.OF_TORCH[name]}")
+        return found
+    return Target(name, reason, NOTHING, _never_built, "", lacking=lambda: reason)
+
+
+def _never_built(*_: object) -> Build:
+    raise AssertionError("a target that is off is never built")
+
+
+TARGETS: dict[str, Target] = {name: _of_torch(name) for name in names.OF_TORCH}
 
 
 def _add_targets_of_plugins() -> None:
@@ -68,6 +47,9 @@ def _add_targets_of_plugins() -> None:
     for plugin in plugins().values():
         for name, place in plugin.targets.items():
             try:
+                off = torch_parts.why_off(f"target {plugin.name}") if not plugin.missing() else None
+                if off is not None:
+                    raise UserError(off)
                 found = pkgutil.resolve_name(f"{plugin.package}.{place}")
                 if not isinstance(found, Target) or found.name != name or name in TARGETS:
                     raise UserError("expected a Target of this name, which no other target has")

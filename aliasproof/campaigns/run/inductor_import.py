@@ -8,6 +8,8 @@ import importlib
 import itertools
 import os
 
+from aliasproof.torch_parts import why_off
+
 NEEDED = (
     "torch._inductor.compile_fx",
     "torch._inductor.codegen.cpp",
@@ -20,7 +22,8 @@ _forks = itertools.count()
 
 def _import() -> None:
     # A worker may fork, too.
-    if os.getpid() == _server and next(_forks) == os.cpu_count():
+    late = os.getpid() == _server and next(_forks) == os.cpu_count()
+    if late and why_off("sites") is None:
         for name in NEEDED:
             importlib.import_module(name)
         importlib.import_module(NEEDED[-1]).all_sites()

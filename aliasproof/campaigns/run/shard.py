@@ -14,7 +14,6 @@ from aliasproof.corpus.known_bug import patched
 from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.sites.site import SiteRecorder, recording_of
-from aliasproof.generators.sites.wrappers import WITHOUT_INDUCTOR
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import require_sound_process
@@ -26,6 +25,7 @@ from aliasproof.judge.trial import Case, Spent, processor_seconds
 from aliasproof.judge.value_search import CAMPAIGN_BUDGET
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
+from aliasproof.torch_parts import why_off
 
 # --- statistics -----------------------------------------------------------------------------------
 #
@@ -201,9 +201,13 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
 
 def recording_for(name: str) -> AbstractContextManager[SiteRecorder]:
     """Record the sites that a target can fire, as its name says: others need no hooks."""
-    if user_code(name) is not None or "inductor" not in name.partition(":")[0]:
-        return recording_of(WITHOUT_INDUCTOR)
+    if why_off("sites") is not None:
+        return recording_of(())
     # Imported here: it needs torch's Inductor, which takes a second. Other targets do without.
+    if user_code(name) is not None or "inductor" not in name.partition(":")[0]:
+        from aliasproof.generators.sites.wrappers import WITHOUT_INDUCTOR  # noqa: PLC0415
+
+        return recording_of(WITHOUT_INDUCTOR)
     from aliasproof.generators.sites.all_sites import recording  # noqa: PLC0415
 
     return recording()

@@ -1,0 +1,163 @@
+"""The private parts of torch that this package uses, and what is off where one is gone.
+
+`torch_parts.txt` has a line for each: its name, and the features that need it. A test writes that
+table from the sources, see `tests/quality/test_torch_parts.py`. What needs all of `EVERYTHING`
+refuses in one line where a part is gone; a target is left out; a patch is not applied.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from aliasproof.ir.errors import UserError
+
+TABLE = Path(__file__).parent / "torch_parts.txt"
+EVERYTHING = "everything"
+# What else is lost, by how the name of a feature begins.
+LOST = {
+    EVERYTHING: "no program can be judged",
+    "target": "the target is left out",
+    "patches": "known bugs of this layer are reported as new",
+    "sites": "no command or campaign counts sites",
+    "rules": "no program is drawn from the rules of Inductor",
+    "proofs": "'prove' refuses",
+    "attribution": "no layer or pass is named, and 'bisect' refuses",
+    "models": "'run' and the backends of torch.compile refuse",
+}
+
+
+@functools.cache
+def needed() -> Mapping[str, tuple[str, ...]]:
+    """The features that need each private part, by its name: `torch.module.Class.method`."""
+    rows = (line.split(": ") for line in TABLE.read_text(encoding="utf-8").splitlines())
+    return {name: tuple(features.split(", ")) for name, features in rows}
+
+
+@functools.cache
+def gone(feature: str = "") -> tuple[str, ...]:
+    """The parts that a feature needs, or any, and this torch does not have."""
+    return tuple(
+        name
+        for name, features in needed().items()
+        if (not feature or feature in features) and not is_there(name)
+    )
+
+
+def why_off(feature: str) -> str | None:
+    """In one line, why a feature is off; None if all its parts are there."""
+    parts = gone(feature)
+    lost = LOST[feature.partition(" ")[0]]
+    return f"is off, so {lost}: {_without(parts)}" if parts else None
+
+
+def require(feature: str) -> None:
+    """Raises `UserError` with one line if a feature is off."""
+    reason = why_off(feature)
+    if reason is not None:
+        raise UserError(f"{feature} {reason} (see 'aliasproof doctor')")
+
+
+def off() -> list[tuple[str, str]]:
+    """The features that are off, each with the reason."""
+    features = sorted({feature for name in gone() for feature in needed()[name]})
+    return [(feature, why_off(feature) or "") for feature in features]
+
+
+def why_failed(error: BaseException) -> str | None:
+    """In one line, which part's absence an error is about; None if it is about none."""
+    text = f"{type(error).__name__}: {error}"
+    if not re.search("ImportError|AttributeError|ModuleNotFoundError|KeyError", text):
+        return None
+    parts = [name for name in gone() if re.search(rf"\b{name.rpartition('.')[2]}\b", text)]
+    return f"{_without(parts)} (see 'aliasproof doctor')" if parts else None
+
+
+def _without(parts: Any) -> str:
+    more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
+    return f"torch {sys.modules['torch'].__version__} has no {', '.join(parts[:3])}{more}"
+
+
+def is_there(name: str) -> bool:
+    """Whether torch has a part. Below an object of a module, nothing is looked at.
+
+    A module that is not imported yet is read, since Inductor takes seconds to import.
+    """
+    module, path = _module_of(name)
+    loaded = sys.modules.get(module)
+    if loaded is None:
+        spec = find_spec(module)
+        if spec is None:
+            return False
+        origin = spec.origin if spec.has_location else None
+        text = Path(origin).read_text(encoding="utf-8") if origin else ""
+        if all(re.search(rf"\b{word}\b", text) for word in path):
+            return True
+    value: Any = loaded or importlib.import_module(module)
+    for word in path:
+        is_object = not isinstance(value, type | ModuleType)
+        try:
+            value = getattr(value, word)
+        except AttributeError:
+            return False
+        if is_object:
+            return True
+    return True
+
+
+@functools.cache
+def _module_of(name: str) -> tuple[str, list[str]]:
+    """The module of a part, and the names from there."""
+    words = name.split(".")
+    for count in range(len(words), 1, -1):
+        module = ".".join(words[:count])
+        if module in sys.modules:
+            return module, words[count:]
+        try:
+            if find_spec(module) is not None:
+                return module, words[count:]
+        except (ImportError, AttributeError, ValueError):  # its parent is no package
+            continue
+    return words[0], words[1:]
+
+
+def is_called_so(original: object, replacement: object) -> bool:
+    """Whether `replacement(original, ...)` takes the arguments that torch can give to `original`.
+
+    These are all, or those without defaults, by position or by name: torch's calls are not read.
+    """
+    try:
+        parameters = inspect.signature(original).parameters.values()  # type: ignore[arg-type]
+        taken = inspect.signature(replacement)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # of C++
+        return True
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        return True
+    needed = [p for p in parameters if p.default is p.empty]
+    forms = [
+        (
+            [p for p in given if p.kind is not p.KEYWORD_ONLY],
+            [p for p in given if p.kind is p.KEYWORD_ONLY],
+        )
+        for given in ([*parameters], needed)
+    ]
+    forms += [
+        (given[:1], given[1:]) for given in ([*parameters], needed)
+    ]  # a method has its object first
+    return any(_binds(taken, original, *form) for form in forms)
+
+
+def _binds(taken: inspect.Signature, original: object, first: Any, named: Any) -> bool:
+    try:
+        taken.bind(original, *first, **{p.name: p for p in named})
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""The private parts of torch are in one table, and each may move: that costs features, no more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from aliasproof.corpus.patching import replaces
+from aliasproof.torch_parts import LOST, TABLE, gone, needed
+from tests.quality.torch_parts_table import table
+from tests.quality.torch_references import MOVED, ROOT
+
+PARTS = list(needed())
+# Of everything; of patches and sites; of targets, rules and sites; of proofs.
+SAMPLE = [
+    "torch._C._dispatch_get_all_op_names",
+    "torch._functorch._aot_autograd.schemas.OutputType",
+    "torch._inductor.virtualized.V.set_fake_mode",
+    "torch.utils._sympy.functions.ModularIndexing",
+]
+# Prints the parts for which a command ends in another way than it should.
+IN_CHILDREN = """
+import os, sys
+import torch, torch._dynamo, torch._inductor.compile_fx, torch._inductor.lowering, torch.onnx
+import torch._inductor.codegen.cpp, torch._inductor.fx_passes.joint_graph
+import hypothesis, rich.progress, rich.table, typer, z3
+from tests.quality.torch_references import move
+
+for part in sys.argv[1:]:
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.dup2(writer, 1), os.dup2(writer, 2)
+        move(part)
+        from aliasproof.commands.command_line import run
+        codes = run(["--help"]), run(["doctor"])
+        print("codes", codes, flush=True)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    os.wait()
+    if "Traceback" in said or "codes (0, 1)" not in said or part + "_moved" not in said:
+        print(part, said)
+"""
+
+
+def test_the_table_is_that_of_the_sources():
+    written = TABLE.read_text(encoding="utf-8")
+    assert written == table(), "run python -m tests.quality.torch_parts_table"
+    features = {feature for row in needed().values() for feature in row}
+    assert {feature.partition(" ")[0] for feature in features} == {*LOST}
+
+
+def test_this_torch_has_all_parts():
+    assert gone() == ()
+
+
+def test_a_patch_is_not_applied_where_torch_is_not_what_it_knows():
+    missing = replaces("torch._inductor.graph:GraphLowering.gone")(lambda original: None)
+    assert "torch has no torch._inductor.graph:GraphLowering.gone" in str(missing.why_not())
+    run_node = replaces("torch._inductor.graph:GraphLowering.run_node")
+    assert "takes other arguments" in str(run_node(lambda original: None).why_not())
+    assert run_node(lambda original, graph, node: None).why_not() is None
+
+
+def wrong_ones(parts: list[str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_CHILDREN, *parts],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_help_and_doctor_work_where_a_part_has_moved():
+    assert not wrong_ones(SAMPLE)
+
+
+@pytest.mark.parametrize("eighth", range(8))
+def test_help_and_doctor_work_where_any_part_has_moved(eighth):
+    assert not wrong_ones(PARTS[eighth::8])
+
+
+def campaign(part: str, folder) -> subprocess.CompletedProcess[str]:
+    """A campaign of five programs, in whose processes a part has moved."""
+    (folder / "sitecustomize.py").write_text("import tests.quality.torch_references")
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    arguments = ["fuzz", "--programs", "5", "--seed", "1", "-j", "1"]
+    arguments += ["--target", "inductor-fx", "--target", "aot"]
+    return subprocess.run(
+        [sys.executable, "-m", "aliasproof", *arguments, "--run", str(folder / "run")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": paths, MOVED: part},
+    )
+
+
+@pytest.mark.parametrize("part", dict.fromkeys([*SAMPLE, *PARTS[::40]]))
+def test_a_campaign_works_or_refuses_in_one_line(part, tmp_path):
+    done = campaign(part, tmp_path)
+    assert "Traceback" not in done.stderr + done.stdout
+    assert done.returncode in (0, 2), done.stdout + done.stderr
+    if done.returncode == 2:
+        assert "aliasproof: " in done.stderr.splitlines()[-1]
+        assert f"{part}_moved" in done.stderr.splitlines()[-1]
+    else:
+        assert " programs in " in done.stdout + done.stderr
