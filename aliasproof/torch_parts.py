@@ -13,7 +13,6 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -94,12 +93,11 @@ def is_there(name: str) -> bool:
     module, path = _module_of(name)
     loaded = sys.modules.get(module)
     if loaded is None:
-        spec = find_spec(module)
-        if spec is None:
+        file = _file_of(module)
+        if file is None:
             return False
-        origin = spec.origin if spec.has_location else None
-        text = Path(origin).read_text(encoding="utf-8") if origin else ""
-        if all(re.search(rf"\b{word}\b", text) for word in path):
+        text = file.read_text(encoding="utf-8")
+        if all(word.endswith("__") or re.search(rf"\b{word}\b", text) for word in path):
             return True
     value: Any = loaded or importlib.import_module(module)
     for word in path:
@@ -119,14 +117,17 @@ def _module_of(name: str) -> tuple[str, list[str]]:
     words = name.split(".")
     for count in range(len(words), 1, -1):
         module = ".".join(words[:count])
-        if module in sys.modules:
+        if module in sys.modules or _file_of(module) is not None:
             return module, words[count:]
-        try:
-            if find_spec(module) is not None:
-                return module, words[count:]
-        except (ImportError, AttributeError, ValueError):  # its parent is no package
-            continue
     return words[0], words[1:]
+
+
+@functools.cache
+def _file_of(module: str) -> Path | None:
+    """The source of a module of torch. No package around it is imported, as `find_spec` does."""
+    base = Path(sys.modules["torch"].__path__[0]).joinpath(*module.split(".")[1:])
+    files = (base.with_suffix(".py"), base / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
 
 
 def is_called_so(original: object, replacement: object) -> bool:
