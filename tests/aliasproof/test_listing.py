@@ -181,6 +181,15 @@ def test_short_answers_do_not_import_torch(option):
     assert "aliasproof" in python("-c", code).stdout
 
 
+def test_a_doctor_finds_nothing_off_and_names_what_is_not_here(call):
+    outcome = call("doctor", "--json")
+    found = json.loads(outcome.out)
+    assert (outcome.code, found["off"]) == (0, [])
+    assert "functionalize" in found["works"]
+    assert all(name not in found["works"] and reason for name, reason in found["lacking"])
+    assert call("doctor").out.endswith("off: nothing\n")
+
+
 def test_help_lists_each_command_in_a_group(call):
     out = call("--help").out
     groups = [it.splitlines() for it in out[out.index("Search:") :].split("\n\n")]
