@@ -50,7 +50,7 @@ def functional_call(sketch: Sketch) -> None:
     sketch.add(f"{sketch.fresh('r')} = {call}")
 
 
-# What a body of control flow does with `v`, and what it returns. Torch refuses what is not new.
+# What a body of control flow does with `v`, and what it returns: torch refuses what is not new.
 BODIES = (
     ("b = v.clone()", "b.add_(1)", "b"),
     ("b = v * 2", "b[..., :1] += 1", "b"),
@@ -59,7 +59,6 @@ BODIES = (
     ("b = {other}.clone()", "b.mul_(2)", "b + v"),
     ("b = v.clone()", "c = b.detach()", "c.add_(1)", "b"),
     ("b = v.expand(2, *v.shape).clone()", "b[0].neg_()", "b.sum(0)"),
-    ("v.view_as(v)",),
 )
 
 

@@ -6,25 +6,15 @@ import json
 
 import pytest
 
+from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.devices import on_device
-from aliasproof.ir.serialization import dumps, to_json
+from aliasproof.ir.serialization import dumps
 
 PROGRAM = on_device(known_bugs()["expand-inverse"].program, "cuda:99")
-FINDING = {
-    "version": 2,
-    "identifier": "aot-values-00000000",
-    "target": "aot",
-    "oracle": "values",
-    "kind": "wrong value",
-    "place": "output 0",
-    "evidence": {},
-    "count": 1,
-    "reduction": {"candidates tried": 0, "accepted": 0},
-    "seed": 0,
-    "torch": "2.13.0",
-    "original": to_json(PROGRAM),
-}
+FINDING = Finding(
+    "aot-values-00000000", "aot", "values", "wrong value", "output 0", {}, PROGRAM, PROGRAM
+)
 
 
 @pytest.fixture
@@ -32,7 +22,7 @@ def finding(tmp_path):
     folder = tmp_path / "runs" / "one" / "findings" / "aot-values-00000000"
     folder.mkdir(parents=True)
     (folder / "program.json").write_text(dumps(PROGRAM))
-    (folder / "finding.json").write_text(json.dumps(FINDING))
+    (folder / "finding.json").write_text(json.dumps(FINDING.to_json()))
     return folder
 
 
