@@ -52,6 +52,9 @@ def functional_call(sketch: Sketch) -> None:
 
 # What a body of control flow does with `v`, and what it returns: torch refuses what is not new.
 BODIES = (
+    ("v * 2",),
+    ("v.clone()",),
+    ("v + {other}",),
     ("b = v.clone()", "b.add_(1)", "b"),
     ("b = v * 2", "b[..., :1] += 1", "b"),
     ("b = v * 2", "b.view(-1)[1:].mul_(3)", "b + v"),
@@ -84,10 +87,10 @@ def condition_with_bodies(sketch: Sketch) -> None:
     sketch.add(f"{sketch.fresh('r')} = {call}")
 
 
-@form("transforms", weight=2)
+@form("transforms", weight=3)
 def loop_with_body(sketch: Sketch) -> None:
     """What is carried, scanned or mapped goes through a body."""
-    name = sketch.tensor(lambda it: is_real(it) and 0 < it.dim() <= it.numel())
+    name = sketch.tensor(lambda it: is_real(it) and it.dim() > 0 and it.numel() > 0)
     parameters, returns, call = sketch.pick.one(
         [
             (
@@ -119,32 +122,6 @@ def functional_condition(sketch: Sketch) -> None:
     where, fresh = f"{sketch.pick.one(around)}.total", sketch.fresh()
     after = sketch.pick.one([f"{where} = 3", f"{where} += 2"])
     sketch.add(f"{where} = 2", call, after, f"{fresh} = {name} * {where}")
-
-
-@form("transforms")
-def functional_loop(sketch: Sketch) -> None:
-    name, count = sketch.tensor(is_real), sketch.fresh("n")
-    does = sketch.pick.one(["v * 2", "v + i", "v.clone().add_(1)"])
-    loop = f"torch.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, {does})"
-    fresh = sketch.fresh("r")
-    sketch.add(f"{count}, {fresh} = {loop}, (torch.tensor(0), {name}))")
-
-
-@form("transforms")
-def scanned(sketch: Sketch) -> None:
-    name = sketch.tensor(lambda it: is_real(it) and it.dim() > 0 and it.numel() > 0)
-    does = sketch.pick.one(["(c + v, c * v)", "(c * 2, v + 1)", "(v.clone(), c + v)"])
-    first = sketch.pick.one([f"{name}[0]", f"{name}[0].clone()", f"torch.zeros_like({name}[0])"])
-    call = f"torch._higher_order_ops.scan(lambda c, v: {does}, {first}, {name})"
-    sketch.add(f"{sketch.fresh('c')}, {sketch.fresh('r')} = {call}")
-
-
-@form("transforms")
-def mapped(sketch: Sketch) -> None:
-    name = sketch.tensor(lambda it: is_real(it) and it.dim() > 0 and it.numel() > 0)
-    other = sketch.tensor(lambda it: is_real(it) and it.dim() == 0)
-    does = sketch.pick.one(["v * 2", "v.sin()", f"v + {other}", "v.clone().mul_(2)"])
-    sketch.add(f"{sketch.fresh('r')} = torch._higher_order_ops.map(lambda v: {does}, {name})")
 
 
 @form("transforms", weight=2)
