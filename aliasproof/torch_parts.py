@@ -42,18 +42,15 @@ def needed() -> Mapping[str, tuple[str, ...]]:
 
 
 @functools.cache
-def gone(feature: str = "") -> tuple[str, ...]:
-    """The parts that a feature needs, or any, and this torch does not have."""
-    return tuple(
-        name
-        for name, features in needed().items()
-        if (not feature or feature in features) and not is_there(name)
-    )
+def gone() -> tuple[str, ...]:
+    """The parts that this torch does not have. It imports torch."""
+    importlib.import_module("torch")
+    return tuple(name for name in needed() if not is_there(name))
 
 
 def why_off(feature: str) -> str | None:
     """In one line, why a feature is off; None if all its parts are there."""
-    parts = gone(feature)
+    parts = [name for name in gone() if feature in needed()[name]]
     lost = LOST[feature.partition(" ")[0]]
     return f"is off, so {lost}: {_without(parts)}" if parts else None
 
@@ -93,10 +90,9 @@ def is_there(name: str) -> bool:
     module, path = _module_of(name)
     loaded = sys.modules.get(module)
     if loaded is None:
-        file = _file_of(module)
-        if file is None:
+        text = _text_of(module)
+        if text is None:
             return False
-        text = file.read_text(encoding="utf-8")
         if all(word.endswith("__") or re.search(rf"\b{word}\b", text) for word in path):
             return True
     value: Any = loaded or importlib.import_module(module)
@@ -117,17 +113,17 @@ def _module_of(name: str) -> tuple[str, list[str]]:
     words = name.split(".")
     for count in range(len(words), 1, -1):
         module = ".".join(words[:count])
-        if module in sys.modules or _file_of(module) is not None:
+        if module in sys.modules or _text_of(module) is not None:
             return module, words[count:]
     return words[0], words[1:]
 
 
 @functools.cache
-def _file_of(module: str) -> Path | None:
+def _text_of(module: str) -> str | None:
     """The source of a module of torch. No package around it is imported, as `find_spec` does."""
     base = Path(sys.modules["torch"].__path__[0]).joinpath(*module.split(".")[1:])
     files = (base.with_suffix(".py"), base / "__init__.py")
-    return next((file for file in files if file.is_file()), None)
+    return next((file.read_text(encoding="utf-8") for file in files if file.is_file()), None)
 
 
 def is_called_so(original: object, replacement: object) -> bool:

@@ -102,8 +102,6 @@ def _is_of_hunt(folder: Path) -> bool:
 
 
 def _bisect(request: MinimizeRequest, limit: float) -> Bisection:
-    import torch  # noqa: F401 - `require` asks it
-
     from aliasproof.torch_parts import require
 
     require("attribution")

@@ -24,8 +24,6 @@ def doctor(json: Json = False) -> int:
     Exit status: 0 nothing is off, 1 something is: this torch has moved a private part, or a plug-in
     is broken. What this machine lacks, such as CUDA or an optional compiler, is shown, but not off.
     """
-    import torch  # noqa: F401 - what it has is looked at
-
     from aliasproof import torch_parts
     from aliasproof.commands.command_line import versions
 

@@ -88,8 +88,6 @@ def run(
             )
         return _verify(script, arguments or [], as_module=module, fail=fail)
     watcher = Watcher()  # before torch starts threads
-    import torch  # noqa: F401 - `require` asks it
-
     from aliasproof.torch_parts import require
 
     require("models")

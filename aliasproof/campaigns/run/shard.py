@@ -203,11 +203,11 @@ def recording_for(name: str) -> AbstractContextManager[SiteRecorder]:
     """Record the sites that a target can fire, as its name says: others need no hooks."""
     if why_off("sites") is not None:
         return recording_of(())
-    # Imported here: it needs torch's Inductor, which takes a second. Other targets do without.
     if user_code(name) is not None or "inductor" not in name.partition(":")[0]:
-        from aliasproof.generators.sites.wrappers import WITHOUT_INDUCTOR  # noqa: PLC0415
+        from aliasproof.generators.sites.wrappers import WITHOUT_INDUCTOR  # noqa: PLC0415 - if on
 
         return recording_of(WITHOUT_INDUCTOR)
+    # Imported here: it needs torch's Inductor, which takes a second. Other targets do without.
     from aliasproof.generators.sites.all_sites import recording  # noqa: PLC0415
 
     return recording()
