@@ -168,19 +168,23 @@ class RunReport:
         return tuple(finding for finding in self.findings if finding.state not in UNCONFIRMED)
 
     @property
+    def new(self) -> tuple[ReportedFinding, ...]:
+        """The findings that a script has shown, and that somebody has to look at."""
+        return tuple(finding for finding in self.confirmed if not finding.settled)
+
+    @property
     def verdict(self) -> str:
         """What was found, in a sentence: what is new comes first."""
-        new = [finding for finding in self.confirmed if not finding.settled]
+        silent = sum(finding.silent for finding in self.new)
         known = sum(finding.known is not None for finding in self.confirmed)
-        first = counted(len(new), "new finding") if new else "No new findings"
-        if new:
-            first += f", {sum(finding.silent for finding in new)} of them silent"
-        settled, waiting = (
-            len(self.confirmed) - len(new) - known,
-            len(self.findings) - len(self.confirmed),
-        )
-        rest = {"by known bugs": known, "settled": settled, "not confirmed": waiting}
-        return "; ".join((first, *(f"{number} {what}" for what, number in rest.items() if number)))
+        rest = {
+            "by known bugs": known,
+            "settled": len(self.confirmed) - len(self.new) - known,
+            "not confirmed": len(self.findings) - len(self.confirmed),
+        }
+        first = f"{counted(len(self.new), 'new finding')}, {silent} of them silent"
+        parts = [first if self.new else "No new findings"]
+        return "; ".join((*parts, *(f"{number} {what}" for what, number in rest.items() if number)))
 
     def to_json(self) -> dict[str, object]:
         """The report as JSON values."""

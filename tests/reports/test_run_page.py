@@ -168,6 +168,7 @@ def test_what_is_known_is_not_new():
 def test_a_run_without_findings_has_a_page():
     page = run_page(replace(REPORT, findings=()))
     assert '"rows": []' in page
+    assert 'class="outcome"' in page
     assert "No new findings</p>" in page
 
 
