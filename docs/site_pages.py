@@ -12,12 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from aliasproof.commands.command_line import COMMANDS, run
 
 ROOT = Path(__file__).parents[1]
-
-os.environ["COLUMNS"] = "100"  # commands print for a terminal of this width
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -64,8 +63,8 @@ LINKS: Mapping[str, str] = {
 
 def printed(*arguments: str) -> str:
     """What a command prints."""
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text):
+    text, width = io.StringIO(), {"COLUMNS": "100"}
+    with contextlib.redirect_stdout(text), mock.patch.dict(os.environ, width):
         code = run(arguments)
     assert code == 0, arguments
     return text.getvalue()
