@@ -55,6 +55,7 @@ BODIES = (
     ("v * 2",),
     ("v.clone()",),
     ("v + {other}",),
+    ("v - 1",),
     ("b = v.clone()", "b.add_(1)", "b"),
     ("b = v * 2", "b[..., :1] += 1", "b"),
     ("b = v * 2", "b.view(-1)[1:].mul_(3)", "b + v"),
@@ -73,8 +74,8 @@ def _body(sketch: Sketch, parameters: str, returns: str = "{0}") -> tuple[Block,
     return Block(f"def {name}({parameters}):", [it.format(other=other) for it in lines]), name
 
 
-@form("transforms", weight=2)
-def condition_with_bodies(sketch: Sketch) -> None:
+@form("transforms", weight=4)
+def functional_condition(sketch: Sketch) -> None:
     name = sketch.tensor(is_real)
     (one, first), (other, second) = _body(sketch, "v"), _body(sketch, "v")
     made = sketch.fresh(), sketch.fresh()
@@ -85,8 +86,15 @@ def condition_with_bodies(sketch: Sketch) -> None:
     if not alike:
         raise NoChoice
     test = sketch.pick.one([f"{name}.sum() > 0", f"{name}.sum() < 0"])
-    call = f"torch.cond({test}, {first}, {second}, ({name},))"
-    sketch.add(f"{sketch.fresh('r')} = {call}")
+    call = f"{sketch.fresh('r')} = torch.cond({test}, {first}, {second}, ({name},))"
+    around = objects(sketch)
+    if not around or not sketch.pick.chance(15):
+        sketch.add(call)
+        return
+    # What is written before and after it, and read behind it.
+    where, fresh = f"{sketch.pick.one(around)}.total", sketch.fresh()
+    after = sketch.pick.one([f"{where} = 3", f"{where} += 2"])
+    sketch.add(f"{where} = 2", call, after, f"{fresh} = {name} * {where}")
 
 
 @form("transforms", weight=3)
@@ -107,23 +115,6 @@ def loop_with_body(sketch: Sketch) -> None:
     )
     block, body = _body(sketch, parameters, returns)
     sketch.add(block, f"{sketch.fresh('r')} = {call.format(name, body)}")
-
-
-@form("transforms", weight=2)
-def functional_condition(sketch: Sketch) -> None:
-    name = sketch.tensor(is_real)
-    branches = sketch.pick.one(
-        ["lambda v: v + 1, lambda v: v * 2", "lambda v: v.clone(), lambda v: v - 1"]
-    )
-    call = f"{sketch.fresh('r')} = torch.cond({name}.sum() > 0, {branches}, ({name},))"
-    around = objects(sketch)
-    if not around or not sketch.pick.chance(15):
-        sketch.add(call)
-        return
-    # What is written before and after it, and read behind it.
-    where, fresh = f"{sketch.pick.one(around)}.total", sketch.fresh()
-    after = sketch.pick.one([f"{where} = 3", f"{where} += 2"])
-    sketch.add(f"{where} = 2", call, after, f"{fresh} = {name} * {where}")
 
 
 @form("transforms", weight=2)
