@@ -288,6 +288,17 @@ def copies_without_sign(call: EagerCall) -> str | None:
     return "loses the sign of a lazily negative tensor"
 
 
+def samples_in_no_mode(call: EagerCall) -> str | None:
+    """A grid sampler checks no number of a mode, and leaves its result as it is allocated.
+
+    See `grid_sampler_2d_cpu_kernel_impl` in `aten/src/ATen/native/cpu/GridSamplerKernel.cpp`.
+    """
+    if call.op.overloadpacket not in _GRID_SAMPLERS:
+        return None
+    modes = call.arguments["interpolation_mode"], call.arguments["padding_mode"]
+    return None if all(mode in range(3) for mode in modes) else "samples in a mode that is none"
+
+
 def _has_no_gaps(tensor: torch.Tensor) -> bool:
     start, end = Region.of(tensor).interval
     return end - start == tensor.numel() * tensor.element_size()
@@ -296,12 +307,14 @@ def _has_no_gaps(tensor: torch.Tensor) -> bool:
 _FUSED_OPTIMIZERS = {
     *(aten._fused_sgd_, aten._fused_adam_, aten._fused_adamw_, aten._fused_adagrad_),
 }
+_GRID_SAMPLERS = {aten.grid_sampler_2d, aten.grid_sampler_3d}
 _RRELU = {aten.rrelu_with_noise, aten.rrelu_with_noise_}
 WRONG_KERNELS = (
     writes_outside_noise,
     updates_outside_parameters,
     squeezes_a_copy,
     copies_without_sign,
+    samples_in_no_mode,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -13,14 +14,23 @@ from aliasproof.eager.definedness import Undefined, Watch
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.oracles.observation import observe_eager
 
-LOWEST, DIVISOR, SHIFT, CONVERSION, CUT, DISAGREE = (
+LOWEST, DIVISOR, SHIFT, CONVERSION, CUT, DISAGREE, MODE = (
     "divides the lowest integer by -1",
     "takes a common divisor of the lowest integer",
     "shifts by a number of bits that is out of range",
     "converts a value that the integer dtype cannot represent",
     "is called on its branch cut, where the sign of a zero decides",
     "is called where its result depends on the layout: its kernels disagree",
+    "samples in a mode that is none",
 )
+
+
+GRID = torch.zeros(1, 4, 4, 2)
+
+
+def sampled(mode: int, padding: int, x: Tensor) -> Tensor:
+    result: Tensor = torch.ops.aten.grid_sampler_2d(torch.ones(1, 1, 4, 4), x, mode, padding, False)
+    return result
 
 
 def lowest(dtype: torch.dtype) -> Tensor:
@@ -73,6 +83,7 @@ def test_kernels_disagree(
         (CUT, lambda x: torch._foreach_log([-x])[0], torch.ones(9, dtype=torch.complex64)),
         (CUT, lambda x: x.atan_(), torch.tensor([2j])),
         (CUT, lambda x: x.acosh(), torch.tensor([0j])),
+        *((MODE, partial(sampled, mode, padding), GRID) for mode, padding in ((3, 0), (0, -1))),
         *((DISAGREE, function, x) for function, x, _ in DISAGREEMENTS),
     ],
 )
@@ -94,6 +105,7 @@ def test_undefined(reason: str, function: Callable[[Tensor], Tensor], x: Tensor)
         (torch.nn.functional.gelu, torch.tensor([-math.inf, 1e38])),
         (lambda x: x.fmod(2), torch.tensor([math.inf, 7])),
         (lambda x: x.fmod(2), torch.tensor([7])),
+        *((partial(sampled, mode, padding), GRID) for mode, padding in ((2, 0), (0, 2))),
     ],
 )
 def test_defined(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
