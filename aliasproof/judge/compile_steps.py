@@ -28,8 +28,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from aliasproof.ir.errors import InternalError
 from aliasproof.ir.values import clone_inputs
 from aliasproof.targets import inductor_reinplace
-from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.tracing import copied
 from aliasproof.targets.user_targets import YOUR_PASS, UserPass
 
 # --- graph versions -------------------------------------------------------------------------------

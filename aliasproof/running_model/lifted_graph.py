@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 from torch.utils.checkpoint import checkpoint
 
 from aliasproof.judge.rounding_control import wide_dtype
-from aliasproof.targets.graph_snapshots import copied
+from aliasproof.targets.tracing import copied
 
 _CONVERSIONS = ("float", "half", "bfloat16")
 

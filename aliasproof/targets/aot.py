@@ -28,9 +28,8 @@ from aliasproof.oracles.contract import (
 )
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import clauses, torch_functionalize
-from aliasproof.targets.graph_snapshots import copied
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.tracing import PLAIN, Tracing
+from aliasproof.targets.tracing import PLAIN, Tracing, copied
 from aliasproof.targets.variants import (
     BUFFERS,
     DECOMPOSE,

@@ -31,7 +31,6 @@ OF_TORCH = {
     "reference-planned": "reference.REFERENCE_PLANNED",
 }
 REGISTERED = (*OF_TORCH, *(name for each in plugins().values() for name in each.targets))
-OLD = ("aot-train",)  # of stored findings, see `variants.modern`
 
 # What a user of `torch.compile` runs. `inductor` generates code, so it needs a compiler.
 CHECKED = ("aot-eager", "inductor-fx", "inductor")
@@ -55,7 +54,7 @@ def expanded(names: Sequence[str]) -> list[str]:
 def refuse_unknown(name: str) -> None:
     """Raises `UserError` for a name that is no target, or code of a user without its file."""
     base, code = name.partition(":")[0], code_name(name)
-    if base in (*REGISTERED, *OLD, *installed()):
+    if base in (*REGISTERED, *installed()):
         return
     if code is None:
         raise unknown(base)

@@ -117,8 +117,7 @@ def taken_by(variant: Variant) -> list[str]:
 
 def _parts(name: str) -> tuple[str, list[str]]:
     """The name of a plain target, and the variants. A user's target is imported on first use."""
-    base, *rest = name.split(":")
-    base, chosen = variants.modern(base, rest)
+    base, *chosen = name.split(":")
     if base in TARGETS or base in OWN:
         return base, chosen
     code = user_code(name)

@@ -115,3 +115,16 @@ def guarded(graph: fx.GraphModule, function: _Function) -> _Function:
         return function(*inputs)
 
     return checked
+
+
+def copied(graph: fx.Graph, root: torch.nn.Module | None) -> fx.GraphModule:
+    """A copy of a graph and its metadata, with the modules and constants of its root.
+
+    Passes may change the graph that a compiler traced.
+    """
+    # No deep copy: it copies constants too, and under a fake mode these would become fake.
+    made, nodes = fx.Graph(), dict[fx.Node, fx.Node]()
+    returned = made.graph_copy(graph, nodes)
+    output = made.output(returned)
+    output.meta = dict(graph.output_node().meta)
+    return fx.GraphModule(root if root is not None else torch.nn.Module(), made)

@@ -7,7 +7,7 @@ Each target says which of them it takes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver
@@ -206,18 +206,6 @@ def by_name(text: str) -> Variant | None:
     Raises `UserError` if Inductor has no such setting or value.
     """
     return settings.variant(text) if "=" in text else VARIANTS.get(text)
-
-
-def modern(base: str, chosen: Sequence[str]) -> tuple[str, list[str]]:
-    """A target and its variants by today's names: some layers were variants once.
-
-    Stored findings have the old names, and `aot-train` is a short one.
-    """
-    if base == "aot-train":
-        return "aot", ["grad", *chosen]
-    if base == "aot" and {"dynamo", "second-call"} & {*chosen}:
-        return "aot-eager", [name for name in chosen if name != "dynamo"]
-    return base, list(chosen)
 
 
 def is_variant(name: str, of: str) -> bool:

@@ -69,21 +69,6 @@ def test_the_order_of_variants_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "today"),
-    [
-        ("aot:dynamo", "aot-eager"),
-        ("aot:dynamo:decompose", "aot-eager:decompose"),
-        ("aot:second-call", "aot-eager:second-call"),
-        ("aot:symbolic:second-call", "aot-eager:symbolic:second-call"),
-        ("aot-train", "aot:grad"),
-        ("aot-train:symbolic", "aot:symbolic:grad"),
-    ],
-)
-def test_old_and_short_names_stay_readable(name: str, today: str) -> None:
-    assert target(name).name == today
-
-
-@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("aot:secondcall", "unknown variant 'secondcall' of target 'aot'; did you mean"),
