@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.failure.finding import AnyFinding, is_of_python
-from aliasproof.campaigns.publish.publisher import publisher_of
+from aliasproof.campaigns.publish.publisher import scripts_of
 from aliasproof.campaigns.publish.reproducer import renderings
 from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.ir.errors import Rejected, UserError
@@ -118,6 +118,6 @@ def _bisect_python(finding: AnyFinding) -> Bisection:
         raise UserError(f"nothing differs: {finding.target} does what eager does")
     case = PythonCase(program)
     states = [_state(case, target_named(layer)) for layer in layers(finding.target)]
-    scripts = () if is_own(finding.target) else tuple(publisher_of(finding).scripts(finding))
+    scripts = () if is_own(finding.target) else tuple(scripts_of(finding))
     at_fault = PassAtFault(part)
     return Bisection(None, tuple(states), symptom, finding.violation, at_fault, scripts, ())

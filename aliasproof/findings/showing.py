@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.publish.confirmation import SCRIPT, run_text
-from aliasproof.campaigns.publish.publisher import publisher_of
+from aliasproof.campaigns.publish.publisher import script_of
 from aliasproof.campaigns.store.stored import KINDS, locate, read_stored
 from aliasproof.checks.explaining import letter
 from aliasproof.ir.devices import require_device
@@ -119,7 +119,7 @@ def _run_reproducer(stored: AnyFinding) -> Status:
 
     It is written anew: what a folder has as reproducer is shown, and never run.
     """
-    done = run_text(publisher_of(stored).scripts(stored)[0])
+    done = run_text(script_of(stored))
     if done.shown:
         return Status("still there", f"Still there in torch {torch.__version__}.")
     return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")

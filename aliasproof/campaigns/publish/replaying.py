@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aliasproof.campaigns.publish.confirmation import confirm
-from aliasproof.campaigns.publish.publisher import publisher_of
+from aliasproof.campaigns.publish.publisher import scripts_of
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.corpus.bug_files import known_bugs
@@ -119,7 +119,7 @@ def _finding(folder: Path, written: Path, was_fixed: Callable[[str, str], bool])
     if not is_importable(stored.target):
         reason = f"a file names its code; give --target {stored.target}"
         return Replayable(name, (), fixed, reason)
-    return Replayable(name, _write(written / name, publisher_of(stored).scripts(stored)), fixed)
+    return Replayable(name, _write(written / name, scripts_of(stored)), fixed)
 
 
 def _write(folder: Path, texts: Sequence[str]) -> list[Path]:

@@ -16,9 +16,14 @@ from aliasproof.campaigns.publish.confirmation_server import (
     ConfirmationServer,
     new_server,
 )
-from aliasproof.campaigns.publish.publisher import publisher_of
+from aliasproof.campaigns.publish.publisher import (
+    confirm_finding,
+    issue_of,
+    run_compiled,
+    script_of,
+)
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.languages import language_of
+from aliasproof.campaigns.run.languages import is_waited_for
 from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
@@ -67,7 +72,7 @@ class Confirmations:
     def is_due(self) -> bool:
         """Whether a first finding of a bucket is under way."""
         shown = {finding.bucket for finding in self.campaign.findings.values()}
-        pending = (it for it, _ in self._pending if language_of(it).is_waited_for)
+        pending = (it for it, _ in self._pending if is_waited_for(it))
         return any(finding.bucket not in shown for finding in pending)
 
     def add(self, reduced: FoundFailure) -> None:
@@ -101,7 +106,7 @@ class Confirmations:
         self.store.remove_finding(name)
 
     def _submit(self, finding: AnyFinding) -> None:
-        script = publisher_of(finding).script(finding)
+        script = script_of(finding)
         state = "new" if "not reduced" in finding.evidence else "reduced"
         self.store.keep_finding(finding, script, state)
         kept = self.store.finding(finding.identifier)
@@ -109,7 +114,7 @@ class Confirmations:
         # An interrupted campaign leaves it as unconfirmed.
         if kept.confirmation is None:
             # A store may come from elsewhere: what it has as script is run only if it is ours.
-            literal = kept.script == (exact := publisher_of(finding).script(finding, literal=True))
+            literal = kept.script == (exact := script_of(finding, literal=True))
             self.folder.write_unconfirmed(kept.finding, exact if literal else script)
             future = self.executor.submit(self.confirm, kept.finding, literal)
         else:
@@ -122,7 +127,7 @@ class Confirmations:
         """Try the literal script of a finding, unless that is the one that was tried."""
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         assert kept is not None
-        script = publisher_of(finding).script(finding, literal=True)
+        script = script_of(finding, literal=True)
         if kept.confirmation is not None or kept.script == script:
             return False
         self.store.keep_script(name, script)
@@ -133,7 +138,7 @@ class Confirmations:
     def confirm(self, finding: AnyFinding, literal: bool = False) -> Confirmation:
         """Run the script of a finding in fresh processes that have torch alone."""
         run = functools.partial(_run, self.server)
-        return publisher_of(finding).confirm(finding, run, literal=literal)
+        return confirm_finding(finding, run, literal=literal)
 
     def take_finished(self) -> None:
         """Take the results that are there: findings, and unconfirmed failures with the reason."""
@@ -174,10 +179,9 @@ class Confirmations:
             return
         shown = Reproduced(kept.script, confirmation.output)
         # Until the answer is there, the issue is about the target alone.
-        publisher = publisher_of(finding)
-        self.folder.write_confirmed(finding, kept.script, publisher.issue(finding, shown))
+        self.folder.write_confirmed(finding, kept.script, issue_of(finding, shown))
         run = functools.partial(_run, self._compilers)
-        task = self._background.submit(publisher.compiled, finding, shown, run)
+        task = self._background.submit(run_compiled, finding, shown, run)
         self._compiled.append((finding, task))
 
     def _take_compiled(self) -> None:
@@ -187,7 +191,7 @@ class Confirmations:
             (answered, shown), name = task.result(), finding.identifier
             answered = replace(answered, count=self.campaign.findings[name].count)
             self.campaign.findings[name] = answered
-            issue = publisher_of(answered).issue(answered, shown)
+            issue = issue_of(answered, shown)
             self.store.keep_torch_compile(answered, dict(answered.user_level), shown.script, issue)
             self.folder.write_confirmed(answered, shown.script, issue)
 

@@ -1,9 +1,9 @@
-"""`Language`: what a campaign does with the programs of a language, draws, judges and reduces."""
+"""What a campaign does with the programs of a language: draws, judges and reduces them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.failure.finding import AnyFinding, Finding
@@ -37,69 +37,43 @@ from aliasproof.targets.names import ATEN, PYTHON
 from aliasproof.targets.registry import target as target_named
 
 
-class Language(Protocol):
-    """What a campaign does with programs of a language; `Publisher` shows what it finds."""
+def is_waited_for(work: AnyFailure | AnyFinding) -> bool:
+    """Whether a campaign that is over waits for the first finding of a kind.
 
-    is_waited_for: bool  # whether a campaign that is over waits for the first finding of a kind
-
-    def judge(self, shard: Shard, announce: Announce) -> ShardResult:
-        """Draw the programs of a shard and judge each, in a worker."""
-
-    def reduce(self, failure: Any, *, isolated: bool) -> Reduction:
-        """Reduce a failure, in a worker; `isolated` if candidates may end their process."""
-
-    def failure_of_end(self, shard: Shard, programs: range, end: WorkerEnd) -> AnyFailure | None:
-        """The failure of programs that ended a worker; None if eager may be what ended."""
-
-    def unreduced(self, failure: Any, reason: str) -> AnyFinding | None:
-        """A failure as it was drawn, and why; None if it has nothing that a script could show."""
+    A reduction of a Python program takes minutes.
+    """
+    return work.language == ATEN
 
 
-class _Aten:
-    is_waited_for = True
-
-    def judge(self, shard: Shard, announce: Announce) -> ShardResult:
-        return run_shard(shard, announce)
-
-    def reduce(self, failure: Failure[Program], *, isolated: bool) -> Reduction:
-        runner = isolated_runner(failure) if isolated else Runner()
-        finding = (reduce_isolated if isolated else reduce_failure)(failure, runner)
-        return Reduction(finding, 0.0, tuple(runner.mistakes))
-
-    def failure_of_end(self, shard: Shard, programs: range, end: WorkerEnd) -> Failure[Program]:
-        together = len(programs) > 1
-        program = shard.together(programs) if together else shard.program(programs[0])
-        violation = Violation("errors", end.kind, "call", {"worker": end.text})
-        symptom = Symptom(shard.target, "errors", end.kind)
-        return Failure(symptom, program, shard.seed, of_group=together, violation=violation)
-
-    def unreduced(self, failure: Failure[Program], reason: str) -> Finding[Program]:
-        return unreduced(failure, reason)
+def judge(shard: Shard, announce: Announce) -> ShardResult:
+    """Draw the programs of a shard and judge each, in a worker."""
+    return (judge_programs if shard.language == PYTHON else run_shard)(shard, announce)
 
 
-class _Python:
-    is_waited_for = False  # a reduction takes minutes
-
-    def judge(self, shard: Shard, announce: Announce) -> ShardResult:
-        return judge_programs(shard, announce)
-
-    def reduce(self, failure: Failure[PythonProgram], *, isolated: bool) -> Reduction:
+def reduce(failure: Any, *, isolated: bool) -> Reduction:
+    """Reduce a failure, in a worker; `isolated` if candidates may end their process."""
+    if failure.language == PYTHON:
         # The candidates of one that ended its process before would end it again.
         return reduce_program(failure, 0 if isolated else PYTHON_PROBLEM.most)
+    runner = isolated_runner(failure) if isolated else Runner()
+    finding = (reduce_isolated if isolated else reduce_failure)(failure, runner)
+    return Reduction(finding, 0.0, tuple(runner.mistakes))
 
-    def failure_of_end(self, shard: Shard, programs: range, end: WorkerEnd) -> None:
+
+def failure_of_end(shard: Shard, programs: range, end: WorkerEnd) -> Failure[Program] | None:
+    """The failure of programs that ended a worker; None if eager may be what ended."""
+    if shard.language == PYTHON:
         return None
+    together = len(programs) > 1
+    program = shard.together(programs) if together else shard.program(programs[0])
+    violation = Violation("errors", end.kind, "call", {"worker": end.text})
+    symptom = Symptom(shard.target, "errors", end.kind)
+    return Failure(symptom, program, shard.seed, of_group=together, violation=violation)
 
-    def unreduced(self, failure: Failure[PythonProgram], reason: str) -> None:
-        return None
 
-
-_LANGUAGES: dict[str, Language] = {ATEN: _Aten(), PYTHON: _Python()}
-
-
-def language_of(work: Shard | AnyFailure | AnyFinding) -> Language:
-    """The language of the programs of a shard, or of that of a failure or a finding."""
-    return _LANGUAGES[work.language]
+def as_drawn(failure: Any, reason: str) -> AnyFinding | None:
+    """A failure as it was drawn, and why; None if it has nothing that a script could show."""
+    return None if failure.language == PYTHON else unreduced(failure, reason)
 
 
 # --- Python programs ------------------------------------------------------------------------------

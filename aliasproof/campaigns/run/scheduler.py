@@ -21,7 +21,7 @@ from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.failure.recognition import FrequentBugs
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.executor import Mistake, Reduction, WorkerEnd
-from aliasproof.campaigns.run.languages import language_of
+from aliasproof.campaigns.run.languages import as_drawn, failure_of_end, is_waited_for
 from aliasproof.campaigns.run.tasks import TRIES, Tasks, Ticket
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.store import KNOWN, KeptFailure
@@ -117,7 +117,7 @@ class Scheduler:
     def is_due(self) -> bool:
         """Whether the first shard is under way, or a first reduced failure of a bucket."""
         failures = [asked.failure for asked in self._reductions]
-        buckets = {it.bucket for it in failures if language_of(it).is_waited_for}
+        buckets = {it.bucket for it in failures if is_waited_for(it)}
         return bool(buckets - self._reduced or (self._queue and not self.campaign.total.programs))
 
     @property
@@ -242,7 +242,7 @@ class Scheduler:
         self._queue.appendleft(self._attempt(rest))  # first, so that the order stays
         if not alone:
             return None
-        failure = language_of(shard).failure_of_end(shard, suspects, end)
+        failure = failure_of_end(shard, suspects, end)
         if failure is None:
             self.campaign.notes.append(f"program {suspects[0]} of {shard.target} {end.kind}")
             return None
@@ -257,7 +257,7 @@ class Scheduler:
             return None
         together = _Suspects(shard.language, shard.target, shard.seed, shard.suspects)
         end = self._ends[together][-1]
-        failure = language_of(shard).failure_of_end(shard, shard.suspects, end)
+        failure = failure_of_end(shard, shard.suspects, end)
         return None if failure is None else self._death(attempt, failure)
 
     def _death(self, attempt: _Attempt, failure: AnyFailure) -> FoundFailure | None:
@@ -320,6 +320,6 @@ class Scheduler:
 
 def _unreduced_failure(kept: KeptFailure, reason: str, number: int) -> FoundFailure:
     """A failure as it was drawn, and why it was not reduced."""
-    finding = language_of(kept.failure).unreduced(kept.failure, reason)
+    finding = as_drawn(kept.failure, reason)
     assert finding is not None, "only what ends its process is kept unreduced"
     return FoundFailure(finding, kept, number)

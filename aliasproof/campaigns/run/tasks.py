@@ -24,7 +24,7 @@ from aliasproof.campaigns.run.executor import (
     Result,
     WorkerEnd,
 )
-from aliasproof.campaigns.run.languages import language_of
+from aliasproof.campaigns.run.languages import as_drawn
 from aliasproof.campaigns.run.shard import ShardResult, Statistics, Suspicions
 from aliasproof.campaigns.store.full_disk import require_room
 from aliasproof.campaigns.store.plan import Shard
@@ -188,7 +188,7 @@ class Tasks:
                 ticket.outcome = result
                 return
             reason = f"each worker that reduced it {kept.deaths[-1]}"
-            unreduced = language_of(kept.failure).unreduced(kept.failure, reason)
+            unreduced = as_drawn(kept.failure, reason)
             result = Mistake(reason) if unreduced is None else Reduction(unreduced, 0.0)
         if isinstance(result, Mistake):
             stored: dict[str, Any] = {"mistake": result.text}

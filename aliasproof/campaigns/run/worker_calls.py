@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aliasproof.campaigns.failure.failure import AnyFailure
+from aliasproof.campaigns.run import languages
 from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
-from aliasproof.campaigns.run.languages import language_of
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.judge.trial import processor_seconds, start_worker
@@ -62,7 +62,7 @@ def examine_shard(shard: Shard) -> ShardResult:
         isolation.begin_programs(indices)
 
     with cleaned_worker():
-        return language_of(shard).judge(shard, announce)
+        return languages.judge(shard, announce)
 
 
 def reduce(work: AnyFailure | IsolatedReduction) -> Reduction:
@@ -71,5 +71,5 @@ def reduce(work: AnyFailure | IsolatedReduction) -> Reduction:
     isolated = isinstance(work, IsolatedReduction)
     failure = work.failure if isinstance(work, IsolatedReduction) else work
     with cleaned_worker():
-        done = language_of(failure).reduce(failure, isolated=isolated)
+        done = languages.reduce(failure, isolated=isolated)
     return done._replace(seconds=processor_seconds() - before)
