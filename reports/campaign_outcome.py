@@ -15,7 +15,7 @@ from aliasproof.campaigns.run.campaign import (
     known_in_order,
     suspicions_in_order,
 )
-from aliasproof.campaigns.store.stored import show_command
+from aliasproof.campaigns.store.run_folder import show_command
 from aliasproof.ir.program import Program
 from aliasproof.reports.console import (
     counted,

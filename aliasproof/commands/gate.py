@@ -112,15 +112,14 @@ def gate(
 def _rebuild(runs: list[Path], workers: int) -> int:
     """Write the corpus of these runs, and its baseline, into the package."""
     from aliasproof.campaigns.run import gate as gates
-    from aliasproof.campaigns.run.distilling import corpus_text, distilled
     from aliasproof.commands.triage import open_store
 
     with contextlib.ExitStack() as opened:
         stores = [opened.enter_context(open_store(run)) for run in runs]
-        made = distilled(stores, workers, lambda text: print_notes([text]))
+        made = gates.distilled(stores, workers, lambda text: print_notes([text]))
     try:
         gates.FOLDER.mkdir(parents=True, exist_ok=True)
-        gates.PROGRAMS.write_text(corpus_text(made.added), encoding="utf-8")
+        gates.PROGRAMS.write_text(gates.corpus_text(made.added), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{gates.PROGRAMS} cannot be written: {error.strerror}") from error
     made.baseline.write(gates.FOLDER / f"torch-{gates.release()}.json")

@@ -259,7 +259,7 @@ def _next_command(file: Path, request: MinimizeRequest, options: MinimizeOptions
 
 def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
     """The request with the path of the file."""
-    from aliasproof.campaigns.store.stored import locate
+    from aliasproof.campaigns.store.run_folder import locate
 
     path = Path(given)
     if not path.exists() and path.suffix not in (".py", ".json"):
@@ -270,7 +270,7 @@ def located(given: str, request: MinimizeRequest) -> MinimizeRequest:
 
 def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """The request with what a campaign or a check of a model stored as what must stay."""
-    from aliasproof.campaigns.store.stored import MARK, read_stored
+    from aliasproof.campaigns.store.run_folder import MARK, read_finding
     from aliasproof.formats.stored_graph import about_graph, is_stored_graph
 
     path = request.path
@@ -278,7 +278,7 @@ def complete(request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
         return replace(request, target=about_graph(path).get("reduced through"))
     if not by_target or request.target is not None or not (path / MARK).is_file():
         return request
-    case = read_stored(path)
+    case = read_finding(path)
     # Without its oracle, what results do not show is no violation.
     oracle = request.oracle or (case.oracle if case.on_graphs else None)
     device = request.device or case.device

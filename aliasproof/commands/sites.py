@@ -14,7 +14,7 @@ from aliasproof.reports.console import notes, print_notes, progress_bar, results
 from aliasproof.reports.listings import print_sites
 
 if TYPE_CHECKING:  # it imports torch
-    from aliasproof.campaigns.run.site_counts import FiredSites
+    from aliasproof.campaigns.run.fired_sites import FiredSites
 
 DEFAULT = "inductor-fx"
 
@@ -87,8 +87,7 @@ def _of_programs(
     target: str, programs: int, seed: int, rules: int | None, bar: Progress
 ) -> FiredSites:
     """What the programs of a campaign fire, run here."""
-    from aliasproof.campaigns.run.fired_sites import fired_sites
-    from aliasproof.campaigns.run.site_counts import FiredSites
+    from aliasproof.campaigns.run.fired_sites import FiredSites, fired_sites
 
     if not programs:
         return FiredSites()
@@ -101,7 +100,7 @@ def _of_run(run: Path, target: str | None) -> tuple[FiredSites, str, int]:
 
     Raises `UserError` if the run has not begun, or has no such target.
     """
-    from aliasproof.campaigns.run.site_counts import FiredSites
+    from aliasproof.campaigns.run.fired_sites import FiredSites
     from aliasproof.commands.triage import open_store
 
     with open_store(run) as store:

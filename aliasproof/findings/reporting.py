@@ -13,8 +13,8 @@ from pathlib import Path
 
 from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.store.run_contents import KeptCase, Triaged, read_contents
+from aliasproof.campaigns.store.run_folder import MARK, locate, read_finding
 from aliasproof.campaigns.store.store_schema import NAME as STORE
-from aliasproof.campaigns.store.stored import MARK, locate, read_stored
 from aliasproof.formats.stored_graph import GRAPH
 from aliasproof.ir.errors import UserError, printable
 from aliasproof.ir.program import Program
@@ -88,7 +88,7 @@ def _single(folder: Path) -> KeptCase:
         named = [case for case in cases if case.folder.resolve() == folder.resolve()]
         if named:
             return named[0]
-    stored = read_stored(folder)
+    stored = read_finding(folder)
     state = {"unconfirmed": "flaky", "suspicions": "latent"}.get(folder.parent.name, "reproduced")
     said = Triaged(folder.name, "known" if stored.known else state, "", "", stored.count)
     script, issue = (_text(folder / name) for name in ("reproducer.py", "issue.md"))

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aliasproof.campaigns.failure.finding import AnyFinding
 from aliasproof.campaigns.publish.confirmation import SCRIPT, run_text
 from aliasproof.campaigns.publish.publisher import script_of
-from aliasproof.campaigns.store.stored import KINDS, locate, read_stored
+from aliasproof.campaigns.store.run_folder import KINDS, locate, read_finding
 from aliasproof.checks.explaining import letter
 from aliasproof.ir.devices import require_device
 from aliasproof.ir.eager_call import EagerCall, tensors_in
@@ -60,7 +60,7 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     """
     folder = locate(given)
     grant([] if own is None else [own])
-    stored = read_stored(folder)
+    stored = read_finding(folder)
     if own is not None and target_named(own).name != stored.target:
         raise UserError(f"{given} is of the target {stored.target}, and not of {own}")
     if is_importable(stored.target):

@@ -16,8 +16,7 @@ import torch
 from torch.fx import symbolic_trace
 
 from aliasproof.campaigns.failure.finding import Finding
-from aliasproof.campaigns.store.run_folder import write_finding
-from aliasproof.campaigns.store.stored import show_command
+from aliasproof.campaigns.store.run_folder import show_command, write_finding
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.python_program import PythonProgram

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from aliasproof.campaigns.run.site_counts import FiredSites
+from aliasproof.campaigns.run.fired_sites import FiredSites
 from aliasproof.generators.sites.all_sites import all_sites
 from aliasproof.reports.console import results
 from aliasproof.reports.listings import print_sites

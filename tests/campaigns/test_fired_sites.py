@@ -17,13 +17,14 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode
 
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.fired_sites import (
+    FiredSites,
+    conditions_of,
     fired_by,
     fired_by_shard,
     fired_sites,
 )
 from aliasproof.campaigns.run.fuzz import fuzz
 from aliasproof.campaigns.run.shard import recording_for, run_shard
-from aliasproof.campaigns.run.site_counts import FiredSites, conditions_of
 from aliasproof.campaigns.store import plan as plans
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.store import Store

@@ -7,8 +7,15 @@ from dataclasses import replace
 import pytest
 
 from aliasproof.campaigns.run import gate
-from aliasproof.campaigns.run.distilling import corpus_text, cover
-from aliasproof.campaigns.run.gate import Baseline, Entry, Seen, Shown, changes
+from aliasproof.campaigns.run.gate import (
+    Baseline,
+    Entry,
+    Seen,
+    Shown,
+    changes,
+    corpus_text,
+    cover,
+)
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import PythonProgram

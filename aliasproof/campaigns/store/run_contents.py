@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aliasproof.campaigns.failure.finding import AnyFinding, finding_from_json
-from aliasproof.campaigns.store.event_log import EventLog
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import Moment, RunReader
-from aliasproof.campaigns.store.store import KNOWN, Store
+from aliasproof.campaigns.store.store import KNOWN, EventLog, Store
 from aliasproof.campaigns.store.store_schema import (
     MOST_BYTES,
     connection_to_read,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,18 +20,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aliasproof.campaigns.failure.finding import AnyFinding, Finding
-from aliasproof.campaigns.store import event_log
 from aliasproof.campaigns.store.full_disk import explained
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_lock import NAME, RunLock, require_own_files
-from aliasproof.campaigns.store.store import Store
+from aliasproof.campaigns.store.store import EVENTS, Store
 from aliasproof.campaigns.store.store_schema import NAME as STORE
-from aliasproof.ir.errors import UserError, printable_json, shown
+from aliasproof.ir.errors import UserError, did_you_mean, printable_json, shown
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import dumps, loads
 from aliasproof.ir.stored_text import read_text
+from aliasproof.targets.registry import user_code
 
-# --- run folder -----------------------------------------------------------------------------------
+RUNS = Path("runs")
+KINDS = ("findings", "suspicions", "unconfirmed")  # folders of a run
+MARK = "finding.json"  # a file that each stored case has
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class RunFolder:
             require_own_files(folder)
             names = {path.name for path in folder.iterdir()}
             # A campaign that was killed in its first moment leaves these two.
-            if STORE not in names and names - {NAME, event_log.NAME}:
+            if STORE not in names and names - {NAME, EVENTS}:
                 raise UserError(
                     f"run folder {folder} is not empty, and no campaign to go on with; name a new"
                     " one, so that nothing in it is lost"
@@ -166,18 +169,20 @@ def write_finding(folder: Path, finding: AnyFinding) -> None:
 
 
 def read_finding(folder: Path) -> AnyFinding:
-    """Read a finding back.
+    """Read a finding back, or an unconfirmed failure, or a suspicion.
 
     Raises `UserError` naming the file if something is missing or malformed.
     """
-    program_file, finding_file = folder / "program.json", folder / "finding.json"
-    if not finding_file.is_file():
-        raise UserError(f"{folder} is not a finding: it has no finding.json")
+    program_file, finding_file = folder / "program.json", folder / MARK
     program = None
-    if program_file.exists():  # first: its errors name the instruction at fault
-        program = loads(read_text(program_file, within=folder), str(program_file))
     try:
+        if not finding_file.is_file():
+            raise UserError(f"{folder} is not a finding: it has no finding.json")
+        if program_file.exists():  # first: its errors name the instruction at fault
+            program = loads(read_text(program_file, within=folder), str(program_file))
         data: Any = printable_json(json.loads(read_text(finding_file, within=folder)))
+    except OSError as error:  # the folder may not be looked into
+        raise UserError(f"{folder} cannot be read: {error}") from error
     except (ValueError, RecursionError) as reason:
         raise UserError(
             f"{finding_file} is not a finding of aliasproof: {type(reason).__name__}: {reason}"
@@ -190,6 +195,44 @@ def read_finding(folder: Path) -> AnyFinding:
 def read_findings(run: Path) -> list[AnyFinding]:
     """All findings in the folder of a run, by identifier."""
     return [read_finding(path.parent) for path in sorted(run.glob("findings/*/finding.json"))]
+
+
+def locate(given: str) -> Path:
+    """The folder of a stored case, from its path, the path of a file in it, or its name.
+
+    If several runs have a case of that name, the newest is taken. Raises `UserError`.
+    """
+    path = Path(given)
+    if path.is_file():
+        path = path.parent
+        if not (path / MARK).is_file():
+            raise UserError(
+                f"{given} is not a file of a finding; give the folder or the name of one"
+            )
+    if path.is_dir():
+        if (path / "findings").is_dir():
+            names = sorted(folder.name for kind in KINDS for folder in (path / kind).glob("*/"))
+            raise UserError(
+                f"{path} is a run; name one of its findings: {', '.join(names) or 'it has none'}"
+            )
+        return path
+    # By time: a name is the same in every run that found the bug.
+    folders = sorted(
+        (folder for kind in KINDS for folder in RUNS.glob(f"*/{kind}/*/")),
+        key=lambda folder: folder.stat().st_mtime,
+    )
+    named = [folder for folder in folders if folder.name == given]
+    if named:
+        return named[-1]
+    advice = "give its folder, such as runs/<run>/findings/<name>"
+    hint = did_you_mean(given, [folder.name for folder in folders], otherwise=advice)
+    raise UserError(f"no finding '{given}' here or under {RUNS}/*/findings{hint}")
+
+
+def show_command(folder: Path, target: str) -> str:
+    """What to type to see a finding. Code of the user is imported if it is named."""
+    named = [] if user_code(target) is None else ["--target", target]
+    return shlex.join(["aliasproof", "show", str(folder), *named])
 
 
 def write_text(path: Path, text: str) -> None:

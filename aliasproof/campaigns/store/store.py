@@ -13,10 +13,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,7 +31,6 @@ from aliasproof.campaigns.failure.finding import (
     finding_from_json,
     finding_to_json,
 )
-from aliasproof.campaigns.store.event_log import EventLog
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.store_schema import (
     DAMAGE,
@@ -43,11 +44,9 @@ from aliasproof.campaigns.store.store_schema import (
 )
 from aliasproof.ir.errors import UserError
 
-# --- store ----------------------------------------------------------------------------------------
-
-
 T = TypeVar("T")
 
+EVENTS = "events.jsonl"
 _FINDINGS = "SELECT finding, script, issue, confirmation, torch_compile FROM findings "
 
 KNOWN = "known-"  # the identifiers of known bugs start so
@@ -79,6 +78,34 @@ class KeptFinding(NamedTuple):
     issue: str | None
     confirmation: dict[str, Any] | None
     torch_compile: dict[str, str] | None
+
+
+@dataclass(slots=True)
+class EventLog:
+    """Appends to `events.jsonl`. Each line is written at once, so that a reader sees it whole."""
+
+    _descriptor: int
+
+    @classmethod
+    def open(cls, folder: Path) -> EventLog:
+        """The log of a run folder, to be continued."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        log = cls(os.open(folder / EVENTS, flags, 0o644))
+        size = os.fstat(log._descriptor).st_size
+        # A full disk can cut a line.
+        if size and os.pread(log._descriptor, 1, size - 1) != b"\n":
+            os.write(log._descriptor, b"\n")
+        return log
+
+    def note(self, event: str, **details: object) -> None:
+        """Append one event."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"at": at, "event": event, **details})
+        os.write(self._descriptor, line.encode() + b"\n")
+
+    def close(self) -> None:
+        """End the log."""
+        os.close(self._descriptor)
 
 
 # To read a program takes a hundredth of a second, and a campaign reads several times what it has
