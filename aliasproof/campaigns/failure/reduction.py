@@ -300,7 +300,16 @@ def _failure_shown(
     if failure.ends_process:
         # With the limit of the campaign: what only takes long is no hang.
         death = _death(program, symptom, runner)
-        return None if death is None else _death_shown(failure, death, program)
+        if death is None:
+            return None
+        # What the first worker left, and the Python frames in which the reduced program ended.
+        evidence = {} if failure.violation is None else dict(failure.violation.evidence)
+        if death.stack:
+            evidence["in"] = [str(frame) for frame in death.stack[:MOST_FRAMES]]
+        symptom = failure.symptom
+        said = signature(symptom, program, known=by_mark(program, symptom, reduced=True))
+        violation = Violation(symptom.oracle, symptom.kind, "call", evidence)
+        return _finding(failure, program, said, violation)
     shown: Finding[Program] | Failure[Program] | None
     if symptom.latent:
         shown = runner.call(_latent_shown, failure, program)
@@ -384,17 +393,6 @@ def _last_graph(trial: Trial | None) -> str:
         return ""
     code: str = trial.build.stages[-1].graph.code
     return code
-
-
-def _death_shown(failure: Failure[Program], death: Death, program: Program) -> Finding[Program]:
-    """What the first worker left, and the Python frames in which the reduced program ended."""
-    symptom = failure.symptom
-    evidence = {} if failure.violation is None else dict(failure.violation.evidence)
-    if death.stack:
-        evidence["in"] = [str(frame) for frame in death.stack[:MOST_FRAMES]]
-    known = by_mark(program, symptom, reduced=True)
-    violation = Violation(symptom.oracle, symptom.kind, "call", evidence)
-    return _finding(failure, program, signature(symptom, program, known=known), violation)
 
 
 def unreduced(failure: Failure[Program], reason: str) -> Finding[Program]:

@@ -10,14 +10,13 @@ them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 import torch
 
-from aliasproof.ir.program import Instruction, Program, names_in
+from aliasproof.ir.program import Program, names_in
 from aliasproof.ir.schemas import Facts, Kind, facts, resolve
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.localization import FUNCTIONALIZATION
@@ -48,46 +47,31 @@ _KIND_OF_VIEW = {name: kind for kind, names in _VIEWS.items() for name in names}
 
 def aliasing_kinds(program: Program) -> tuple[str, ...]:
     """The kinds of writes, of views of written storages, and of sharing, in order and in words."""
-    views, writes = _by_storage(program)
+    # The views and the writes, each with a name for its storage.
+    storage_of = {view.name: f"storage {view.storage}" for view in program.inputs}
+    views, writes = [], []
+    for call in program.instructions:
+        known = facts(resolve(call.op))
+        operands = [storage_of[name] for name in names_in((call.args, *dict(call.kwargs).values()))]
+        if known.kind is Kind.VIEW and operands:
+            views.append((operands[0], _kind_of_view(call.op)))
+        arguments, given = known.op._schema.arguments, dict(call.kwargs)
+        for index in known.writes:
+            value = call.args[index] if index < len(call.args) else given.get(arguments[index].name)
+            writes += [(storage_of[name], _kind_of_write(known)) for name in names_in((value,))]
+        # A result of an op that makes no alias is a storage of its own.
+        aliasing = known.kind in {Kind.VIEW, Kind.IN_PLACE} and bool(operands)
+        for result in call.results:
+            storage_of[result] = operands[0] if aliasing else result
     written = {storage for storage, _ in writes}
     kinds = {f"writes {kind}" for _, kind in writes}
     kinds |= {f"views by {kind}" for storage, kind in views if storage in written}
-    if any(_is_scatter(call) for call in program.instructions):
+    if any(call.op.split(".")[1].endswith("_scatter") for call in program.instructions):
         kinds.add("scatters")
     used = [view.storage for view in program.inputs]
     if len(set(used)) < len(used):
         kinds.add("inputs share a storage")
     return tuple(sorted(kinds))
-
-
-def _by_storage(program: Program) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """The views and the writes of a program, each with a name for its storage."""
-    storage_of = {view.name: f"storage {view.storage}" for view in program.inputs}
-    views, writes = [], []
-    for call in program.instructions:
-        known = facts(resolve(call.op))
-        operands = [storage_of[name] for name in _operands(call)]
-        if known.kind is Kind.VIEW and operands:
-            views.append((operands[0], _kind_of_view(call.op)))
-        kind = _kind_of_write(known)
-        writes += [(storage_of[name], kind) for name in _written_operands(call, known)]
-        # A result of an op that makes no alias is a storage of its own.
-        aliasing = known.kind in {Kind.VIEW, Kind.IN_PLACE} and bool(operands)
-        for result in call.results:
-            storage_of[result] = operands[0] if aliasing else result
-    return views, writes
-
-
-def _operands(call: Instruction) -> Iterator[str]:
-    yield from names_in((call.args, tuple(value for _, value in call.kwargs)))
-
-
-def _written_operands(call: Instruction, known: Facts) -> Iterator[str]:
-    arguments = known.op._schema.arguments
-    given = dict(call.kwargs)
-    for index in known.writes:
-        value = call.args[index] if index < len(call.args) else given.get(arguments[index].name)
-        yield from names_in((value,))
 
 
 def _kind_of_view(op: str) -> str:
@@ -107,10 +91,6 @@ def _kind_of_write(known: Facts) -> str:
     if name.startswith(("index_", "scatter", "masked_", "put_")):
         return "at indices"
     return "in place"
-
-
-def _is_scatter(call: Instruction) -> bool:
-    return call.op.split(".")[1].endswith("_scatter")
 
 
 # --- signature ------------------------------------------------------------------------------------
@@ -136,21 +116,14 @@ class Signature:
             return f"known-{self.known}"
         # Identifiers are names of folders and in reports: what is hashed here must never change.
         what = symptom_class(self.symptom)
-        text = f"{self.symptom.target}\n{what}\n{self.cause}{self._pass}"
+        text = f"{self.symptom.target}\n{what}\n{self.cause}"
+        # Two passes are two causes, even if programs do the same with storages. Errors are
+        # identified by the function that raised, which says more. That a graph is wrong once it is
+        # functionalized is what the first layer does, and says nothing new.
+        implied = self.wrong_part in ("", FUNCTIONALIZATION) or self.symptom.oracle == "errors"
+        text += "" if implied else f"\n{self.wrong_part}"
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return f"{folder_name(self.symptom.target)}-{what.split(':')[0]}-{digest}"
-
-    @property
-    def _pass(self) -> str:
-        """What the pass at fault adds to the identifier.
-
-        Two passes are two causes, even if programs do the same with storages. A wrong pass is one
-        cause for all that it does wrong with the same kinds of writes and views. Errors are
-        identified by the function that raised, which says more. That a graph is wrong once it is
-        functionalized is what the first layer does, and says nothing new.
-        """
-        implied = not self.wrong_part or self.wrong_part == FUNCTIONALIZATION
-        return "" if implied or self.symptom.oracle == "errors" else f"\n{self.wrong_part}"
 
 
 def symptom_class(symptom: Symptom) -> str:
@@ -175,18 +148,15 @@ def signature(
     `wrong_part` the pass at fault.
     """
     if symptom.oracle == "errors":
-        return Signature(symptom, _cause_of_error(symptom, error), known, wrong_part)
+        # The function that raised, or the message where only C++ knows the function. The type of
+        # the exception is left out: measured, one mistake in `gen_alias_from_base` raised five
+        # messages of three types, by what the wrong view made of the next call.
+        frame = None if error is None else innermost_frame(error)
+        cause = symptom.kind if frame is None else f"error in {frame}"
+        return Signature(symptom, cause, known, wrong_part)
     # Metadata goes wrong in the same way by every kind of write, and through every view.
     kinds = () if symptom.oracle == "metadata" else aliasing_kinds(program)
     return Signature(symptom, ", ".join(kinds) or symptom.kind, known, wrong_part)
-
-
-def _cause_of_error(symptom: Symptom, error: BaseException | None) -> str:
-    """The function that raised, or the message where only C++ knows the function."""
-    # The type of the exception is left out: measured, one mistake in `gen_alias_from_base` raised
-    # five messages of three types, by what the wrong view made of the next call.
-    frame = None if error is None else innermost_frame(error)
-    return symptom.kind if frame is None else f"error in {frame}"
 
 
 # --- the innermost frame in torch -----------------------------------------------------------------

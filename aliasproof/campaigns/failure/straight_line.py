@@ -18,7 +18,6 @@ from aliasproof.ir.errors import InternalError, Rejected, UserError
 from aliasproof.ir.lifting import lift_program
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import CALLS, COMPILED, PythonProgram
-from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target as target_named
@@ -46,9 +45,9 @@ def straight_line(program: PythonProgram) -> Program | None:
     cannot say. Raises `InternalError` for a mistake of ours.
     """
     tree = ast.parse(program.source)
-    calls = [it for it in ast.walk(tree) if isinstance(it, ast.Call)]
+    called = [getattr(it.func, "id", "") for it in ast.walk(tree) if isinstance(it, ast.Call)]
     names = [getattr(it, "name", "") for it in tree.body if not isinstance(it, ast.Import)]
-    if names != [COMPILED, CALLS] or sum(_is_of_program(call) for call in calls) != 1:
+    if names != [COMPILED, CALLS] or called.count(COMPILED) != 1:
         return None
     lines: list[Program] = []
 
@@ -68,10 +67,6 @@ def straight_line(program: PythonProgram) -> Program | None:
     except Exception:  # noqa: BLE001 - any error of the program: then it is no line
         return None
     return None
-
-
-def _is_of_program(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id == COMPILED
 
 
 def _lifted(function: Any, arguments: tuple[Any, ...]) -> Program:
@@ -107,12 +102,8 @@ def name_of_line(program: Program, target: str, oracle: str) -> LineName | None:
         if it.difference.oracle == oracle:
             return LineName(documented=it.limitation.reason)
     # All that a caller reaches counts as an output of a Python program, also inputs.
-    if not examination.failed or symptom is None or _part(symptom) != oracle:
+    if not examination.failed or symptom is None or symptom_class(symptom).split(":")[0] != oracle:
         return None
     known = recognised(program, symptom, reduced=True).known
     error = None if examination.trial is None else examination.trial.target.error
     return LineName(signature(symptom, program, error, known).identifier, known or "")
-
-
-def _part(symptom: Symptom) -> str:
-    return symptom_class(symptom).partition(":")[0]

@@ -166,18 +166,12 @@ def at_user_level(
             if confirmation.shown:
                 reproduced = reproduced or Reproduced(reproducer.script, confirmation.output)
                 break
-    return UserLevel(answers, reproduced or with_ordinary_syntax(finding, shown, run))
-
-
-def with_ordinary_syntax(
-    finding: Finding[Program], shown: Reproduced, run: Run = confirm
-) -> Reproduced:
-    """The reproducer of the target as a user would write it, if it still shows the finding."""
     reproducer = of_target(finding, near=True)
-    if reproducer.script == shown.script:
-        return shown
-    confirmation = confirmed(reproducer, run)
-    return Reproduced(reproducer.script, confirmation.output) if confirmation.shown else shown
+    if reproduced is None and reproducer.script != shown.script:
+        confirmation = confirmed(reproducer, run)
+        if confirmation.shown:
+            reproduced = Reproduced(reproducer.script, confirmation.output)
+    return UserLevel(answers, reproduced or shown)
 
 
 def of_target(

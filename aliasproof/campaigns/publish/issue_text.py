@@ -278,14 +278,9 @@ def versions(torch_version: str, capability: str, device: str = CPU) -> str:
             f"Python version: {sys.version.split()[0]} ({platform.architecture()[0]} runtime)",
             f"CPU: {platform.processor() or platform.machine()}",
             *([f"CPU capability usage: {capability}"] if capability else []),
-            *_gpu(device),
+            *([] if device == CPU else [f"GPU: {full_name(device)}"]),
         )
     )
-
-
-def _gpu(device: str) -> list[str]:
-    """The model of the GPU, for findings on one."""
-    return [] if device == CPU else [f"GPU: {full_name(device)}"]
 
 
 def code_block(text: str, language: str = "") -> str:

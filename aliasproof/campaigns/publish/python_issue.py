@@ -178,14 +178,11 @@ def _of_left(place: str) -> str:
 def confirm_python(finding: Finding[PythonProgram], run: Run = confirm) -> Confirmation:
     """Run the script in a fresh process: whether it shows the finding, and what it printed."""
     confirmation = run_text(script(finding), run)
-    if confirmation.shown and not _names_error(finding, confirmation.output):
+    # Of an error, the script must have printed the type.
+    error = f"{finding.evidence.get('type', '')}: " if finding.oracle == "errors" else ""
+    if confirmation.shown and error not in confirmation.output:
         return dataclasses.replace(confirmation, shown=False, ending=OTHER_EVIDENCE)
     return confirmation
-
-
-def _names_error(finding: Finding[PythonProgram], output: str) -> bool:
-    """Whether the script printed the type of the error, if the finding is one."""
-    return finding.oracle != "errors" or f"{finding.evidence.get('type', '')}: " in output
 
 
 # --- python issue ---------------------------------------------------------------------------------
@@ -204,32 +201,23 @@ def python_issue(finding: Finding[PythonProgram], output: str, origin: str = BY_
     lines = f"{finding.drawn_size} lines to {finding.size}"
     place = f"For this program, the compiled function differs from eager in `{finding.place}`."
     message = str(finding.evidence.get("message", "")).strip().splitlines()
+    no_error = finding.kind.startswith("does not raise")
+    lost = OF_ERRORS if no_error else PROPERTIES[finding.oracle]
+    part = _PARTS.get(finding.target, f"the target {finding.target}")
+    if ": " in finding.wrong_part or ", " in finding.wrong_part:
+        part += f". Experiments name the part: {finding.wrong_part}"
+    raised = f"Eager raises `{first_line(finding.violation)}`. " if no_error else ""
     return in_sections(
         (title(finding), f"{place}{silent}", script(finding)),
         printed_by(output),
         (
-            f"{_what_is_wrong(finding)} {_property(finding)}",
+            f"{raised}At fault is {part}. {lost}",
             "\n".join(("Ablation:", "", *_ablation(finding))),
             f"Found {origin}, and reduced from {lines}.",
         ),
         NO_LOG if finding.silent else in_log(message),
         versions(finding.torch_version, finding.capability),
     )
-
-
-def _what_is_wrong(finding: Finding[PythonProgram]) -> str:
-    part = _PARTS.get(finding.target, f"the target {finding.target}")
-    if ": " in finding.wrong_part or ", " in finding.wrong_part:
-        part += f". Experiments name the part: {finding.wrong_part}"
-    if not finding.silent and finding.kind.startswith("does not raise"):
-        return f"Eager raises `{first_line(finding.violation)}`. At fault is {part}."
-    return f"At fault is {part}."
-
-
-def _property(finding: Finding[PythonProgram]) -> str:
-    if finding.kind.startswith("does not raise"):
-        return OF_ERRORS
-    return PROPERTIES[finding.oracle]
 
 
 def _ablation(finding: Finding[PythonProgram]) -> list[str]:

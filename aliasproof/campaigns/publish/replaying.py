@@ -105,11 +105,8 @@ def findings_of(
         )
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
         written = Path(temporary)
-        yield [_finding(file.parent, written, was_fixed or _never) for file in files]
-
-
-def _never(name: str, version: str) -> bool:
-    return False
+        fixed = was_fixed or (lambda name, version: False)
+        yield [_finding(file.parent, written, fixed) for file in files]
 
 
 def _finding(folder: Path, written: Path, was_fixed: Callable[[str, str], bool]) -> Replayable:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -147,8 +147,11 @@ def effect(violation: Violation) -> str:
     if violation.oracle == "errors" and not kind.startswith(DEATHS):
         error = str(violation.evidence.get("type", "an error"))
         return f"does not raise {error}" if kind.startswith("does not") else f"raises {error}"
-    if kind == "input ends with another shape" and _only_strides(violation.evidence):
-        return "leaves an input with other strides"
+    if kind == "input ends with another shape":
+        # Two layouts, `[sizes, strides]`, with the same sizes.
+        sizes = [str(violation.evidence.get(who)).split("]")[0] for who in ("eager", "target")]
+        if sizes[0] == sizes[1]:
+            return "leaves an input with other strides"
     if kind == OTHER_ZERO:
         of_input = violation.place.startswith("input")
         return f"leaves a {kind} in an input" if of_input else f"returns a {kind}"
@@ -156,11 +159,6 @@ def effect(violation: Violation) -> str:
         if kind.startswith(start):
             return phrase.format(kind=kind, rest=kind.removeprefix(start))
     return f"does not do what eager does ({kind})"
-
-
-def _only_strides(evidence: Mapping[str, object]) -> bool:
-    """Whether two layouts, `[sizes, strides]`, have the same sizes."""
-    return str(evidence.get("eager")).split("]")[0] == str(evidence.get("target")).split("]")[0]
 
 
 def _after(program: Program) -> str:
@@ -331,7 +329,7 @@ class Reproducer:
         If the compiler dies or hangs, the script runs itself in a child process and reports how the
         child ends. If it runs out of memory, the script may allocate 4 GiB.
         """
-        return _script(self, with_short_names(self.program))
+        return _script(self)
 
     @property
     def control(self) -> str:
@@ -339,7 +337,8 @@ class Reproducer:
         return replace(self, compiler=self.compiler.in_eager).script
 
 
-def _script(reproducer: Reproducer, program: Program) -> str:
+def _script(reproducer: Reproducer) -> str:
+    program = with_short_names(reproducer.program)
     compiler, violation = reproducer.compiler, reproducer.violation
     compiler = replace(compiler, call=_for_program(compiler.call, program))
     written = ordinary_source(program, near=compiler.near, literal=reproducer.literal)
@@ -387,12 +386,9 @@ def _for_program(recipe: str, program: Program) -> str:
 
 def _operators(program: Program) -> list[str]:
     """The definitions of the custom operators that a program calls."""
-    names = dict.fromkeys(call.op.split(".")[1] for call in program.instructions if _ours(call.op))
+    ops = (call.op for call in program.instructions)
+    names = dict.fromkeys(op.split(".")[1] for op in ops if op.startswith(f"{NAMESPACE}."))
     return [definition(name) for name in names]
-
-
-def _ours(op: str) -> bool:
-    return op.startswith(f"{NAMESPACE}.")
 
 
 def _docstring(title: str, device: str) -> str:
@@ -486,9 +482,17 @@ def _comparison(
     function = _with_seed(program, "\n    ".join(lines))
     if not check.wrong:
         return [*helpers, function, _main(compiler.call, "actual != expected")]
-    tolerance = "rtol=0, atol=0" if exact else _tolerance(_result_dtypes(program))
+    # The dtypes of the inputs and the results.
+    on_cpu = on_device(program, CPU)
+    inputs = input_tensors(on_cpu)
+    dtypes = {tensor.dtype for tensor in (*inputs, *run(on_cpu, inputs))}
+    tolerance = "rtol=0, atol=0"
+    if not exact:  # what `torch.testing.assert_close` allows for the coarsest of them
+        pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
+        rtol, atol = (max(values) for values in zip(*pairs, strict=True))
+        tolerance = f"rtol={rtol}, atol={atol}"
     wrong = check.wrong.replace("TOLERANCE", tolerance)
-    if any(dtype.is_floating_point and dtype.itemsize == 1 for dtype in _result_dtypes(program)):
+    if any(dtype.is_floating_point and dtype.itemsize == 1 for dtype in dtypes):
         # `isclose` has no kernel for float8.
         wrong = re.sub(r"(actual|expected)", r"\1.to(torch.complex128)", wrong)
     return [*helpers, function, _main(compiler.call, wrong + _ELEMENTS.rstrip(), "wrong.any()")]
@@ -548,20 +552,6 @@ def _for_device(text: str, program: Program) -> str:
     if program.device != CPU:
         return text
     return re.sub(r"\n *torch\.cuda\.synchronize\(\)", "", text)
-
-
-def _result_dtypes(program: Program) -> set[torch.dtype]:
-    """The dtypes of the inputs and the results of a program."""
-    program = on_device(program, CPU)
-    inputs = input_tensors(program)
-    return {tensor.dtype for tensor in (*inputs, *run(program, inputs))}
-
-
-def _tolerance(dtypes: set[torch.dtype]) -> str:
-    """What `torch.testing.assert_close` allows for the coarsest of the dtypes."""
-    pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
-    rtol, atol = (max(values) for values in zip(*pairs, strict=True))
-    return f"rtol={rtol}, atol={atol}"
 
 
 _CHILD = """

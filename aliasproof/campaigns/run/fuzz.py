@@ -94,7 +94,13 @@ class _Loop:
             finally:  # workers must not outlive the campaign, however the search ends
                 self.campaign.interrupted = self.interrupts.count > 0
                 self.scheduler.tasks.executor.stop()
-            self._confirm_the_rest()
+            before = self.interrupts.count  # one more Ctrl-C ends the wait
+            while self.confirmations.pending and self.interrupts.count == before:
+                if self._late():
+                    break
+                self.confirmations.take_finished()
+                self._report()
+                time.sleep(POLL)
         finally:
             self.confirmations.stop()
         self.campaign.interrupted = self.interrupts.count > 0
@@ -112,13 +118,6 @@ class _Loop:
             self.confirmations.take_finished()
             self.scheduler.others_wait = self.confirmations.pending
             self._report()
-
-    def _confirm_the_rest(self) -> None:
-        before = self.interrupts.count  # one more Ctrl-C ends the wait
-        while self.confirmations.pending and self.interrupts.count == before and not self._late():
-            self.confirmations.take_finished()
-            self._report()
-            time.sleep(POLL)
 
     def _late(self) -> bool:
         """Whether what is under way must wait until the campaign is started again."""

@@ -428,17 +428,15 @@ def _one_per_bug(entries: Iterable[Entry], seen: Mapping[str, Seen]) -> list[Ent
 
 def _findings_of(stores: Iterable[Store]) -> list[Entry]:
     """The reduced programs of all findings, the shortest first."""
-    found = [finding for store in stores for finding in _reduced(store)]
+    found: list[AnyFinding] = []
+    for store in stores:
+        # The results of reductions, also of known bugs.
+        for (text,) in store.all("SELECT reduction FROM failures WHERE reduction IS NOT NULL"):
+            reduced = store.json_values(text).get("reduced")
+            if reduced is not None:
+                found.append(store.checked(finding_from_json, reduced, str(store.file)))
     found.sort(key=lambda it: (it.size, it.identifier))
     return list(dict.fromkeys(Entry(it.target, it.program) for it in found if it.device == CPU))
-
-
-def _reduced(store: Store) -> Iterator[AnyFinding]:
-    """The results of reductions, also of known bugs."""
-    for (text,) in store.all("SELECT reduction FROM failures WHERE reduction IS NOT NULL"):
-        reduced = store.json_values(text).get("reduced")
-        if reduced is not None:
-            yield store.checked(finding_from_json, reduced, str(store.file))
 
 
 def fired_by_shards(store: Store) -> Iterator[Fired]:

@@ -90,22 +90,18 @@ def _locked_plan(run: Path) -> Iterator[Plan]:
         raise UserError(f"{run} has no {NAME}; name folders of runs")
     lock = RunLock.take(run)
     try:
-        yield _readable_plan(run)
+        with explained(run), contextlib.closing(Store.open(run)) as store:
+            try:
+                plan = store.plan(also_merged=True)
+                if plan is None:
+                    raise UserError(f"{run} has not begun")
+                store.read_all()
+            except sqlite3.Error as error:
+                raise UserError(f"{run / NAME} cannot be read: {error}; leave it out") from error
+            _checked_outcome(store, plan, run, "leave it out")
+        yield plan
     finally:
         lock.release()
-
-
-def _readable_plan(run: Path) -> Plan:
-    with explained(run), contextlib.closing(Store.open(run)) as store:
-        try:
-            plan = store.plan(also_merged=True)
-            if plan is None:
-                raise UserError(f"{run} has not begun")
-            store.read_all()
-        except sqlite3.Error as error:
-            raise UserError(f"{run / NAME} cannot be read: {error}; leave it out") from error
-        _checked_outcome(store, plan, run, "leave it out")
-    return plan
 
 
 def _checked_outcome(store: Store, plan: Plan, folder: Path, advice: str) -> Campaign:
@@ -132,7 +128,21 @@ def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
         campaign.add_outcome(shard, outcome)
     for target, count in store.all(DEADLY):
         campaign.add_deadly(target, count)
-    _add_reductions(campaign, store)
+    rows = "SELECT deaths, reduction, s.target FROM failures LEFT JOIN shards s USING (task)"
+    for deaths, text, target in store.all(rows):
+        campaign.deaths += len(store.json_values(deaths))
+        if text is None:
+            continue
+        stored = store.json_values(text)
+        if "mistake" in stored:
+            campaign.mistakes.append(f"a reduction: {stored['mistake']}")
+            continue
+        campaign.mistakes += [f"a reduction: {text}" for text in stored.get("mistakes", ())]
+        campaign.spent.reducing += stored["seconds"]
+        if stored.get("documented"):
+            campaign.add_documented(target)
+        else:
+            campaign.not_reproduced += stored["reduced"] is None
     counts = store.occurrences()
     campaign.known = Counter(
         {name.removeprefix(KNOWN): n for name, n in counts.items() if name.startswith(KNOWN)}
@@ -151,24 +161,6 @@ def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
     campaign.spent.confirming = spent.get("confirming", 0.0)
     campaign.spent.compiling = spent.get("compiling", 0.0)
     return campaign
-
-
-def _add_reductions(campaign: Campaign, store: Store) -> None:
-    rows = "SELECT deaths, reduction, s.target FROM failures LEFT JOIN shards s USING (task)"
-    for deaths, text, target in store.all(rows):
-        campaign.deaths += len(store.json_values(deaths))
-        if text is None:
-            continue
-        stored = store.json_values(text)
-        if "mistake" in stored:
-            campaign.mistakes.append(f"a reduction: {stored['mistake']}")
-            continue
-        campaign.mistakes += [f"a reduction: {text}" for text in stored.get("mistakes", ())]
-        campaign.spent.reducing += stored["seconds"]
-        if stored.get("documented"):
-            campaign.add_documented(target)
-        else:
-            campaign.not_reproduced += stored["reduced"] is None
 
 
 def _joint_plan(plans: Sequence[Plan]) -> Plan:

@@ -214,7 +214,7 @@ class Scheduler:
             return self._handle_end(attempt, result)
         if isinstance(result, Mistake):
             return None
-        for kept in self.tasks.failures(attempt.ticket):
+        for kept in self.tasks.store.failures(attempt.ticket.name):
             if kept.failure.known is not None:
                 self.campaign.known[kept.failure.known] += 1
                 self._frequent.hit([kept.failure.known])

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 
 from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.store.plan import Shard
@@ -226,19 +227,16 @@ def _run_groups(firing: _Firing) -> None:
         with patched(shard.patches()):
             if len(group) == 1:
                 for index, program in running.items():
-                    _run_program(index, program, firing)
+                    firing.begin([index])
+                    examination = examine(
+                        Case.of(program),
+                        target_named(shard.target),
+                        search=CAMPAIGN_BUDGET,
+                        ran=partial(firing.ran, [index]),
+                    )
+                    _add(program, examination, result)
             elif running:
                 _run_group(running, firing)
-
-
-def _run_program(index: int, program: Program, firing: _Firing) -> None:
-    """Examine one program and add what it shows to the result."""
-    result, target = firing.result, target_named(firing.result.shard.target)
-    firing.begin([index])
-    examination = examine(
-        Case.of(program), target, search=CAMPAIGN_BUDGET, ran=lambda: firing.ran([index])
-    )
-    _add(program, examination, result)
 
 
 def _run_group(programs: dict[int, Program], firing: _Firing) -> None:

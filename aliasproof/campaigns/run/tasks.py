@@ -21,7 +21,6 @@ from aliasproof.campaigns.run.executor import (
     IsolatedReduction,
     Mistake,
     Reduction,
-    Result,
     WorkerEnd,
 )
 from aliasproof.campaigns.run.languages import as_drawn
@@ -127,7 +126,7 @@ class Tasks:
         ticket = Ticket(shard, task_name(shard, attempt))
         stored = self.store.result(ticket.name)
         if stored is not None:
-            failures = [kept.failure for kept in self.failures(ticket)]
+            failures = [kept.failure for kept in self.store.failures(ticket.name)]
             ticket.outcome = self.store.checked(outcome_from_json, stored, shard, failures)
         else:
             self._submit(ticket)
@@ -158,26 +157,21 @@ class Tasks:
     def settle(self) -> None:
         """Keep the results that are there, in any order."""
         for number, result in self.executor.finished():
-            self._keep(self._running.pop(number), result)
-
-    def _keep(self, ticket: Ticket, result: Result) -> None:
-        if isinstance(result, Mistake):
-            require_room(result.text, self.folder.folder)
-        if isinstance(ticket.work, KeptFailure):
-            assert not isinstance(result, ShardResult)
-            self._keep_reduction(ticket, ticket.work, result)
-        else:
+            ticket = self._running.pop(number)
+            if isinstance(result, Mistake):
+                require_room(result.text, self.folder.folder)
+            if isinstance(ticket.work, KeptFailure):
+                assert not isinstance(result, ShardResult)
+                self._keep_reduction(ticket, ticket.work, result)
+                continue
             assert not isinstance(result, Reduction)
-            self._keep_outcome(ticket, ticket.work, result)
-
-    def _keep_outcome(self, ticket: Ticket, shard: Shard, outcome: ShardOutcome) -> None:
-        failures = outcome.failures if isinstance(outcome, ShardResult) else []
-        for failure in failures:
-            seen = failure.violation.evidence if failure.violation else {}
-            require_room(f"{failure.symptom.kind} {seen.get('message')}", self.folder.folder)
-        stored = outcome_to_json(outcome)
-        self.store.keep_result(ticket.name, (shard.target, shard.seed), stored, failures)
-        ticket.outcome = outcome
+            failures = result.failures if isinstance(result, ShardResult) else []
+            for failure in failures:
+                seen = failure.violation.evidence if failure.violation else {}
+                require_room(f"{failure.symptom.kind} {seen.get('message')}", self.folder.folder)
+            shard = ticket.work.target, ticket.work.seed
+            self.store.keep_result(ticket.name, shard, outcome_to_json(result), failures)
+            ticket.outcome = result
 
     def _keep_reduction(
         self, ticket: Ticket, kept: KeptFailure, result: Reduction | WorkerEnd | Mistake
@@ -201,10 +195,6 @@ class Tasks:
         ticket.outcome = self._reduction_outcome(stored)
 
     # --- read results ---
-
-    def failures(self, ticket: Ticket) -> list[KeptFailure]:
-        """The failures of an attempt at a shard that is done, as they are kept."""
-        return self.store.failures(ticket.name)
 
     def _reduction_outcome(self, stored: dict[str, Any]) -> ReductionOutcome:
         if "mistake" in stored:

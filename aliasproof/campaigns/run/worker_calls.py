@@ -33,11 +33,7 @@ def start(targets: Sequence[str], compiled: str, limit: float) -> None:
     isolation.tell_programs_alone()
     outcome.set_limit(limit)
     start_worker(targets)
-    own_cache(compiled)
-
-
-def own_cache(compiled: str) -> None:
-    """Let compilers write into the folder of this worker in `compiled`: each deletes its own."""
+    # Compilers write into the folder of this worker: each deletes its own.
     os.environ[CACHE] = str(Path(compiled) / str(os.getpid()))
     _own_cache[:] = [os.environ[CACHE]]
 

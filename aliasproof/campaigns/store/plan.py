@@ -42,10 +42,6 @@ from aliasproof.targets.registry import user_code
 EVERY = 3
 
 
-def _any(features: Features) -> bool:
-    return True
-
-
 def _calls_custom_operators(features: Features) -> bool:
     """Whether programs may call custom operators."""
     played = {scenario.name for scenario in CUSTOM_SCENARIOS}
@@ -58,7 +54,7 @@ class Way:
 
     variant: str
     targets: tuple[str, ...]
-    useful: Callable[[Features], bool] = _any
+    useful: Callable[[Features], bool] = lambda features: True
 
 
 # Those that most users meet are first, since a short campaign gets no further. Programs cannot be

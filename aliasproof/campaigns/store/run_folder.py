@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from aliasproof.campaigns.failure.finding import AnyFinding, Finding
 from aliasproof.campaigns.store.full_disk import explained
@@ -253,14 +253,6 @@ def write_text(path: Path, text: str) -> None:
 # `opened_run`: the folder and the store of a run, new or to go on with, for one campaign.
 
 
-class OpenedRun(NamedTuple):
-    """A run that no other process may change. `notes` say how it begins, for people."""
-
-    files: RunFolder
-    store: Store
-    notes: list[str]
-
-
 def stored_plan(folder: Path) -> Plan | None:
     """The plan of a run that can go on; None if the folder has none. Raises `UserError`."""
     if not (folder / STORE).is_file():
@@ -274,8 +266,10 @@ def stored_plan(folder: Path) -> Plan | None:
 
 
 @contextlib.contextmanager
-def opened_run(plan: Plan, folder: Path) -> Iterator[OpenedRun]:
+def opened_run(plan: Plan, folder: Path) -> Iterator[tuple[RunFolder, Store, list[str]]]:
     """Make the run of a plan, or open it to go on; it is closed at the end of the context.
+
+    Notes say how it begins, for people.
 
     Raises `UserError` if the folder cannot be used, if another campaign uses it, if its run is of
     another plan, or if the disk is full.
@@ -295,4 +289,4 @@ def opened_run(plan: Plan, folder: Path) -> Iterator[OpenedRun]:
         if before is not None:
             notes.append(f"going on with the run of {folder}")
         store.events.note("started", again=before is not None, stale=lock.stale)
-        yield OpenedRun(files, store, notes)
+        yield files, store, notes
