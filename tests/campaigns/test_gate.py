@@ -16,7 +16,7 @@ from aliasproof.campaigns.run.gate import (
     corpus_text,
     cover,
 )
-from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.corpus.bug_files import known_bugs, python_bugs
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.attribution import Symptom
@@ -119,3 +119,12 @@ def test_the_shipped_baseline_is_of_the_shipped_programs():
     assert len(names) == len(gate.corpus())
     assert set(shipped.shown) <= names
     assert len(shipped.bugs) > 50
+    assert not [name for name, it in shipped.shown.items() if it.known is None]
+
+
+def test_a_bug_that_its_part_tells_from_others_is_known_without_a_baseline():
+    bug = python_bugs()["data_of_clone"]
+    assert bug.part
+    [seen] = gate.run_entries([Entry(bug.target, bug.program)], {}, 1).values()
+    assert seen.shown is not None
+    assert seen.shown.known == "data_of_clone"

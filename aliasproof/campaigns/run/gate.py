@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +27,7 @@ from aliasproof.campaigns.store.store_schema import DAMAGE
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.generators.strategies import sample
+from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.devices import CPU, vector_bits
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.execution import glue
@@ -35,6 +36,7 @@ from aliasproof.ir.python_program import AnyProgram, PythonProgram
 from aliasproof.ir.serialization import dumps
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
+from aliasproof.judge.localization import part_of
 from aliasproof.judge.trial import Case
 from aliasproof.plugins import plugins
 from aliasproof.processes import outcome
@@ -230,12 +232,14 @@ def judge_entry(entry: Entry, expected: Shown | None) -> Seen:
     outcome.begin(2)
     with cleaned_worker(), recording_for(entry.target) as recorder:
         sites: list[str] = []
-        if isinstance(entry.program, Program):
-            shown = _shown_by_calls(entry, expected, lambda: sites.extend(recorder.take()[0]))
-        else:
-            shown = _shown_by_python(entry.program, entry.target, expected)
+
+        def ran() -> None:  # what follows compiles more, to name what is shown
             sites.extend(recorder.take()[0])
-    return Seen(shown, frozenset(sites))
+
+        judge = _shown_by_calls if isinstance(entry.program, Program) else _shown_by_python
+        shown = judge(entry, expected, ran)
+    # The first program of a process that calls an operator of ours makes its lowering.
+    return Seen(shown, frozenset(site for site in sites if f"/{NAMESPACE}." not in site))
 
 
 def _shown_by_calls(entry: Entry, expected: Shown | None, ran: Callable[[], None]) -> Shown | None:
@@ -256,13 +260,16 @@ def _shown_by_calls(entry: Entry, expected: Shown | None, ran: Callable[[], None
     return Shown(symptom, recognised(program, symptom, reduced=True).known)
 
 
-def _shown_by_python(program: PythonProgram, target: str, expected: Shown | None) -> Shown | None:
+def _shown_by_python(entry: Entry, expected: Shown | None, ran: Callable[[], None]) -> Shown | None:
+    program, target = entry.program, entry.target
+    assert isinstance(program, PythonProgram)
     finding = shown_by(program, target)
+    ran()
     if finding is None or (target_named(target).yours and finding.target != target):
         return None
     if expected is not None and finding.symptom == expected.symptom:
         return expected
-    name = named(finding)
+    name = named(replace(finding, wrong_part=part_of(program, finding.symptom)))
     known = name.finding.known if name.finding is not None else None
     return None if name.documented else Shown(finding.symptom, known)
 
