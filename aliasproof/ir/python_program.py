@@ -54,23 +54,25 @@ METHODS = _words("__call__ __getitem__ __iadd__ __init__ __setitem__")
 
 # What torch has besides ATen operators.
 _OF_TORCH = _words("""
-    Adagrad Adam AdamW BatchNorm1d Dropout Embedding Function H LayerNorm Linear Module ModuleDict
-    ModuleList Parameter ParameterDict ParameterList RMSprop ReLU SGD Sequential Size T Tensor
-    __init__ _base _dynamo _foreach_add_ _foreach_copy_ _foreach_mul_ _foreach_zero_
-    _higher_order_ops aliasproof apply associative_scan autograd backward bfloat16 bool buffers
-    checkpoint clip_grad_norm_ clip_grad_value_ compiler complex64 cond data data_ptr dataclass
-    default_factory detach_ disable double dtype element_size enable_grad eval field float float16
-    float32 float64 forward func function functional functional_call grad grad_and_value grad_fn
-    gradcheck graph graph_break half higher_order imag inference_mode init int int32 int64
-    is_contiguous is_grad_enabled is_inference is_leaf is_set_to item jacrev jvp load_state_dict mH
-    mT manual_seed map mark_dirty mark_non_differentiable maybe_mark_dynamic momentum named_buffers
-    named_parameters nbytes ndim needs_input_grad nested_compile_region nn no_grad
-    num_batches_tracked numel numpy once_differentiable ops optim param_groups parameters real
-    register_buffer register_forward_hook register_forward_pre_hook register_full_backward_hook
-    register_hook register_parameter register_post_accumulate_grad_hook relu_ remove requires_grad
-    requires_grad_ retain_grad retains_grad running_mean running_var save_for_backward saved_tensors
-    saved_tensors_hooks scan set_grad_enabled set_materialize_grads setter setup_context shape size
-    state_dict step storage_offset stride strides swap_tensors to tolist train training type
+    Adagrad Adam AdamW BatchNorm1d Dropout Embedding FloatTensor Function H LayerNorm Linear
+    Module ModuleDict ModuleList Parameter ParameterDict ParameterList RMSprop ReLU SGD
+    Sequential Size T Tensor __init__ _base _dynamo _foreach_add_ _foreach_copy_ _foreach_mul_
+    _foreach_zero_ _higher_order_ops aliasproof apply as_tensor asarray associative_scan
+    autocast autograd backward bfloat16 bool buffers checkpoint clip_grad_norm_ clip_grad_value_
+    compiler complex64 cond data data_ptr dataclass default_factory detach_ disable double dtype
+    element_size enable_grad eval field float float16 float32 float64 forward func function
+    functional functional_call grad grad_and_value grad_fn gradcheck graph graph_break half
+    higher_order imag inference_mode init int int32 int64 is_contiguous is_grad_enabled
+    is_inference is_leaf is_set_to item jacrev jvp load_state_dict mH mT manual_seed map
+    mark_dirty mark_non_differentiable maybe_mark_dynamic momentum named_buffers
+    named_parameters nbytes ndim needs_input_grad nested_compile_region new new_tensor nn
+    no_grad num_batches_tracked numel numpy once_differentiable ops optim param_groups
+    parameters real register_buffer register_forward_hook register_forward_pre_hook
+    register_full_backward_hook register_hook register_parameter
+    register_post_accumulate_grad_hook relu_ remove requires_grad requires_grad_ retain_grad
+    retains_grad running_mean running_var save_for_backward saved_tensors saved_tensors_hooks
+    scan set_grad_enabled set_materialize_grads setter setup_context shape size state_dict step
+    storage_offset stride strides swap_tensors to tolist train training type type_as
     untyped_storage utils vjp vmap while_loop zero_grad
 """)
 _OF_CONTAINERS = _words("""

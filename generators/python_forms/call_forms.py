@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliasproof.generators.python_forms.tensor_forms import view_of
+from aliasproof.generators.python_forms.training_forms import AUTOCAST
 from aliasproof.generators.scene import NoChoice
 from aliasproof.generators.sketch import Block, Sketch, form
 
@@ -61,6 +62,11 @@ def call_with_flag(sketch: Sketch) -> None:
 def call_without_gradients(sketch: Sketch) -> None:
     mode = sketch.pick.one(["no_grad", "inference_mode"])
     sketch.add(Block(f"with torch.{mode}():", [_call(sketch, sketch.arguments)]))
+
+
+@form("precision", place="calls")
+def call_in_autocast(sketch: Sketch) -> None:
+    sketch.add(Block(AUTOCAST, [_call(sketch, sketch.arguments)]))
 
 
 @form("calls", place="calls")

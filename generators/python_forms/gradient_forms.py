@@ -41,7 +41,8 @@ def requires_gradients(sketch: Sketch) -> None:
 def backward(sketch: Sketch) -> None:
     name = sketch.tensor(recorded)
     kept = sketch.pick.one(["", "retain_graph=True"])
-    loss = sketch.pick.one([f"{name}.sum()", f"({name} * {name}).sum()"])
+    both = f"({name}.sum() + {sketch.tensor(recorded)}.sum())"  # maybe of two calls
+    loss = sketch.pick.one([f"{name}.sum()", f"({name} * {name}).sum()", both])
     sketch.add(f"{loss}.backward({kept})")
 
 

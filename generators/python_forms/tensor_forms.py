@@ -123,6 +123,15 @@ def new_tensor(sketch: Sketch) -> None:
     sketch.add(*lines)
 
 
+@form("tensors", place=EVERYWHERE)
+def made_of_tensor(sketch: Sketch) -> None:
+    """What makes a tensor of another one by an old or a plain name: a copy, or itself."""
+    name, other = sketch.tensor(), sketch.tensor()
+    made = sketch.pick.one(["tensor", "as_tensor", "asarray", "Tensor", "FloatTensor"])
+    methods = [f"{name}.{it}({other})" for it in ("new_tensor", "new", "type_as")]
+    sketch.add(f"{sketch.fresh()} = {sketch.pick.one([f'torch.{made}({name})', *methods])}")
+
+
 # --- writes ---------------------------------------------------------------------------------------
 
 

@@ -174,6 +174,30 @@ def state_of_module(sketch: Sketch) -> None:
     sketch.add(*sketch.pick.one(lines))
 
 
+AUTOCAST = 'with torch.autocast("cpu", dtype=torch.bfloat16):'
+
+
+@form("precision", nests=True, weight=2)
+def autocast(sketch: Sketch) -> None:
+    with sketch.inside(Block(AUTOCAST)):
+        sketch.statements(2)
+
+
+@form("precision", place=EVERYWHERE, weight=2)
+def product(sketch: Sketch) -> None:
+    """A product of matrices, which autocast computes in bfloat16, and keeps the cast of a leaf."""
+    name = sketch.tensor(lambda it: is_real(it) and it.dim() == 2)
+    other = sketch.tensor(lambda it: is_real(it) and it.shape == sketch.at(name).shape)
+    call = sketch.pick.one(["{} @ {}.t()", "torch.nn.functional.linear({}, {})"])
+    sketch.add(f"{sketch.fresh('r')} = {call.format(name, other)}")
+
+
+@form("precision", place=EVERYWHERE)
+def narrowed(sketch: Sketch) -> None:
+    name, dtype = sketch.tensor(is_real), sketch.pick.one(["bfloat16", "bfloat16", "half"])
+    sketch.add(f"{sketch.fresh()} = {name}.{dtype}()")
+
+
 @form("training", nests=True)
 def saved_by_hooks(sketch: Sketch) -> None:
     """What is saved for backward goes through hooks, which may copy it."""
