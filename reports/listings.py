@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -426,49 +426,20 @@ def _mark(count: int, whole: int) -> str:
 # The kill matrix of planted faults: a table, and what each oracle kills alone.
 
 
-# Only the public face may import `faults`, so these protocols say what is printed of a matrix.
-
 MATRIX_WIDTH = 170  # columns in a file: the longest name of a fault and all oracles
 
 
-class KillRow(Protocol):
-    """A fault, and by oracle the number of the first program that killed it."""
-
-    @property
-    def fault(self) -> str: ...
-    @property
-    def killed(self) -> int | None: ...
-    @property
-    def first(self) -> Mapping[str, int]: ...
-
-
-class KillMatrix(Protocol):
-    """The rows of all faults. `programs` are the numbers of the first kills."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def oracles(self) -> Sequence[str]: ...
-    @property
-    def rows(self) -> Sequence[KillRow]: ...
-    @property
-    def programs(self) -> Sequence[int]: ...
-    @property
-    def median(self) -> float | None: ...
-
-    def only_killer_of(self, oracle: str, *, without: Collection[str] = ()) -> list[str]: ...
-
-
-def print_kill(console: Console, row: KillRow) -> None:
+def print_kill(console: Console, row: Any) -> None:
     """Print the result for one fault, while the others are being tried."""
     result = "survives" if row.killed is None else f"killed by program {row.killed}"
     console.print(f"{row.fault}: {result}")
 
 
-def print_kill_matrix(console: Console, matrix: KillMatrix, waived: Collection[str]) -> None:
+def print_kill_matrix(console: Console, matrix: Any, waived: Collection[str]) -> None:
     """Print a row per fault and a column per oracle, then the totals.
 
-    `waived` are the oracles of promises that some targets do not make.
+    `matrix` is a `Matrix` of `faults`, which reports may not import. `waived` are the oracles of
+    promises that some targets do not make.
     """
     if not console.is_terminal:
         console.width = max(console.width, MATRIX_WIDTH)
@@ -486,7 +457,7 @@ def print_kill_matrix(console: Console, matrix: KillMatrix, waived: Collection[s
         print_lines(console, line)
 
 
-def _summary(matrix: KillMatrix, waived: Collection[str]) -> list[str]:
+def _summary(matrix: Any, waived: Collection[str]) -> list[str]:
     programs, rows = matrix.programs, matrix.rows
     killed = f"{len(programs)} of {len(rows)} faults killed."
     if programs:

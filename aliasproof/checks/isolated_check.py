@@ -29,6 +29,7 @@ BEGIN, RUN_TARGET = (
 )
 KNOWN_BUG = "aliasproof.checks.check_session:known_bug"
 MOST_STACK = 12  # frames of a stack that are evidence
+MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aliasproof.commands.minimize import (
-    DEFAULT_TARGET,
-    NOT_JUDGED,
-    KeptOracle,
-    MinimizedFile,
-    complete,
-    located,
-    value_of,
-)
+from aliasproof.commands.minimize import KeptOracle, MinimizedFile
 from aliasproof.commands.options import FunctionName, InputsName, Json, MovedTo, target_option
 from aliasproof.commands.replay import Interpreters
 from aliasproof.ir.errors import Rejected, UserError
@@ -76,8 +68,11 @@ def bisect(
     if given.path.suffix in (".py", ".json"):  # before torch is imported
         file_to_read(given.path)
     start_server([SESSION])  # it imports torch while this process does
+    from aliasproof.campaigns.failure.finding import is_of_python
+    from aliasproof.minimization.minimizing import DEFAULT_TARGET, NOT_JUDGED, complete, located
+
     request = located(str(given.path), request)
-    if not _is_of_hunt(request.path):
+    if not is_of_python(request.path):  # which brings its target
         request = complete(request, by_target=True)
         request = replace(request, target=request.target or DEFAULT_TARGET)
     try:
@@ -94,14 +89,8 @@ def bisect(
     return 0
 
 
-def _is_of_hunt(folder: Path) -> bool:
-    """Whether it is a finding of `hunt`, which brings its target."""
-    from aliasproof.campaigns.failure.finding import is_of_python
-
-    return is_of_python(folder)
-
-
 def _bisect(request: MinimizeRequest, limit: float) -> Bisection:
+    from aliasproof.minimization.minimizing import value_of
     from aliasproof.torch_parts import require
 
     require("attribution")

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from aliasproof.checks.isolated_check import (
+    MEMORY_SHARE,
     PRELOADED,
     Begun,
     CheckEvent,
@@ -34,8 +35,6 @@ from aliasproof.reports.console import print_lines, print_notes, results, write_
 from aliasproof.reports.verdict_table import CheckPrinter, Shown, check_json
 from aliasproof.targets.names import CHECKED
 from aliasproof.user_code.given_path import FUNCTION, GivenFile
-
-MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 
 Targets = Annotated[
     list[str] | None, targets_option(CHECKED, ", the last one where a C++ compiler is")

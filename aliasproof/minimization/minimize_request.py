@@ -1,15 +1,23 @@
-"""What the process that prints a reduction and those that try candidates send to each other."""
+"""What to reduce, and how: what a command asks for, and sends to processes that try candidates."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aliasproof.checks.isolated_check import MEMORY_SHARE
+from aliasproof.ir.errors import UserError
 from aliasproof.oracles.given_tolerance import NONE_GIVEN, GivenTolerance
+from aliasproof.processes.isolation import Limits, memory_available
 
 if TYPE_CHECKING:  # it imports torch, and this module must not
     from aliasproof.ir.program import Program
+
+
+# By name: the functions run in the other process.
+SESSION = "aliasproof.minimization.minimize_session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +50,50 @@ class Subject:
     program: Program
     notes: tuple[str, ...] = ()
     user_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MinimizeOptions:
+    """How to reduce: the script that decides instead of a target, and where the result goes."""
+
+    interesting: Path | None = None
+    output: Path | None = None
+    workers: int | None = None
+    limit: float = 60.0
+    as_json: bool = False
+    finding: Path | None = None
+    resume: Path | None = None
+    repeat: int = 1
+
+    @property
+    def count(self) -> int:
+        """The number of workers."""
+        return self.workers or len(os.sched_getaffinity(0))
+
+    @property
+    def limits(self) -> Limits:
+        """What one process may take."""
+        return Limits(self.limit, int(MEMORY_SHARE * memory_available() / self.count))
+
+    def validate(self, request: MinimizeRequest) -> None:
+        """Raises `UserError` for options that do not fit together."""
+        self.require_judge(request)
+        if self.interesting is not None and self.finding is not None:
+            raise UserError("--finding belongs to --target; a script does not say what is wrong")
+        if self.finding is not None and self.finding.exists():
+            raise UserError(f"--finding {self.finding}: it exists; name a new folder")
+        if self.interesting is not None and request.oracle is not None:
+            raise UserError("--oracle belongs to --target; with --interesting, the script decides")
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"--workers {self.workers}: give at least 1")
+        if not 0 < self.limit < float("inf"):
+            raise UserError(f"--limit {self.limit:g}: give a number above 0")
+        if self.interesting is not None and not os.access(self.interesting, os.X_OK):
+            raise UserError(f"{self.interesting} is not an executable file; try chmod +x")
+        if self.output is not None and self.output.suffix not in (".py", ".json"):
+            raise UserError(f"--output {self.output}: give a name that ends in .py or .json")
+
+    def require_judge(self, request: MinimizeRequest) -> None:
+        """Raises `UserError` if both a target and a script say what to keep."""
+        if self.interesting is not None and request.target is not None:
+            raise UserError("give either --target or --interesting: one of them says what to keep")
