@@ -21,7 +21,6 @@ from aliasproof.reports.console import (
     counted,
     in_columns,
     new_table,
-    print_code,
     print_exactly,
     print_heading,
     print_lines,
@@ -188,10 +187,7 @@ def _print_shortest(console: Console, campaign: Campaign, findings: list[AnyFind
     folder = relative(campaign.path(shortest))
     which = "Shortest silent finding" if shortest.silent else "Shortest finding"
     print_heading(console, f"{which}: {shortest.identifier}")
-    if isinstance(shortest.program, Program):
-        print_program(console, shortest.program)
-    else:
-        print_code(console, shortest.program.source.strip())
+    print_program(console, shortest.program)
     console.print()
     what = f"{shortest.target}: {shortened(shortest.kind)} ({shortest.place})"
     print_lines(console, f"{what}. Show it, or run its reproducer:")

@@ -235,12 +235,13 @@ def _rule(oracle: str) -> dict[str, object]:
 
 def _result(finding: ReportedFinding, oracles: list[str]) -> dict[str, object]:
     oracle = finding.violation.oracle
+    after = f" First wrong after {finding.wrong_part}." if finding.wrong_part else ""
     result: dict[str, object] = {
         "ruleId": f"aliasproof/{oracle}",
         "ruleIndex": oracles.index(oracle),
         "kind": "fail",
         "level": "note" if finding.settled else "error" if finding.silent else "warning",
-        "message": {"text": _message(finding)},
+        "message": {"text": f"{finding.title}.{after}"},
         "locations": [
             {
                 "physicalLocation": {
@@ -264,11 +265,6 @@ def _result(finding: ReportedFinding, oracles: list[str]) -> dict[str, object]:
         reason = f"{finding.state}{known}"
         result["suppressions"] = [{"kind": "external", "justification": reason}]
     return result
-
-
-def _message(finding: ReportedFinding) -> str:
-    after = f" First wrong after {finding.wrong_part}." if finding.wrong_part else ""
-    return f"{finding.title}.{after}"
 
 
 def _uri(finding: ReportedFinding) -> str:

@@ -6,9 +6,9 @@ import contextlib
 import io
 import logging
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from hypothesis import currently_in_test_context, event, reject
@@ -23,7 +23,7 @@ from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs
 from aliasproof.minimization.candidate_checks import file_source
 from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
-from aliasproof.oracles.given_tolerance import GivenTolerance, compared_within
+from aliasproof.oracles.given_tolerance import compared_within
 from aliasproof.reports.console import FILE_WIDTH
 from aliasproof.reports.verdict_table import CheckPrinter, Shown
 from aliasproof.targets.target import Function
@@ -70,29 +70,20 @@ def assert_equivalent(
     shrinking = given is None and currently_in_test_context()
     options: dict[str, Any] = {"second_inputs": second_inputs, "device": device, "grad": grad}
     compare = partial(check, function, given, [target], **options)
-    comparison = _comparison(compare, (rtol, atol), shrinking=shrinking)
+    with _quiet_logs(), compared_within((rtol, atol)):
+        # Most programs that fail show it without the oracles on graphs, which take long.
+        comparison = compare(without_graphs=NO_GRAPHS if shrinking else "")
+        if shrinking and not comparison.violated:
+            comparison = compare()
     status = comparison.exit_status()
     if status == NOTHING_JUDGED:
-        _refuse(function, comparison, shrinking=shrinking)
+        if shrinking:
+            event("not judged")
+            reject()
+        raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
     if status == DIFFERS or (comparison.documented and not accept_documented):
         shown = _report_text(function, comparison)
         raise AssertionError(f"\n{shown}\n{_reproduction(function, given, comparison)}")
-
-
-def _refuse(function: Program | Function, comparison: Check, *, shrinking: bool) -> NoReturn:
-    if shrinking:
-        event("not judged")
-        reject()
-    raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
-
-
-def _comparison(
-    compare: Callable[..., Check], tolerance: GivenTolerance, *, shrinking: bool
-) -> Check:
-    """The check. Most programs that fail show it without the oracles on graphs, which take long."""
-    with _quiet_logs(), compared_within(tolerance):
-        comparison = compare(without_graphs=NO_GRAPHS if shrinking else "")
-        return compare() if shrinking and not comparison.violated else comparison
 
 
 @contextlib.contextmanager

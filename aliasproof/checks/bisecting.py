@@ -101,11 +101,8 @@ def _state(case: Subject, target: Target) -> LayerState:
         return LayerState(target.name, NOT_JUDGED, str(examination.rejected))
     if not examination.violations:
         return LayerState(target.name, RIGHT)
-    return LayerState(target.name, WRONG, _described(examination.violations[0]))
-
-
-def _described(violation: Violation | None) -> str:
-    return "" if violation is None else f"{violation.oracle}: {violation.describe()}"
+    first = examination.violations[0]
+    return LayerState(target.name, WRONG, f"{first.oracle}: {first.describe()}")
 
 
 def _bisect_python(finding: AnyFinding) -> Bisection:

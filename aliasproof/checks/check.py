@@ -31,7 +31,6 @@ from aliasproof.targets.user_targets import of_value
 
 # A name, a target, or a pass or backend of the caller.
 GivenTarget: TypeAlias = str | Target | Callable[..., object]
-MOST_NAMED = 8  # captured tensors named in a note
 
 
 def check(
@@ -62,7 +61,9 @@ def check(
     # By name: a pass of the caller need not be hashable.
     chosen = {choice.name: choice for choice in map(_target, given)}.values()
     # The caller's random numbers must not depend on whether something was checked before.
-    with torch.random.fork_rng(devices=_generators()):
+    # On CUDA, those that this process has.
+    cuda = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices=cuda):
         arguments = function, inputs, second_inputs
         prepared = prepare_rows(*arguments, targets=[*chosen], file=file, device=device, grad=grad)
         results = {
@@ -84,11 +85,6 @@ def _target(given: GivenTarget) -> Target:
         return of_value(given)
     grant([given])
     return target_named(given)
-
-
-def _generators() -> Sequence[int]:
-    """The CUDA devices whose generators this process has."""
-    return range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
 
 
 def check_row(

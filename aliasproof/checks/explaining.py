@@ -307,9 +307,13 @@ def explain(
             # A program is a graph already: a trace could only change it.
             captured, code = named_graph(function), function
         else:
-            captured, comparable = _captured_graph(function, inputs)
+            comparable = Comparable.of(function, inputs)
             inputs, paths = comparable.inputs, comparable.names
-            notes, code = _capture_notes(comparable), _source_of(function)
+            captured = capture(comparable.function, inputs)
+            _name_inputs(captured, paths)
+            lifted = comparable.captured_inputs()
+            notes += [f"input {index} is the captured tensor {name}" for index, name in lifted]
+            code = _source_of(function)
         notes += filter(None, [note := definedness_note(captured, inputs)])
         program = graph_lines(captured, inputs, paths)
     except Refused as refused:
@@ -374,21 +378,6 @@ def named_graph(program: Program) -> fx.GraphModule:
         for name, result in named.items():
             result._rename(name)
     return fx.GraphModule(torch.nn.Module(), graph)
-
-
-def _captured_graph(function: Function, inputs: object) -> tuple[fx.GraphModule, Comparable]:
-    """The graph of a function, and its inputs with the captured tensors and their names."""
-    comparable = Comparable.of(function, inputs)
-    graph_module = capture(comparable.function, comparable.inputs)
-    _name_inputs(graph_module, comparable.names)
-    return graph_module, comparable
-
-
-def _capture_notes(comparable: Comparable) -> list[str]:
-    return [
-        f"input {index} is the captured tensor {name}"
-        for index, name in comparable.captured_inputs()
-    ]
 
 
 def _name_inputs(graph_module: fx.GraphModule, paths: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.processes.isolation import step
+from aliasproof.reports.console import listed
 from aliasproof.reports.side_by_side import value_text
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.variants import KEPT_BUFFERS
@@ -175,7 +176,8 @@ def prepare(
     comparable = Comparable.of(function, inputs)
     notes = list(comparable.notes)
     if comparable.captured:
-        notes.append(_captured_note(comparable))
+        named = listed(comparable.captured, MOST_NAMED)
+        notes.append(f"captured tensors are passed as further inputs: {named}")
     case = _case(comparable, second_inputs, device)
     eager = run_eager_twice(case, file)
     eager = replace(eager, names=comparable.place_names())
@@ -201,12 +203,6 @@ def _case(comparable: Comparable, second_inputs: object, device: str | None) -> 
         second = comparable.other_inputs(second_inputs)
         case.second_inputs = lambda: _seeded(clone_inputs(second))
     return case if device is None else case.on(device)
-
-
-def _captured_note(comparable: Comparable) -> str:
-    named = comparable.captured
-    rest = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-    return f"captured tensors are passed as further inputs: {', '.join(named[:MOST_NAMED])}{rest}"
 
 
 def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -304,7 +300,7 @@ def prepare_as_called(
     None if it does nothing with gradients, unless `always`.
     """
     call = UserCall.of(function, inputs, device)
-    given = always or _requires_grad(call)
+    given = always or any(it.requires_grad for _, it in call.surroundings.tensors().values())
     use = GradientUse()
     try:
         with use, torch.compiler.set_stance("force_eager"):
@@ -348,18 +344,12 @@ def _called(call: UserCall, again: UserCall, file: Path | None) -> Prepared:
     reason = None
     if differing:
         reason = f"two eager runs with gradients differ: {differing[0].describe()}"
-    trace.inputs = tuple(_locations(run))
+    # Where the tensors are that the caller has, without those that were returned.
+    trace.inputs = tuple(
+        InputLocation.of(leaf)
+        for path, leaf in run.leaves().items()
+        if isinstance(leaf, torch.Tensor) and not path.startswith((RETURNED, SECOND + RETURNED))
+    )
     raised = None if run.error is None else raised_text(run.error, file)
     eager = eager_result(run, trace, reason, raised)
     return Prepared(case, replace(eager, names=run.place_names()))
-
-
-def _requires_grad(call: UserCall) -> bool:
-    return any(tensor.requires_grad for _, tensor in call.surroundings.tensors().values())
-
-
-def _locations(run: Observation) -> Iterator[InputLocation]:
-    """Where the tensors are that the caller has, without those that were returned."""
-    for path, leaf in run.leaves().items():
-        if isinstance(leaf, torch.Tensor) and not path.startswith((RETURNED, SECOND + RETURNED)):
-            yield InputLocation.of(leaf)

@@ -272,27 +272,15 @@ class _Proving:
         error = eager.error or actual.error
         if error is not None:
             raise Rejected(f"refuted, but a run {at} raises {raised_text(error, None)}")
-        return _shared_byte(one, other, shapes, eager, actual)
-
-
-def _shared_byte(
-    one: str,
-    other: str,
-    shapes: tuple[tuple[int, ...], ...],
-    eager: Observation,
-    target: Observation,
-) -> Counterexample:
-    """A byte that the two tensors share in the target's run, if they share none in eager's."""
-    at = f"with inputs of sizes {', '.join(str(list(shape)) for shape in shapes)}"
-    # Byte regions of real tensors decide. The symbolic model has no say here.
-    ours, theirs = eager.regions(), target.regions()
-    if overlap(ours[one], ours[other]) or not overlap(theirs[one], theirs[other]):
-        raise Rejected(f"refuted, but a run {at} does not show it; please report this")
-    witness = smt.decide(theirs[one], theirs[other])
-    if not isinstance(witness, smt.Witness):
-        raise Rejected(f"refuted {at}, but z3 could not confirm it: {witness}")
-    start = target.tensors()[one].untyped_storage().data_ptr()
-    return Counterexample(shapes, (witness.indices_a, witness.indices_b), witness.byte - start)
+        # Byte regions of real tensors decide. The symbolic model has no say here.
+        ours, theirs = eager.regions(), actual.regions()
+        if overlap(ours[one], ours[other]) or not overlap(theirs[one], theirs[other]):
+            raise Rejected(f"refuted, but a run {at} does not show it; please report this")
+        witness = smt.decide(theirs[one], theirs[other])
+        if not isinstance(witness, smt.Witness):
+            raise Rejected(f"refuted {at}, but z3 could not confirm it: {witness}")
+        start = actual.tensors()[one].untyped_storage().data_ptr()
+        return Counterexample(shapes, (witness.indices_a, witness.indices_b), witness.byte - start)
 
 
 def _coverage(assumptions: Assumptions, sizes: Range) -> Covered | None:

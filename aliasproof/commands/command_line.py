@@ -162,9 +162,9 @@ def run(arguments: Sequence[str]) -> int:
         # A usage error of typer. The class with this method moves from version to version.
         usage_message = getattr(error, "format_message", None)
         if usage_message is not None:
-            return _fail(
-                f"{usage_message()} (see 'aliasproof {_command(arguments)}--help')", BAD_INPUT
-            )
+            known = {command.__name__ for group in COMMANDS.values() for command in group}
+            asked = f"{arguments[0]} " if arguments and arguments[0] in known else ""
+            return _fail(f"{usage_message()} (see 'aliasproof {asked}--help')", BAD_INPUT)
         if "torch" in sys.modules and (moved := torch_parts.why_failed(error)) is not None:
             return _fail(moved, BAD_INPUT)
         if not isinstance(error, InternalError):
@@ -182,11 +182,6 @@ def run(arguments: Sequence[str]) -> int:
 def _fail(message: str, code: int) -> int:
     print("aliasproof:", printable(" ".join(message.split())), file=sys.stderr)
     return code
-
-
-def _command(arguments: Sequence[str]) -> str:
-    known = {command.__name__ for group in COMMANDS.values() for command in group}
-    return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 
 def main() -> None:

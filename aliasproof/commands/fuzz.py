@@ -248,21 +248,16 @@ def _duration(
     if profile is not None and profile not in PROFILES:
         hint = did_you_mean(profile, PROFILES, otherwise=f"give {', '.join(PROFILES)}")
         raise UserError(f"--profile {profile}: no such profile{hint}")
-    if until is not None:
-        return _seconds_until(until)
+    if until is not None:  # the next time that the clock shows this time of the day
+        match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", until)
+        if match is None:
+            raise UserError(f"--until {until}: give a time of the day as HH:MM, such as 06:30")
+        now, day = datetime.now().astimezone(), timedelta(days=1)
+        end = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
+        return ((end - now) % day).total_seconds() or day.total_seconds()
     if seconds is None and programs is None and profile is not None:
         return PROFILES[profile]
     return seconds
-
-
-def _seconds_until(given: str) -> float:
-    """The seconds until the next time that the clock shows this time of the day."""
-    match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", given)
-    if match is None:
-        raise UserError(f"--until {given}: give a time of the day as HH:MM, such as 06:30")
-    now = datetime.now().astimezone()
-    end = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
-    return ((end - now) % timedelta(days=1)).total_seconds() or timedelta(days=1).total_seconds()
 
 
 def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) -> Plan:

@@ -76,13 +76,13 @@ def _write_files(
     mistakes: Iterable[str],
 ) -> None:
     """Write what the joined run has stored, as a page and as Markdown."""
-    from aliasproof.findings.reporting import stored_report
+    from aliasproof.findings import reporting
     from aliasproof.reports.page.run_page import run_page
     from aliasproof.reports.report_files import step_summary
 
     if page is None and summary is None:
         return
-    report = stored_report(folder)
+    report = reporting.report(str(folder), 0.0)  # nothing runs again
     if page is not None:
         _write(page, run_page(report))
     if summary is not None:

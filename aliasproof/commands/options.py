@@ -25,11 +25,13 @@ def whole_number(text: str, least: int, what: str = "", names: Sequence[str] = (
     return typer.Option(*names, metavar="NUMBER", help=text, callback=check)
 
 
-def above_zero(metavar: str, text: str, what: str = "a number above 0") -> Any:
+def above_zero(
+    metavar: str, text: str, what: str = "a number above 0", *, or_zero: bool = False
+) -> Any:
     """An option for a finite number above 0, in the same way."""
 
     def check(option: typer.CallbackParam, value: float | None) -> float | None:
-        if value is not None and not 0 < value < math.inf:
+        if value is not None and not (0 < value < math.inf or (or_zero and value == 0)):
             raise UserError(f"{option.opts[0]} {value:g}: give {what}")
         return value
 
@@ -38,13 +40,7 @@ def above_zero(metavar: str, text: str, what: str = "a number above 0") -> Any:
 
 def at_least_zero(metavar: str, text: str) -> Any:
     """An option for a finite number that is not negative, in the same way."""
-
-    def check(option: typer.CallbackParam, value: float | None) -> float | None:
-        if value is not None and not 0 <= value < math.inf:
-            raise UserError(f"{option.opts[0]} {value:g}: give a number of at least 0")
-        return value
-
-    return typer.Option(metavar=metavar, help=text, callback=check)
+    return above_zero(metavar, text, "a number of at least 0", or_zero=True)
 
 
 _TOLERANCE = "Default: what is known of each operator, see docs/oracles.md."

@@ -18,7 +18,6 @@ from aliasproof.reports.console import notes, print_lines
 from aliasproof.running_model.running_graph import Watcher
 
 if TYPE_CHECKING:  # they import torch, or numpy
-    from aliasproof.running_model.model_check import ModelCheck
     from aliasproof.running_model.verifying import Way
 
 DIFFERS = 1
@@ -105,7 +104,9 @@ def run(
         status = _run(script, arguments or [], as_module=module)
     watcher.end()
     print_summary(check, _nothing(script, status))
-    return DIFFERS if fail and _fails(check) and status == 0 else status
+    # A graph differs, or nothing was judged.
+    fails = bool(check.differences) or not check.judged
+    return DIFFERS if fail and fails and status == 0 else status
 
 
 def _verify(script: str, arguments: list[str], *, as_module: bool, fail: bool) -> int:
@@ -120,11 +121,6 @@ def _verify(script: str, arguments: list[str], *, as_module: bool, fail: bool) -
     status, agree, line = verify(run_once)
     print_lines(notes(), f"aliasproof: {line}")
     return DIFFERS if fail and not agree and status == 0 else status
-
-
-def _fails(check: ModelCheck) -> bool:
-    """Whether a graph differs, or nothing was judged."""
-    return bool(check.differences) or not check.judged
 
 
 def _nothing(script: str, status: int) -> str:
@@ -151,15 +147,11 @@ def _run(script: str, arguments: list[str], *, as_module: bool) -> int:
         _print_error(error, Path(__file__))
         return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     finally:
-        _await_threads()
+        # As Python does before it ends. It tells executors first, whose threads would else wait.
+        shutdown: Any = vars(threading)["_shutdown"]
+        shutdown()
         sys.stdout.flush()
     return 0
-
-
-def _await_threads() -> None:
-    """As Python does before it ends. It tells executors first, whose threads would else wait."""
-    shutdown: Any = vars(threading)["_shutdown"]
-    shutdown()
 
 
 def _status(code: object) -> int:

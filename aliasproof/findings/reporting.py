@@ -75,11 +75,6 @@ def report(
     return RunReport(finding.identifier, (finding,), torches=(finding.torch,))
 
 
-def stored_report(run: Path) -> RunReport:
-    """The report of a run as it is stored; nothing runs again. Raises `UserError` as `report`."""
-    return report(str(run), 0.0)
-
-
 def _single(folder: Path) -> KeptCase:
     """The finding in a folder; from its run, if that is there."""
     run = folder.parent.parent

@@ -21,7 +21,7 @@ from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import AnyProgram
 from aliasproof.ir.values import clone_inputs, input_tensors
-from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.examination import examine
 from aliasproof.judge.localization import first_wrong_pass
 from aliasproof.judge.python_case import subject_of
 from aliasproof.judge.trial import Case, quiet_torch
@@ -91,13 +91,10 @@ def first_new_value(
         runs.append(recorder)
     ours, theirs = runs
     for name, values in theirs.values.items():
-        if name in candidates and any(not _is_in(value, ours.history) for value in values):
+        new = (not any(_alike(value, other) for other in ours.history) for value in values)
+        if name in candidates and any(new):
             return name
     return None
-
-
-def _is_in(value: torch.Tensor, history: Sequence[torch.Tensor]) -> bool:
-    return any(_alike(value, other) for other in history)
 
 
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -155,7 +152,7 @@ def run_again(finding: AnyFinding, own: str | None) -> SecondRun:
     return SecondRun(
         _torch(),
         status,
-        _verdicts(examination),
+        tuple(verdict_of(*item) for item in examination.reports.items()),
         tuple(left_behind[:MOST_PATHS]),
         (*memory, *_memory_afterwards(finding, *left, trial.judgement.reports["aliasing"])),
         changes,
@@ -198,10 +195,6 @@ def changed_by_pass(finding: Finding[Program], own: str | None) -> GraphChange |
 
 def _torch() -> str:
     return str(torch.__version__)
-
-
-def _verdicts(examination: Examination) -> tuple[OracleVerdict, ...]:
-    return tuple(verdict_of(name, report) for name, report in examination.reports.items())
 
 
 def verdict_of(oracle: str, report: Report) -> OracleVerdict:

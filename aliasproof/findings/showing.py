@@ -26,7 +26,6 @@ from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.python_case import run_python, subject_of
 from aliasproof.judge.trial import quiet_torch
-from aliasproof.oracles.verdict import Violation
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.reports.console import (
     output_for_results,
@@ -138,17 +137,13 @@ def status_of(stored: AnyFinding, examination: Examination) -> Status:
     if any((violation.oracle, violation.kind) == kind for violation in violations):
         return Status("still there", f"Still there {here}.")
     if violations:
-        other = _violation_text(violations[0])
+        other = f"{violations[0].oracle}: {violations[0].describe()}"
         return Status("another violation", f"Another violation {here}: {other}.")
     if examination.documented:
         first = examination.documented[0]
         reason = f"{first.difference.describe()}: {first.limitation.reason}"
         return Status("documented", f"Documented {here}: {reason}.")
     return Status("gone", f"Gone {here}: target and eager do the same.")
-
-
-def _violation_text(violation: Violation) -> str:
-    return f"{violation.oracle}: {violation.describe()}"
 
 
 def _to_json(

@@ -48,13 +48,6 @@ class _Worker:
     prepared: bool = False
 
 
-def _not_prepared(outcome: Outcome) -> Exception:
-    if isinstance(outcome, Raised):
-        return outcome.error
-    assert isinstance(outcome, Death)
-    return UserError(f"a process that was to try candidates ended: {outcome.describe()}")
-
-
 class Stopped(Exception):
     """A check was given up, since the reduction ends."""
 
@@ -102,9 +95,11 @@ class TargetCheck:
         try:
             if not worker.prepared:
                 prepared = self._await_outcome(worker.process)
-                if not isinstance(prepared, Returned):
-                    worker = self._new_worker() if isinstance(prepared, Death) else worker
-                    raise _not_prepared(prepared)
+                if isinstance(prepared, Raised):
+                    raise prepared.error
+                if isinstance(prepared, Death):
+                    worker, ended = self._new_worker(), prepared.describe()
+                    raise UserError(f"a process that was to try candidates ended: {ended}")
                 worker.prepared = True
             worker.process.call(CALL, self.kept.grade, candidate)
             outcome = self._await_outcome(worker.process)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -89,19 +88,15 @@ def lift(given: UserFunction | Program, *, gradients: bool = False) -> LiftedPro
     try:
         with torch.no_grad():
             copies = clone_inputs(comparable.inputs)
-            originals = _originals(given, comparable) if gradients else ()
+            # The inputs as the caller has them; none if all are to require gradients.
+            as_given = gradients and (_trained or isinstance(given.function, fx.GraphModule))
+            originals = comparable.inputs if as_given else ()
             lifted = lift_program(comparable.function, copies, originals)
             return replace(lifted, notes=(*given.notes, *lifted.notes))
     except UserError:
         raise
     except Exception as error:  # the user's function may raise anything
         raise Rejected(f"eager raises {type(error).__name__}: {error}") from error
-
-
-def _originals(given: UserFunction, comparable: Comparable) -> Sequence[torch.Tensor]:
-    """The inputs as the caller has them; none if all are to require gradients."""
-    is_graph = isinstance(given.function, fx.GraphModule)
-    return comparable.inputs if _trained or is_graph else ()
 
 
 def attend(request: MinimizeRequest, subject: Subject) -> None:

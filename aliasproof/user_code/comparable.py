@@ -259,8 +259,12 @@ class Comparable:
             elif key in usage.used:
                 captured.append(NamedTensor(name, tensor))
         captured += [NamedTensor(UNNAMED, tensor, hidden=True) for tensor in usage.hidden.values()]
-        if gradients:
-            captured += _given_gradients([*explicit, *captured])
+        if gradients:  # those that the tensors have before the run: `backward` adds to them
+            captured += [
+                NamedTensor(f"{named.name}.grad", named.tensor.grad, index)
+                for index, named in enumerate([*explicit, *captured])
+                if named.tensor.is_leaf and named.tensor.grad is not None
+            ]
         tensors = (*explicit, *captured)
         leaves = Leaves(surroundings, tensors, gradients, recorded, len(captured))
         # Eager runs without gradients then, and must do the same.
@@ -365,15 +369,6 @@ def _calls(function: Leaves) -> list[object]:
     except Exception as error:  # noqa: BLE001 - see above
         calls.called.append(type(error))
     return calls.called
-
-
-def _given_gradients(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
-    """The gradients that the tensors have before the run: `backward` adds to them."""
-    return [
-        NamedTensor(f"{named.name}.grad", named.tensor.grad, index)
-        for index, named in enumerate(tensors)
-        if named.tensor.is_leaf and named.tensor.grad is not None
-    ]
 
 
 def _notes(

@@ -221,37 +221,29 @@ def read(path: Path, names: FileNames) -> UserFunction | Program:
     if file.name == STORED_GRAPH:
         stored = StoredGraph.read(file.parent)
         return UserFunction(stored.module, tuple(stored.inputs))
-    if file.suffix == EXPORTED:
-        return _from_exported(file)
-    if file.suffix in PRINTED or (file.suffix == ".py" and _is_printed(file, names)):
-        return _from_printed(file, names)
+    # A file of Python may be in any encoding.
+    if file.suffix in (EXPORTED, *PRINTED) or (
+        file.suffix == ".py"
+        and is_printed(file.read_bytes().decode(errors="replace"), names.function)
+    ):
+        return _from_graph(file, names)
     if file.suffix == ".py":
         return _from_module(file, names)
     return loads(read_text(file, within=path) if path.is_dir() else read_text(file), str(file))
 
 
-def _is_printed(path: Path, names: FileNames) -> bool:
-    # A file of Python may be in any encoding.
-    return is_printed(path.read_bytes().decode(errors="replace"), names.function)
+def _from_graph(path: Path, names: FileNames) -> UserFunction:
+    """The graph that torch exported, or printed: then its number is the name of the function.
 
-
-def _from_printed(path: Path, names: FileNames) -> UserFunction:
-    """The graph that torch printed, whose number is the name of the function. Nothing is run."""
+    Nothing is run, and nothing is unpickled.
+    """
     number = int(names.function) if names.function.isdecimal() else None
+    exported = path.suffix == EXPORTED
     try:
-        printed = read_printed(read_text(path), number)
+        graph = read_exported(path) if exported else read_printed(read_text(path), number)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-    return UserFunction(printed.module, tuple(printed.inputs), notes=printed.notes)
-
-
-def _from_exported(path: Path) -> UserFunction:
-    """The graph of a model that torch exported. Nothing is run, and nothing is unpickled."""
-    try:
-        exported = read_exported(path)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    return UserFunction(exported.module, tuple(exported.inputs), notes=exported.notes)
+    return UserFunction(graph.module, tuple(graph.inputs), notes=graph.notes)
 
 
 def _from_module(path: Path, names: FileNames) -> UserFunction:

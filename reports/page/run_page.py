@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import difflib
-import functools
 import hashlib
 import itertools
 import json
@@ -328,7 +327,7 @@ LONGEST_CODE = 60_000  # characters of a text on the page
 def run_page(report: RunReport) -> str:
     """The page. Raises `UserError` if Jinja is not installed."""
     environment = _environment()
-    style, script = (_asset(name) for name in ("page.css", "page.js"))
+    style, script = ((FILES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     tables = [by_target(report)]
     if report.faults is not None:
         tables.append(kill_matrix(report.faults))
@@ -374,11 +373,6 @@ def _environment() -> Any:
         "cut": _cut,
     }
     return environment
-
-
-@functools.cache
-def _asset(name: str) -> str:
-    return (FILES / name).read_text(encoding="utf-8")
 
 
 def _policy(*texts: str) -> str:
