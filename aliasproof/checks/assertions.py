@@ -140,7 +140,7 @@ def _as_program(function: Function, inputs: object) -> Program | None:
         comparable = Comparable.of(function, inputs)
         seed_generators()
         with torch.no_grad():
-            program = lift_program(comparable.function, clone_inputs(comparable.inputs)).program
+            program = lift_program(comparable, clone_inputs(comparable.inputs)).program
     except Exception:  # noqa: BLE001 - the function of the user may raise anything
         return None
     elements = sum(storage.length for storage in program.storages)

@@ -309,9 +309,9 @@ def explain(
         else:
             comparable = Comparable.of(function, inputs)
             inputs, paths = comparable.inputs, comparable.names
-            captured = capture(comparable.function, inputs)
+            captured = capture(comparable, inputs)
             _name_inputs(captured, paths)
-            lifted = comparable.captured_inputs()
+            lifted = enumerate(comparable.captured_names, len(paths) - comparable.captured)
             notes += [f"input {index} is the captured tensor {name}" for index, name in lifted]
             code = _source_of(function)
         notes += filter(None, [note := definedness_note(captured, inputs)])

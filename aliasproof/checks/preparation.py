@@ -34,7 +34,7 @@ from aliasproof.reports.console import listed
 from aliasproof.reports.side_by_side import value_text
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.variants import KEPT_BUFFERS
-from aliasproof.user_code.comparable import NO_BACKWARD, Comparable, Leaves
+from aliasproof.user_code.comparable import NO_BACKWARD, Comparable
 from aliasproof.user_code.user_call import RETURNED, SECOND, GradientUse, UserCall
 from aliasproof.user_code.user_file import check_arguments, raised_text
 
@@ -176,16 +176,16 @@ def prepare(
     comparable = Comparable.of(function, inputs)
     notes = list(comparable.notes)
     if comparable.captured:
-        named = listed(comparable.captured, MOST_NAMED)
+        named = listed(comparable.captured_names, MOST_NAMED)
         notes.append(f"captured tensors are passed as further inputs: {named}")
     case = _case(comparable, second_inputs, device)
     eager = run_eager_twice(case, file)
     eager = replace(eager, names=comparable.place_names())
     # Only the runs show which types the outputs have.
-    opaque = frozenset(comparable.function.opaque)
+    opaque = frozenset(comparable.opaque)
     if opaque:
         notes.append(opaque_reason(opaque))
-    if comparable.function.fill is not None:
+    if comparable.fill is not None:
         notes.append(_UNUSED_CAST)
     if eager.trace is not None and eager.trace.unwatched:
         notes.append(
@@ -197,7 +197,7 @@ def prepare(
 
 def _case(comparable: Comparable, second_inputs: object, device: str | None) -> Case:
     """The function with its inputs. Each run gets fresh clones: no run sees what another wrote."""
-    case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
+    case = Case(comparable, lambda: _seeded(clone_inputs(comparable.inputs)))
     if second_inputs is not None:
         check_arguments(second_inputs, "second_inputs")
         second = comparable.other_inputs(second_inputs)
@@ -251,7 +251,7 @@ def run_eager_twice(case: Case, file: Path | None) -> EagerResult:
 
 def _filled_runs(case: Case) -> list[EagerRun]:
     """Runs with other values where a cast is undefined; none if what they leave differs."""
-    if not isinstance(case.function, Leaves):
+    if not isinstance(case.function, Comparable):
         return []
     runs = []
     try:

@@ -111,7 +111,7 @@ def prove_build(
         on_cpu = on_device(function, CPU)  # what is proved is about layouts alone
         inputs, function = input_tensors(on_cpu), ProgramFunction(on_cpu)
     comparable = Comparable.of(function, inputs)
-    tensors = _TensorLeaves(comparable.function)
+    tensors = _TensorLeaves(comparable)
     samples = clone_inputs(comparable.inputs)
     # An eager error would later look like an error of the symbolic run.
     eager = observe(tensors, clone_inputs(samples))
@@ -120,7 +120,7 @@ def prove_build(
         why = "" if note is None else f"; {note}"
         raise UserError(f"eager raises {raised_text(eager.error, None)}{why}")
     proofs = _Proving(tensors, SymbolicInputs(samples), target, build, limit).run(eager, sizes)
-    return replace(proofs, captured=comparable.captured, note=note)
+    return replace(proofs, captured=comparable.captured_names, note=note)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def lift(given: UserFunction | Program, *, gradients: bool = False) -> LiftedPro
     global _function, _trained  # noqa: PLW0603
     check_arguments(given.inputs, "inputs")
     comparable = Comparable.of(given.function, given.inputs)
-    _function = Case.of_function(comparable.function, comparable.inputs)
+    _function = Case.of_function(comparable, comparable.inputs)
     _trained = given if any(tensor.requires_grad for tensor in comparable.inputs) else None
     step("the function in eager")
     seed_generators()
@@ -91,7 +91,7 @@ def lift(given: UserFunction | Program, *, gradients: bool = False) -> LiftedPro
             # The inputs as the caller has them; none if all are to require gradients.
             as_given = gradients and (_trained or isinstance(given.function, fx.GraphModule))
             originals = comparable.inputs if as_given else ()
-            lifted = lift_program(comparable.function, copies, originals)
+            lifted = lift_program(comparable, copies, originals)
             return replace(lifted, notes=(*given.notes, *lifted.notes))
     except UserError:
         raise

@@ -65,7 +65,7 @@ class NamedTensor:
 
 
 @dataclass(slots=True)
-class Leaves:
+class Comparable:
     """A function of tensors that runs a user's function and returns the leaves of what it leaves.
 
     `tensors` are the tensors of the user that the arguments replace, in their order. If
@@ -73,7 +73,8 @@ class Leaves:
     where the user calls the function. The last `captured` tensors are no arguments of the function.
     `output_names` are the names of what the last run returned, and `opaque` collects the types of
     leaves that cannot be compared; such a leaf becomes the name of its type. With a `fill`, eager
-    casts values that an integer dtype does not have: the function is known not to use them.
+    casts values that an integer dtype does not have: the function is known not to use them. `notes`
+    say what was done to make the function comparable.
     """
 
     surroundings: Surroundings
@@ -84,6 +85,84 @@ class Leaves:
     output_names: tuple[str, ...] = ()
     opaque: set[str] = field(default_factory=set)
     fill: Fill | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, function: Function, given: object) -> Comparable:
+        """Find the tensors that a function uses. `given` is in a form of `CallArguments`."""
+        surroundings = Surroundings.of(function, CallArguments.of(given))
+        usage, gradients, recorded = _usage(surroundings)
+        arguments = {id(tensor) for tensor in surroundings.arguments.tensors().values()}
+        explicit, captured = [], []
+        for key, (name, tensor) in comparable_tensors(surroundings).items():
+            if key in arguments:
+                explicit.append(NamedTensor(name, tensor))
+            elif key in usage.used:
+                captured.append(NamedTensor(name, tensor))
+        captured += [NamedTensor(UNNAMED, tensor, hidden=True) for tensor in usage.hidden.values()]
+        if gradients:  # those that the tensors have before the run: `backward` adds to them
+            captured += [
+                NamedTensor(f"{named.name}.grad", named.tensor.grad, index)
+                for index, named in enumerate([*explicit, *captured])
+                if named.tensor.is_leaf and named.tensor.grad is not None
+            ]
+        tensors = (*explicit, *captured)
+        made = cls(surroundings, tensors, gradients, recorded, len(captured))
+        # Eager runs without gradients then, and must do the same.
+        if recorded and not gradients and _calls(made) != _calls(replace(made, gradients=True)):
+            made.recorded = False
+        made.notes = tuple(_notes(surroundings, tensors, gradients, made.recorded))
+        return made
+
+    @property
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        """Those in the arguments of the function, then the captured ones."""
+        return tuple(named.tensor for named in self.tensors)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(named.name for named in self.tensors)
+
+    @property
+    def captured_names(self) -> tuple[str, ...]:
+        """The names of the captured tensors, which are the last inputs."""
+        return self.names[len(self.tensors) - self.captured :]
+
+    def place_names(self) -> dict[str, str]:
+        """The names of inputs, and those of outputs that say more than an index."""
+        named = {
+            f"input {index}": f"input '{name}'"
+            for index, name in enumerate(self.names)
+            if name != UNNAMED
+        }
+        # A tuple has its order; the output of a function that returns one value has no path.
+        return named | {
+            f"output {index}": name
+            for index, name in enumerate(self.output_names)
+            if name not in ("", f"output '[{index}]'")
+        }
+
+    def other_inputs(self, given: object) -> tuple[torch.Tensor, ...]:
+        """The inputs of a call with other arguments, which may differ in their tensors alone.
+
+        A graph has the constants of its first call in it. Raises `UserError` for other differences.
+        """
+        arguments = CallArguments.of(given).named_for(self.surroundings.function)
+        ours, theirs = self.surroundings.arguments, arguments
+        if list(map(_text, ours.constants())) != list(map(_text, theirs.constants())):
+            raise UserError("all arguments but tensors must be those of the first call")
+        names, passed = list(ours.tensors_by_path()), theirs.tensors_by_path()
+        if list(passed) != names:
+            raise UserError(
+                f"the tensors of the first call are {', '.join(names)}; here they are"
+                f" {', '.join(passed)}"
+            )
+        # A function that was adapted for one object in two places cannot get two objects.
+        explicit = self.names[: len(self.names) - self.captured]
+        if len(explicit) < len(names) and len(set(map(id, passed.values()))) > len(explicit):
+            raise UserError("the first call passes one tensor twice, the second does not")
+        return (*(passed[name] for name in explicit), *self.inputs[len(explicit) :])
 
     @property
     def constants(self) -> frozenset[int]:
@@ -93,9 +172,9 @@ class Leaves:
         return frozenset(i for i, named in rest if not named.tensor.requires_grad)
 
     def __call__(self, *passed: torch.Tensor) -> list[object]:
-        parameters = with_gradients(self._originals, passed) if self.gradients else {}
+        parameters = with_gradients(self.inputs, passed) if self.gradients else {}
         used = [parameters.get(index, tensor) for index, tensor in enumerate(passed)]
-        pairs = zip(self._originals, used, strict=True)
+        pairs = zip(self.inputs, used, strict=True)
         with as_parameters([own for one, own in pairs if type(one) is torch.nn.Parameter]):
             return self._run(passed, parameters).outputs
 
@@ -107,12 +186,8 @@ class Leaves:
         The compiler sees nothing of what is done before and after the call.
         """
         recorded = self.recorded and not _any_requires_grad(passed)
-        parameters = as_the_user_has(self._originals, passed, gradients=recorded)
+        parameters = as_the_user_has(self.inputs, passed, gradients=recorded)
         return self._run(passed, parameters, compiler)
-
-    @property
-    def _originals(self) -> list[torch.Tensor]:
-        return [named.tensor for named in self.tensors]
 
     def _run(
         self,
@@ -127,7 +202,7 @@ class Leaves:
         for index, named in enumerate(self.tensors):
             if named.gradient_of is not None:
                 used[named.gradient_of].grad = passed[index]
-        replaced = {id(one): other for one, other in zip(self._originals, used, strict=True)}
+        replaced = {id(one): other for one, other in zip(self.inputs, used, strict=True)}
         with self.surroundings.copy_with(replaced) as copied:
             function = copied.function if compiler is None else compiler(copied.function)
             before = copied.compared_leaves()  # afterwards, since a compiler marks a module
@@ -232,97 +307,6 @@ def _has_storage(tensor: torch.Tensor) -> bool:
     return plain and tensor.device.type != "meta"
 
 
-@dataclass(frozen=True, slots=True)
-class Comparable:
-    """A function of tensors that returns leaves, its inputs, and their names.
-
-    The first `explicit` inputs are those in the arguments of the function, the others are captured.
-    `notes` say what was done to make the function comparable.
-    """
-
-    function: Leaves
-    inputs: tuple[torch.Tensor, ...]
-    names: tuple[str, ...]
-    explicit: int
-    notes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, function: Function, given: object) -> Comparable:
-        """Find the tensors that a function uses. `given` is in a form of `CallArguments`."""
-        surroundings = Surroundings.of(function, CallArguments.of(given))
-        usage, gradients, recorded = _usage(surroundings)
-        arguments = {id(tensor) for tensor in surroundings.arguments.tensors().values()}
-        explicit, captured = [], []
-        for key, (name, tensor) in comparable_tensors(surroundings).items():
-            if key in arguments:
-                explicit.append(NamedTensor(name, tensor))
-            elif key in usage.used:
-                captured.append(NamedTensor(name, tensor))
-        captured += [NamedTensor(UNNAMED, tensor, hidden=True) for tensor in usage.hidden.values()]
-        if gradients:  # those that the tensors have before the run: `backward` adds to them
-            captured += [
-                NamedTensor(f"{named.name}.grad", named.tensor.grad, index)
-                for index, named in enumerate([*explicit, *captured])
-                if named.tensor.is_leaf and named.tensor.grad is not None
-            ]
-        tensors = (*explicit, *captured)
-        leaves = Leaves(surroundings, tensors, gradients, recorded, len(captured))
-        # Eager runs without gradients then, and must do the same.
-        if recorded and not gradients and _calls(leaves) != _calls(replace(leaves, gradients=True)):
-            leaves.recorded = recorded = False
-        return cls(
-            leaves,
-            tuple(named.tensor for named in tensors),
-            tuple(named.name for named in tensors),
-            len(explicit),
-            tuple(_notes(surroundings, tensors, gradients, recorded)),
-        )
-
-    @property
-    def captured(self) -> tuple[str, ...]:
-        """The names of the captured tensors, which are the last inputs."""
-        return self.names[self.explicit :]
-
-    def captured_inputs(self) -> list[tuple[int, str]]:
-        """The index and the name of each input that is a captured tensor."""
-        return list(enumerate(self.captured, self.explicit))
-
-    def place_names(self) -> dict[str, str]:
-        """The names of inputs, and those of outputs that say more than an index."""
-        named = {
-            f"input {index}": f"input '{name}'"
-            for index, name in enumerate(self.names)
-            if name != UNNAMED
-        }
-        # A tuple has its order; the output of a function that returns one value has no path.
-        return named | {
-            f"output {index}": name
-            for index, name in enumerate(self.function.output_names)
-            if name not in ("", f"output '[{index}]'")
-        }
-
-    def other_inputs(self, given: object) -> tuple[torch.Tensor, ...]:
-        """The inputs of a call with other arguments, which may differ in their tensors alone.
-
-        A graph has the constants of its first call in it. Raises `UserError` for other differences.
-        """
-        arguments = CallArguments.of(given).named_for(self.function.surroundings.function)
-        ours, theirs = self.function.surroundings.arguments, arguments
-        if list(map(_text, ours.constants())) != list(map(_text, theirs.constants())):
-            raise UserError("all arguments but tensors must be those of the first call")
-        names, passed = list(ours.tensors_by_path()), theirs.tensors_by_path()
-        if list(passed) != names:
-            raise UserError(
-                f"the tensors of the first call are {', '.join(names)}; here they are"
-                f" {', '.join(passed)}"
-            )
-        # A function that was adapted for one object in two places cannot get two objects.
-        explicit = self.names[: self.explicit]
-        if len(explicit) < len(names) and len(set(map(id, passed.values()))) > len(explicit):
-            raise UserError("the first call passes one tensor twice, the second does not")
-        return (*(passed[name] for name in explicit), *self.inputs[self.explicit :])
-
-
 def _text(constant: tuple[str, object]) -> tuple[str, str]:
     path, leaf = constant
     return path, repr(leaf) if isinstance(leaf, PLAIN) else type(leaf).__name__
@@ -358,9 +342,9 @@ class _Calls(TorchDispatchMode):
         return func(*args, **kwargs or {})
 
 
-def _calls(function: Leaves) -> list[object]:
+def _calls(function: Comparable) -> list[object]:
     """The operators that a run of the function calls, on copies of the user's tensors."""
-    copies = clone_inputs([named.tensor for named in function.tensors])
+    copies = clone_inputs(function.inputs)
     calls, eager = _Calls(), torch.compiler.set_stance("force_eager")
     try:
         with eager, torch.random.fork_rng(devices=()), torch.no_grad(), calls:

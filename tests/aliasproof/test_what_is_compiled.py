@@ -69,9 +69,9 @@ def run(name: str, comparable: Comparable) -> tuple[Sequence[object], Sequence[T
     torch.manual_seed(0)
     inputs = clone_inputs(comparable.inputs)
     with torch.no_grad():
-        built = target(name).build(comparable.function, clone_inputs(comparable.inputs))
+        built = target(name).build(comparable, clone_inputs(comparable.inputs))
         outputs: Any = built.function(*inputs)
-    names = comparable.function.output_names
+    names = comparable.output_names
     kept = [output for output in outputs if not isinstance(output, Tensor)]
     return [*names, *kept], [*(x for x in outputs if isinstance(x, Tensor)), *inputs]
 
@@ -94,11 +94,11 @@ def test_each_form_of_compile_gets_them(name: str, graphs: list[str]) -> None:
 
 
 def test_training_is_compiled_where_eager_does_the_same_without_gradients() -> None:
-    assert Comparable.of(network().train(), rows()).function.recorded
+    assert Comparable.of(network().train(), rows()).recorded
     # It takes a fast path in inference, as eager does; so it is compiled without gradients.
     inputs = torch.arange(24.0).view(2, 3, 4)
     comparable = Comparable.of(encoder(), inputs)
-    assert not comparable.function.recorded
+    assert not comparable.recorded
     assert "inputs that require gradients are detached" in comparable.notes[0]
     found = check(encoder(), inputs, ["aot-eager"])
     assert not found.violated
