@@ -149,7 +149,13 @@ def print_ops(console: Console, ops: Sequence[Mapping[str, Any]], total: int) ->
             what = f"{kind}, writes {writes or 'nothing'}, {status}"
             print_lines(console, f"{op}: {what}{detail and ': '}{detail}")
     console.print()
-    names, counted = _counts(ops)
+    # How many ops of each kind have each status.
+    counts = Counter((op["kind"], op["status"]) for op in ops)
+    names = ("kind", *STATUSES)
+    counted = [
+        (kind, *(str(counts[kind, status]) for status in STATUSES))
+        for kind in dict.fromkeys(op["kind"] for op in ops)
+    ]
     if _fits(console, names, counted):
         _print_table(console, names, counted)
     else:
@@ -163,16 +169,6 @@ def print_ops(console: Console, ops: Sequence[Mapping[str, Any]], total: int) ->
 def _fits(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     columns = zip(names, *rows, strict=True)
     return sum(max(map(len, column)) + 2 for column in columns) <= console.width
-
-
-def _counts(ops: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """How many ops of each kind have each status: the names of the columns, and the rows."""
-    counted = Counter((op["kind"], op["status"]) for op in ops)
-    rows = [
-        (kind, *(str(counted[kind, status]) for status in STATUSES))
-        for kind in dict.fromkeys(op["kind"] for op in ops)
-    ]
-    return ("kind", *STATUSES), rows
 
 
 def _print_table(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -195,7 +191,9 @@ def print_sites(console: Console, figures: Mapping[str, Any], *, every: bool = F
     for kind in dict.fromkeys(site["kind"] for site in sites):
         of_kind = [site for site in sites if site["kind"] == kind]
         print_heading(console, kind)
-        _print_fired(console, of_kind)
+        for site in sorted(of_kind, key=lambda site: -site["fired"]):
+            if site["fired"]:
+                _print_wrapped(console, f"{site['fired']:5} {_short(site)} {site['location']}")
         _print_never(console, of_kind, every=every)
     if figures["unlisted"]:
         print_heading(console, "fired, and in no list: torch has made them since it was read")
@@ -215,23 +213,14 @@ def print_sites(console: Console, figures: Mapping[str, Any], *, every: bool = F
 def _print_summary(console: Console, sites: Sequence[Mapping[str, Any]]) -> None:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for site in sites:
-        counts[site["kind"]][_state(site)] += 1
+        never = "gap" if site["reason"] is None else "reason"
+        counts[site["kind"]]["fired" if site["fired"] else never] += 1
     rows = (
         (kind, str(states.total()), *(str(states[it]) for it in ("fired", "reason", "gap")))
         for kind, states in counts.items()
     )
     columns = ("kind", "sites", "fired", "never, with a reason", "never: gaps")
     print_table(console, table_of(columns, rows))
-
-
-def _state(site: Mapping[str, Any]) -> str:
-    return "fired" if site["fired"] else "gap" if site["reason"] is None else "reason"
-
-
-def _print_fired(console: Console, sites: Sequence[Mapping[str, Any]]) -> None:
-    fired = sorted((site for site in sites if site["fired"]), key=lambda site: -site["fired"])
-    for site in fired:
-        _print_wrapped(console, f"{site['fired']:5} {_short(site)} {site['location']}")
 
 
 def _print_never(console: Console, sites: Sequence[Mapping[str, Any]], *, every: bool) -> None:

@@ -153,9 +153,14 @@ def _time_left(campaign: Campaign) -> str:
 
 
 def _picture(campaign: Campaign, title: str) -> Group:
+    clocks = Table.grid(padding=(0, 1))
+    for _ in range(3):
+        clocks.add_column(no_wrap=True)
+    bar = ProgressBar(total=1.0, completed=_share(campaign), width=30)
+    clocks.add_row(f"{clock(campaign.elapsed)} elapsed", bar, _time_left(campaign))
     parts: list[RenderableType] = [
         Text(title, "bold"),
-        _clocks(campaign),
+        clocks,
         _by_target(campaign),
         _findings_so_far(campaign),
     ]
@@ -169,15 +174,6 @@ def _picture(campaign: Campaign, title: str) -> Group:
     else:
         parts.append(Text("Press Ctrl-C to end the run. Findings are kept.", "dim"))
     return Group(*parts)
-
-
-def _clocks(campaign: Campaign) -> Table:
-    row = Table.grid(padding=(0, 1))
-    for _ in range(3):
-        row.add_column(no_wrap=True)
-    bar = ProgressBar(total=1.0, completed=_share(campaign), width=30)
-    row.add_row(f"{clock(campaign.elapsed)} elapsed", bar, _time_left(campaign))
-    return row
 
 
 def _by_target(campaign: Campaign) -> Table:

@@ -246,28 +246,19 @@ def strips_of_tensors(
         storage.add(ViewRow(name, "", layout, _merged(_spans(region))))
         for other, (where, earlier) in regions.items():
             if where == memory._cdata and overlap(earlier, region):
-                _add_pair(storage, (other, earlier), (name, region), violation)
+                witness = None
+                if violation is not None and violation.place == f"{other}, {name}":
+                    witness = _evidence(other, name, violation.evidence, earlier.start)
+                if witness is None:
+                    storage.pairs[other, name] = earlier, region
+                else:
+                    storage.at_fault.append(witness)
         regions[name] = memory._cdata, region
     letters = itertools.product(("", *ascii_uppercase), ascii_uppercase)
     return tuple(
         storage.strip("".join(letter))
         for storage, letter in zip(storages.values(), letters, strict=False)
     )
-
-
-def _add_pair(
-    storage: _Storage,
-    one: tuple[str, Region],
-    other: tuple[str, Region],
-    violation: Violation | None,
-) -> None:
-    names = one[0], other[0]
-    if violation is not None and violation.place == ", ".join(names):
-        witness = _evidence(*names, violation.evidence, one[1].start)
-        if witness is not None:
-            storage.at_fault.append(witness)
-            return
-    storage.pairs[names] = one[1], other[1]
 
 
 def _evidence(

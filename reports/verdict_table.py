@@ -245,7 +245,14 @@ def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
     targets: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, result in results.items():
         # Often all oracles have one reason, such as a precondition that is not met.
-        for reason in dict.fromkeys(_reasons_of(result)):
+        # That a run which raised leaves nothing to compare explains itself.
+        raised = bool(result.reports["errors"].differences)
+        said = [
+            report.reason
+            for report in result.reports.values()
+            if report.reason and not (raised and report.verdict is Verdict.NOT_APPLICABLE)
+        ]
+        for reason in dict.fromkeys(said):
             oracles = tuple(
                 oracle for oracle, report in result.reports.items() if report.reason == reason
             )
@@ -257,16 +264,6 @@ def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
     left = len(lines) - MOST_REASONS
     shown = [in_columns(line, LONGEST_REASON) for line in lines[:MOST_REASONS]]
     return [*shown, f"and {counted(left, 'more reason')}"] if left > 0 else shown
-
-
-def _reasons_of(result: TargetResult) -> list[str]:
-    # That a run which raised leaves nothing to compare explains itself.
-    raised = bool(result.reports["errors"].differences)
-    return [
-        report.reason
-        for report in result.reports.values()
-        if report.reason and not (raised and report.verdict is Verdict.NOT_APPLICABLE)
-    ]
 
 
 def _documented(check: Check) -> Iterator[str]:

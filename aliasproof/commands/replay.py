@@ -74,7 +74,9 @@ def replay(
     if folder is not None and _is_run(folder):
         _keep(folder, replays)
     if json:
-        write_json({"replayed": list(map(_json, replays))})
+        keys = ("finding", "torch", "status", "reproducer")
+        values = ((it.finding, it.torch, it.word, it.ending) for it in replays)
+        write_json({"replayed": [dict(zip(keys, row, strict=True)) for row in values]})
     else:
         _print(replays)
     return int(any(replayed.word == replaying.REGRESSED for replayed in replays))
@@ -111,15 +113,6 @@ def _keep(run: Path, replays: Sequence[Replayed]) -> None:
                 shown = replayed.word in (STILL, REGRESSED)
                 finding, ending = replayed.finding, replayed.ending
                 keep_replay(store, finding, replayed.torch, ending, shown=shown)
-
-
-def _json(replayed: Replayed) -> dict[str, str]:
-    return {
-        "finding": replayed.finding,
-        "torch": replayed.torch,
-        "status": replayed.word,
-        "reproducer": replayed.ending,
-    }
 
 
 def _print(replays: Sequence[Replayed]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import Progress
 
 from aliasproof.commands.options import Json, target_option, whole_number
 from aliasproof.ir.errors import UserError, did_you_mean
@@ -68,12 +68,18 @@ def sites(
     if not notes().is_terminal:
         first = f"running {programs} programs, then " if run is None and programs else ""
         print_notes([f"{first}reading the sites of torch: about a minute"])
+    from aliasproof.campaigns.run.fired_sites import FiredSites, fired_sites
+
     with progress_bar() as bar:
         if run is not None:
             fired, target, seed = _of_run(run, target)
         else:
             target, seed = target or DEFAULT, seed or 0
-            fired = _of_programs(target, programs, seed, rules, bar)
+            fired = FiredSites()
+            if programs:
+                task = bar.add_task(f"running {programs} programs on {target}", total=programs)
+                advance = partial(bar.advance, task)
+                fired = fired_sites(target, seed, programs, advance, rules=rules)
         bar.add_task("reading the sites of torch", total=None)
         figures = fired.to_json(target, seed)
     figures["sites"] = _only(figures["sites"], kind)
@@ -81,18 +87,6 @@ def sites(
         write_json(figures)
     else:
         print_sites(results(), figures, every=every)
-
-
-def _of_programs(
-    target: str, programs: int, seed: int, rules: int | None, bar: Progress
-) -> FiredSites:
-    """What the programs of a campaign fire, run here."""
-    from aliasproof.campaigns.run.fired_sites import FiredSites, fired_sites
-
-    if not programs:
-        return FiredSites()
-    task = bar.add_task(f"running {programs} programs on {target}", total=programs)
-    return fired_sites(target, seed, programs, lambda done: bar.advance(task, done), rules=rules)
 
 
 def _of_run(run: Path, target: str | None) -> tuple[FiredSites, str, int]:

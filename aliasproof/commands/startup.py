@@ -12,7 +12,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 INTERRUPTED = 130
 _COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
@@ -30,7 +29,8 @@ def quitting_at_ctrl_c() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _quit) for number in (signal.SIGINT, signal.SIGTERM)}
+    ends = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *given: quit_now()) for number in ends}
     try:
         yield
     finally:
@@ -44,10 +44,6 @@ def quit_now() -> None:
     show_cursor = b"\x1b[?25h" if os.isatty(2) else b""
     os.write(2, show_cursor + b"aliasproof: interrupted\n")
     os._exit(INTERRUPTED)
-
-
-def _quit(number: int, frame: FrameType | None) -> None:
-    quit_now()
 
 
 def use_own_compiler_cache() -> None:

@@ -267,7 +267,8 @@ def _inputs_from(path: Path, module: ModuleType, name: str) -> object:
         raise UserError(f"{path}: {name}() raises {raised_text(error, path)}") from error
     # Two common slips: the `return` is missing, or parentheses make a generator.
     if made is None or isinstance(made, (Iterator, set, frozenset)):
-        raise UserError(f"{path}: {name}() returns {_type_text(made)}; {FORMS}")
+        what = "None" if made is None else f"a value of type {type(made).__name__}"
+        raise UserError(f"{path}: {name}() returns {what}; {FORMS}")
     check_arguments(made, f"{path}: {name}()")
     return made
 
@@ -322,10 +323,6 @@ def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[
         )
     function: Callable[..., object] = member
     return function
-
-
-def _type_text(value: object) -> str:
-    return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
 def _check_call(function: Callable[..., object], name: str, given: object, path: Path) -> None:

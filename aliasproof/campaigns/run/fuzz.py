@@ -20,7 +20,7 @@ from aliasproof.campaigns.run.scheduler import ENOUGH, POLL, Scheduler
 from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.store.plan import Plan
-from aliasproof.campaigns.store.run_folder import RunFolder, opened_run
+from aliasproof.campaigns.store.run_folder import RunFolder, opened_run, write_finding
 from aliasproof.campaigns.store.store import Store
 from aliasproof.ir.devices import CPU
 from aliasproof.processes.interrupts import Interrupts
@@ -135,7 +135,8 @@ class _Loop:
             # One program was reduced of all.
             if finding.language == ATEN and finding.known:
                 findings[name] = replace(finding, count=self.campaign.known[finding.known])
-            self.files.rewrite_finding(findings[name])
+            # While a campaign runs, the count on disk is 1: it is not worth a write per violation.
+            write_finding(self.files.finding_folder(name), findings[name])
         self.files.write_suspicions(suspicions_in_order(self.campaign), self.store.identifiers())
         self.files.remove_leftovers()
         self._report()  # before the outcome, which records the time of the last report

@@ -116,11 +116,6 @@ class RunFolder:
         for folder in (self.finding_folder(identifier), self.unconfirmed_folder(identifier)):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def rewrite_finding(self, finding: AnyFinding) -> None:
-        """Write a confirmed finding again, with its final count."""
-        # While a campaign runs, the count on disk is 1: it is not worth a write per violation.
-        write_finding(self.finding_folder(finding.identifier), finding)
-
     def write_suspicions(self, suspicions: Sequence[AnyFinding], latent: Collection[str]) -> None:
         """Write suspicions, in place of those of an earlier end of this run; `latent` ones stay."""
         for folder in (self.folder / "suspicions").glob("*/"):
