@@ -67,7 +67,6 @@ class ShownDecision:
         return "\n".join([*lines, *(["  refused before that"] if refused else []), *refused])
 
     def to_json(self) -> dict[str, object]:
-        """The decision as JSON values."""
         return {
             "node": self.node,
             "op": self.op,
@@ -135,7 +134,6 @@ def print_explanation(console: Console, name: str, explanation: Explanation) -> 
 
 
 def explanation_json(explanation: Explanation) -> dict[str, object]:
-    """The explanation as JSON values."""
     code = source(explanation.code) if isinstance(explanation.code, Program) else explanation.code
     rewritten = "reinplaced" if explanation.plan is None else "planned"
     plan = {} if explanation.plan is None else {"plan": explanation.plan.to_json()}

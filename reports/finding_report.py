@@ -95,7 +95,6 @@ def print_new_run(
 
 
 def print_stage(console: Console, stage: Stage) -> None:
-    """Print the graph of a stage."""
     print_heading(console, f"graph: {stage.name}")
     print_code(console, stage.graph.print_readable(print_output=False))
 

@@ -98,7 +98,6 @@ def _sentence(condition: Callable[..., bool] | None) -> str | None:
 
 
 def contract_json(contract: Contract) -> dict[str, object]:
-    """A contract as JSON values."""
     return {
         "waived": [
             {

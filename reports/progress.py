@@ -91,14 +91,12 @@ class _Lines:
 
 
 def in_a_line(finding: AnyFinding) -> str:
-    """A finding in one line."""
     size = counted(finding.size, finding.unit)
     known = f" (known: {finding.known})" if finding.known else ""
     return f"{finding.identifier}{known}: {shortened(finding.kind)} ({finding.place}), {size}"
 
 
 def silent_findings(campaign: Campaign) -> int:
-    """The number of findings that raise no exception."""
     return sum(finding.silent for finding in campaign.findings.values())
 
 

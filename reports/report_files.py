@@ -123,7 +123,6 @@ _FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_xml(report: RunReport) -> str:
-    """The text of the file."""
     targets = dict.fromkeys([*report.programs, *(it.target for it in report.findings)])
     suites = [
         _suite(target, [it for it in report.findings if it.target == target], report)
@@ -200,7 +199,6 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def sarif(report: RunReport) -> dict[str, Any]:
-    """The file as JSON values."""
     oracles = list(dict.fromkeys(finding.violation.oracle for finding in report.findings))
     driver = {"name": "aliasproof", "version": _version(), "rules": list(map(_rule, oracles))}
     run = {

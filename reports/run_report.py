@@ -34,7 +34,6 @@ class Status:
 
     @property
     def style(self) -> str:
-        """The style of the sentence."""
         styles = {"gone": "bold green", "still there": "bold red", "another violation": "bold red"}
         return styles.get(self.word, "yellow")
 
@@ -187,7 +186,6 @@ class RunReport:
         return "; ".join((*parts, *(f"{number} {what}" for what, number in rest.items() if number)))
 
     def to_json(self) -> dict[str, object]:
-        """The report as JSON values."""
         values = asdict(self)
         values["moments"] = [moment._asdict() for moment in self.moments]
         return {"version": 1, **values}
@@ -223,7 +221,6 @@ def in_order(findings: Iterable[ReportedFinding]) -> list[ReportedFinding]:
 
 
 def reported(case: KeptCase) -> ReportedFinding:
-    """A finding of a run."""
     finding, said = case.finding, case.said
     values: dict[str, Any] = {
         "identifier": finding.identifier,

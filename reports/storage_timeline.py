@@ -55,7 +55,6 @@ class StorageRow:
 
     @property
     def size(self) -> str:
-        """Its size as text."""
         if self.nbytes is None:
             return "input"
         return "?" if self.unknown else bytes_text(self.nbytes)
@@ -113,7 +112,6 @@ class MemoryPlan:
         }
 
     def to_json(self) -> dict[str, object]:
-        """The plan as JSON values."""
         return {
             "results": list(map(asdict, self.locations)),
             "memory": {

@@ -172,7 +172,6 @@ class CheckPrinter:
             self.console.print()
 
     def target(self, result: TargetResult) -> None:
-        """Print the row of a target."""
         if self.eager.unjudged is None:
             self._matrix.print_row(result.target, result.reports)
 
@@ -391,7 +390,6 @@ def check_json(check: Check, bugs: Mapping[str, str]) -> dict[str, object]:
 
 
 def report_json(report: Report) -> dict[str, object]:
-    """The report of an oracle as JSON values."""
     return {
         "verdict": report.verdict.value,
         "judged": report.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE),

@@ -90,7 +90,6 @@ def _target(given: GivenTarget) -> Target:
 def check_row(
     prepared: Prepared, name: str, *, missed: bool = False, without_graphs: str = ""
 ) -> TargetResult:
-    """Compare the target of a row with eager."""
     row = prepared.rows[name]
     compare: Callable[[Prepared], TargetResult] = partial(
         check_target, target=row.target, missed=missed, without_graphs=without_graphs

@@ -298,7 +298,6 @@ def _coverage(assumptions: Assumptions, sizes: Range) -> Covered | None:
 
 
 def _as_python(assumptions: Assumptions) -> tuple[str, ...]:
-    """The assumptions as Python conditions."""
     ranges = (
         f"{low} <= {name}" if high is None else f"{low} <= {name} <= {high}"
         for name, (low, high) in assumptions.ranges.items()

@@ -84,7 +84,6 @@ def listed_ops() -> list[dict[str, object]]:
 
 
 def _op(op: OpOverload, status: OpStatus, detail: str) -> dict[str, object]:
-    """An op as JSON values."""
     from aliasproof.ir.schemas import facts
 
     known = facts(op)

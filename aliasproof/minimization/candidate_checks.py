@@ -82,7 +82,6 @@ class TargetCheck:
                 self._idle.get().process.stop()
 
     def stop(self) -> None:
-        """Give up all checks that are under way."""
         self._stopping.set()
 
     def _new_worker(self) -> _Worker:
@@ -139,7 +138,6 @@ class ScriptCheck:
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
-        """Give up all checks that are under way."""
         self._stopping.set()
 
     def __call__(self, candidate: Program) -> int:
@@ -247,7 +245,6 @@ class RememberedCheck:
         return grade
 
     def stop(self) -> None:
-        """Give up all checks that are under way."""
         self.check.stop()
 
 
@@ -297,5 +294,4 @@ class RepeatedCheck:
         return grade
 
     def stop(self) -> None:
-        """Give up all checks that are under way."""
         self.check.stop()

@@ -67,7 +67,6 @@ class MinimizeOptions:
 
     @property
     def count(self) -> int:
-        """The number of workers."""
         return self.workers or len(os.sched_getaffinity(0))
 
     @property

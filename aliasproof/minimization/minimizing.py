@@ -399,7 +399,6 @@ class MinimizeResult:
 
     @property
     def identifier(self) -> str | None:
-        """The identifier that a campaign gives to it."""
         return None if self.named is None else self.named.identifier
 
     @property

@@ -249,7 +249,6 @@ class Surroundings:
 
     @classmethod
     def of(cls, function: Function, arguments: CallArguments) -> Surroundings:
-        """Find the variables of a function."""
         small = filter(_is_small, variables_of(function, arguments))
         # A parameter is called as its module calls it, not as its optimizer does.
         variables = tuple(
@@ -258,7 +257,6 @@ class Surroundings:
         return cls(function, arguments.named_for(function), variables)
 
     def call(self) -> object:
-        """Call the function with its arguments."""
         return self.function(*self.arguments.args, **self.arguments.kwargs)
 
     def for_second_call(

@@ -76,7 +76,6 @@ class UserCall:
             return dict(_named([*left(), *second]))
 
     def widened(self) -> UserCall:
-        """See `Runnable.widened`."""
         return replace(self, wide=True)
 
     def _copies(self) -> Copies:

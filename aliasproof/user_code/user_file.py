@@ -274,7 +274,6 @@ def _inputs_from(path: Path, module: ModuleType, name: str) -> object:
 
 
 def _module(path: Path) -> ModuleType:
-    """The module of a file."""
     try:
         return module_of(path, MODULE_NAME)
     except SyntaxError as error:

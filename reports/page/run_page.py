@@ -271,7 +271,6 @@ class StripPicture:
 
 
 def strip_picture(strip: Strip) -> StripPicture:
-    """The picture of a strip."""
     cells = max(min(strip.nbytes, MOST_CELLS), 1)
     rows = tuple(
         PictureRow(row, tuple(_bars(row, strip.nbytes, cells)), _marks(row, strip, cells))

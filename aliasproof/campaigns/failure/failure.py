@@ -91,7 +91,6 @@ class Failure(Generic[P]):
 
     @property
     def language(self) -> str:
-        """What its program is written in."""
         return written_in(self.program)
 
     @property
@@ -126,7 +125,6 @@ class Failure(Generic[P]):
 
     @property
     def ends_process(self) -> bool:
-        """Whether the program ends its process."""
         return self.symptom.oracle == "errors" and self.symptom.kind.startswith(DEATHS)
 
 

@@ -39,7 +39,6 @@ _PLACE = re.compile(rf"{_PATH}(?:, {_PATH})*")
 
 
 def written_in(program: AnyProgram) -> str:
-    """The language of a program."""
     return ATEN if isinstance(program, Program) else PYTHON
 
 
@@ -115,7 +114,6 @@ class Finding(Generic[P]):
 
     @property
     def language(self) -> str:
-        """What its program is written in."""
         return written_in(self.program)
 
     @property
@@ -135,7 +133,6 @@ class Finding(Generic[P]):
 
     @property
     def device(self) -> str:
-        """Where the program is."""
         return self.program.device if isinstance(self.program, Program) else CPU
 
     @property
@@ -157,7 +154,6 @@ class Finding(Generic[P]):
 
     @property
     def symptom(self) -> Symptom:
-        """Which layer does what wrong."""
         return Symptom(self.target, self.oracle, self.kind)
 
     @property
@@ -172,7 +168,6 @@ class Finding(Generic[P]):
 
     @property
     def violation(self) -> Violation:
-        """What was found wrong."""
         return Violation(self.oracle, self.kind, self.place, self.evidence)
 
     def same_evidence(self, other: AnyFinding) -> bool:
@@ -259,7 +254,6 @@ def _of_words(program: AnyProgram, target: str, violation: Violation) -> str:
 
 
 def finding_to_json(finding: AnyFinding) -> dict[str, object]:
-    """A finding with its reduced program, as JSON values."""
     program = finding.program
     own = {"program": to_json(program)} if isinstance(program, Program) else {}
     return {"finding": finding.to_json(), **own}

@@ -102,7 +102,6 @@ def shows(violation: Violation, output: str) -> bool:
 
 
 def run_text(script: str, run: Run = confirm) -> Confirmation:
-    """Run a script, given as its text."""
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
         path = Path(folder) / SCRIPT
         path.write_text(script, encoding="utf-8")
@@ -177,7 +176,6 @@ def at_user_level(
 def of_target(
     finding: Finding[Program], *, near: bool = False, literal: bool = False
 ) -> Reproducer:
-    """The reproducer of a finding for its target."""
     compiler = replace(Compiler.of_target(target(finding.target)), near=near)
     return Reproducer(finding.program, compiler, finding.violation, finding.exact, literal)
 

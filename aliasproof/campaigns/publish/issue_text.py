@@ -138,7 +138,6 @@ def _analysis(finding: Finding[Program]) -> str:
 
 
 def _property(finding: Finding[Program]) -> str:
-    """The property of eager that is lost."""
     if finding.kind.startswith(("output became an input", "output is no longer the input")):
         return _OF_OBJECTS
     if finding.kind.startswith("does not raise"):

@@ -182,7 +182,6 @@ def _replay(bug: Replayable, python: Path, version: str) -> Replayed:
 
 
 def _torch_of(python: Path) -> str:
-    """The version of torch of an interpreter."""
     command = [str(python), "-I", "-c", _VERSION]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

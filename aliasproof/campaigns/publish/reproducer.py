@@ -534,7 +534,6 @@ def _at_fault(text: str, place: str) -> str:
 
 
 def _draws(program: Program) -> bool:
-    """Whether the program draws random numbers."""
     return any(facts(resolve(call.op)).random for call in program.instructions)
 
 

@@ -144,11 +144,9 @@ class Campaign:
     # --- for listeners and `run.json` ---
 
     def path(self, finding: AnyFinding) -> Path:
-        """The folder of a finding."""
         return RunFolder(self.folder).finding_folder(finding.identifier)
 
     def to_json(self) -> dict[str, object]:
-        """The outcome as JSON values."""
         files = RunFolder(self.folder)
         return {
             "version": 1,

@@ -137,11 +137,9 @@ class ClusterWorkers:
 
     @property
     def workers(self) -> int:
-        """How many tasks run at the same time, now."""
         return sum(node.workers for node in self._nodes if node.answered) or 1
 
     def start(self, number: int, work: Work) -> None:
-        """Run a task, which this number names."""
         self._waiting.put(number, work)
 
     def finished(self) -> Iterator[tuple[int, Result]]:
@@ -154,11 +152,9 @@ class ClusterWorkers:
         self._require_nodes()
 
     def wait(self, seconds: float) -> None:
-        """Wait until there may be a result, at most `seconds`."""
         time.sleep(seconds)
 
     def stop(self) -> None:
-        """End the workers, whatever they are doing."""
         ends = [node.actor.stop.remote() for node in self._nodes]
         if ends:
             ray.wait(ends, num_returns=len(ends), timeout=STOP)

@@ -54,7 +54,6 @@ class DrawnPrograms:
                 yield program
 
     def add(self, program: Program) -> None:
-        """Count one program."""
         self.programs += 1
         self.inputs += len(program.inputs)
         self.ops.update(call.op for call in program.instructions)

@@ -90,7 +90,6 @@ class WaitingTasks:
         return len(self._heap)
 
     def put(self, number: int, work: Work) -> None:
-        """Add a task, which this number names."""
         heapq.heappush(self._heap, (self._rank(work), number, work))
 
     def _rank(self, work: Work) -> int:
@@ -213,7 +212,6 @@ class LocalWorkers:
         return cls(plan.workers, start_pool(plan.workers, *chosen), isolating)
 
     def start(self, number: int, work: Work) -> None:
-        """Run a task, which this number names."""
         if isinstance(work, IsolatedReduction):
             self._running[number] = work
             self._isolated += 1
@@ -231,7 +229,6 @@ class LocalWorkers:
             self.pool.submit(RemoteCall(number, function, (work,)))
 
     def finished(self) -> Iterator[tuple[int, Result]]:
-        """The results of the tasks that are done, in any order."""
         for pool in (self.pool, self.isolating):
             for number, outcome in pool.outcomes():
                 assert isinstance(number, int)
@@ -241,11 +238,9 @@ class LocalWorkers:
                 yield number, _result(outcome)
 
     def wait(self, seconds: float) -> None:
-        """Wait until a worker has something to say, at most `seconds`."""
         self.pool.wait(seconds)
 
     def stop(self) -> None:
-        """End the workers, whatever they are doing."""
         self.pool.stop()
         self.isolating.stop()
 

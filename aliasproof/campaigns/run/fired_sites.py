@@ -48,7 +48,6 @@ class FiredSites:
     refused: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: FiredSites) -> None:
-        """Add what other programs fired."""
         self.programs += other.programs
         self.discarded += other.discarded
         self.lost += other.lost

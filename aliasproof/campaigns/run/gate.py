@@ -68,7 +68,6 @@ class Entry:
         return f"{self.target.replace(':', '-')}-{digest}"
 
     def line(self) -> str:
-        """As a line of the corpus."""
         return json.dumps({"target": self.target, "program": encoded(self.program)})
 
     @classmethod
@@ -111,7 +110,6 @@ class Baseline:
 
     @classmethod
     def of(cls, seen: Mapping[str, Seen]) -> Baseline:
-        """The baseline that results make."""
         shown = {name: one.shown for name, one in sorted(seen.items()) if one.shown is not None}
         sites = sorted(frozenset().union(*(one.sites for one in seen.values())))
         return cls(release(), vector_bits(), shown, tuple(sites))
@@ -140,7 +138,6 @@ class Baseline:
 
     @property
     def bugs(self) -> set[str]:
-        """The known bugs that programs show."""
         return {one.known for one in self.shown.values() if one.known is not None}
 
 
@@ -172,7 +169,6 @@ def distilled_programs() -> list[Entry]:
 
 
 def corpus() -> list[Entry]:
-    """The programs that the gate runs."""
     return [*of_bugs(), *distilled_programs()]
 
 

@@ -190,7 +190,6 @@ def named(finding: Finding[PythonProgram]) -> NamedFinding:
 
 
 def is_of_bug(finding: Finding[PythonProgram], bug: PythonBug) -> bool:
-    """Whether a finding is this known bug."""
     kind = finding.kind
     if kind.startswith("does not raise"):  # what eager raises tells one from another
         kind += ": " + str(finding.evidence.get("message", "")).partition("\n")[0]

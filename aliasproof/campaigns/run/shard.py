@@ -84,7 +84,6 @@ class Statistics:
         return self.programs - self.discarded
 
     def count(self, examination: Examination) -> None:
-        """Count one program."""
         self.programs += 1
         self.discarded += examination.rejected is not None
         if examination.rejected is not None and not isinstance(examination.rejected, Undefined):
@@ -95,7 +94,6 @@ class Statistics:
         self.spent.add(examination.spent)
 
     def add(self, other: Statistics) -> None:
-        """Add the counts of other programs to these."""
         for name in (*COUNTS, *OF_PYTHON):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.instructions.add(other.instructions)
@@ -116,7 +114,6 @@ class Statistics:
         return self.discarded / self.programs if self.programs else 0.0
 
     def to_json(self) -> dict[str, object]:
-        """The counts as JSON values."""
         counts = {name: getattr(self, name) for name in (*COUNTS, *OF_PYTHON)}
         return {name: count for name, count in counts.items() if count or name in COUNTS}
 
@@ -136,7 +133,6 @@ class Suspicions:
         self.found[symptom] = before + count, min(shortest, program, key=len)
 
     def add_all(self, other: Suspicions) -> None:
-        """Add those of other programs."""
         for symptom, (count, program) in other.found.items():
             self.add(symptom, program, count)
 
@@ -177,7 +173,6 @@ class _Firing:
         self.recorder.take()
 
     def ran(self, indices: Sequence[int]) -> None:
-        """These programs have run."""
         fired, refused = self.recorder.take()
         if self._seen.isdisjoint(indices):
             self._seen.update(indices)

@@ -122,7 +122,6 @@ class Tasks:
         return self.store.result(task_name(shard, attempt)) is not None
 
     def run_shard(self, shard: Shard, attempt: int = 1) -> Ticket:
-        """Start an attempt at a shard."""
         ticket = Ticket(shard, task_name(shard, attempt))
         stored = self.store.result(ticket.name)
         if stored is not None:
@@ -133,7 +132,6 @@ class Tasks:
         return ticket
 
     def reduce(self, kept: KeptFailure) -> Ticket:
-        """Start the reduction of a failure."""
         ticket = Ticket(kept, kept.task)
         stored = self.store.reduction(kept)
         if stored is not None:

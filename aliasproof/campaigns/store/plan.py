@@ -43,7 +43,6 @@ EVERY = 3
 
 
 def _calls_custom_operators(features: Features) -> bool:
-    """Whether programs may call custom operators."""
     played = {scenario.name for scenario in CUSTOM_SCENARIOS}
     return "custom" in features.groups or not played.isdisjoint(features.scenarios)
 
@@ -153,7 +152,6 @@ class Shard:
 
     @property
     def language(self) -> str:
-        """What its programs are written in."""
         return ATEN if self.python is None else PYTHON
 
     @property
@@ -183,7 +181,6 @@ class Shard:
         )
 
     def program(self, index: int) -> Program:
-        """The program with that index."""
         return self._programs(range(index, index + 1))[0]
 
     def together(self, indices: range) -> Program:
@@ -235,7 +232,6 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """The command that runs it."""
         return COMMANDS[self.language]
 
     @classmethod
@@ -289,7 +285,6 @@ class Plan:
 
     @property
     def python_targets(self) -> tuple[str, ...]:
-        """The targets through which Python programs run."""
         if self.language == BOTH and self.device == CPU:
             return tuple(filter(takes_python, self.targets))
         return self.targets if self.language == PYTHON else ()

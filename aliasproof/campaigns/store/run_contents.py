@@ -80,7 +80,6 @@ class History:
 
     @classmethod
     def of(cls, store: Store) -> History:
-        """The history of a store."""
         replays: defaultdict[str, list[Replay]] = defaultdict(list)
         for finding, torch, shown in store.all("SELECT finding, torch, shown FROM replays"):
             replays[finding].append(Replay(torch, bool(shown)))

@@ -64,7 +64,6 @@ class RunFolder:
         return cls(folder)
 
     def finding_folder(self, identifier: str) -> Path:
-        """The folder of a finding."""
         return _below(self.folder / "findings", identifier)
 
     def unconfirmed_folder(self, identifier: str) -> Path:
@@ -72,7 +71,6 @@ class RunFolder:
         return _below(self.folder / "unconfirmed", identifier)
 
     def suspicion_folder(self, name: str) -> Path:
-        """The folder of a suspicion."""
         return _below(self.folder / "suspicions", name)
 
     def compiled_folder(self) -> Path:
@@ -112,7 +110,6 @@ class RunFolder:
             write_text(folder / "issue.md", issue)
 
     def remove_finding(self, identifier: str) -> None:
-        """Remove a finding, confirmed or not."""
         for folder in (self.finding_folder(identifier), self.unconfirmed_folder(identifier)):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -104,7 +104,6 @@ class RunView:
 
     @property
     def running(self) -> bool:
-        """Whether the run goes on."""
         return bool(self.holder.name) and not self.holder.killed
 
     @property
@@ -160,7 +159,6 @@ class RunReader:
         return cls(folder, connection_to_read(folder))
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
     def view(self) -> RunView:

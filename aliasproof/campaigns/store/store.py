@@ -98,13 +98,11 @@ class EventLog:
         return log
 
     def note(self, event: str, **details: object) -> None:
-        """Append one event."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"at": at, "event": event, **details})
         os.write(self._descriptor, line.encode() + b"\n")
 
     def close(self) -> None:
-        """End the log."""
         os.close(self._descriptor)
 
 
@@ -294,12 +292,10 @@ class Store:
     # --- reductions ---
 
     def reduction(self, kept: KeptFailure) -> dict[str, Any] | None:
-        """The result of a reduction, as it was kept."""
         row = self._one("SELECT reduction FROM failures WHERE id = ?", kept.id)
         return None if row is None or row[0] is None else self.json_values(row[0])
 
     def keep_reduction(self, kept: KeptFailure, result: Mapping[str, object]) -> None:
-        """Keep the result of a reduction."""
         self.write("UPDATE failures SET reduction = ? WHERE id = ?", json.dumps(result), kept.id)
 
     def keep_death(self, kept: KeptFailure, death: str) -> KeptFailure:
@@ -380,7 +376,6 @@ class Store:
         return next(self._findings("WHERE identifier = ?", identifier), None)
 
     def identifiers(self) -> list[str]:
-        """Those of all findings."""
         return [name for (name,) in self.all("SELECT identifier FROM findings")]
 
     def findings(self) -> Iterator[KeptFinding]:
@@ -403,14 +398,12 @@ class Store:
                 pass
 
     def all(self, statement: str, *values: object) -> list[Any]:
-        """The rows that a statement selects."""
         return self._connection.execute(statement, values).fetchall()
 
     def _one(self, statement: str, *values: object) -> Any:
         return self._connection.execute(statement, values).fetchone()
 
     def write(self, statement: str, *values: object) -> None:
-        """Change rows."""
         self._connection.execute(statement, values)
 
     @contextlib.contextmanager
@@ -421,7 +414,6 @@ class Store:
             yield
 
     def json_values(self, text: str) -> Any:
-        """The JSON values of a text."""
         return self.checked(json.loads, text)
 
     def checked(self, read: Callable[..., T], *values: object) -> T:
