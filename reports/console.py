@@ -68,9 +68,9 @@ def write_json(data: Mapping[str, object]) -> None:
     sys.stdout.flush()
 
 
-def new_table(*, header: bool = True, gap: int = 2) -> Table:
-    """An empty table without lines, with `gap` spaces between columns."""
-    return Table(box=None, padding=(0, gap, 0, 0), show_header=header, header_style="bold")
+def new_table(*, header: bool = True) -> Table:
+    """An empty table without lines."""
+    return Table(box=None, padding=(0, 2, 0, 0), show_header=header, header_style="bold")
 
 
 def table_of(

@@ -80,13 +80,6 @@ class ObservedGraph:
         return {letters[storage]: life for storage, life in lives.items()}
 
 
-def memory_plan(graphs: Sequence[ObservedGraph], made: Sequence[ShownDecision]) -> MemoryPlan:
-    """The plan of a functional graph, from that graph, the reinplaced and the planned one."""
-    functional, _, planned = graphs
-    locations = result_locations(functional, planned, made)
-    return MemoryPlan(tuple(locations), *map(storage_timeline, graphs))
-
-
 # --- storages in time -----------------------------------------------------------------------------
 
 
@@ -325,7 +318,10 @@ def explain(
     made = tuple(map(_shown_decision, decisions(graphs[-1])))
     observed = [_observed(graph, inputs, paths) for graph in graphs]
     lines = program, observed[0].lines, observed[-1].lines
-    planned = memory_plan(observed, made) if plan else None
+    planned = None
+    if plan:
+        locations = result_locations(observed[0], observed[-1], made)
+        planned = MemoryPlan(tuple(locations), *map(storage_timeline, observed))
     return Explanation(code, *lines, made, tuple(notes), planned)
 
 

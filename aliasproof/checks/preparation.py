@@ -178,7 +178,14 @@ def prepare(
     if comparable.captured:
         named = listed(comparable.captured_names, MOST_NAMED)
         notes.append(f"captured tensors are passed as further inputs: {named}")
-    case = _case(comparable, second_inputs, device)
+    # Each run gets fresh clones: no run sees what another wrote.
+    case = Case(comparable, lambda: _seeded(clone_inputs(comparable.inputs)))
+    if second_inputs is not None:
+        check_arguments(second_inputs, "second_inputs")
+        second = comparable.other_inputs(second_inputs)
+        case.second_inputs = lambda: _seeded(clone_inputs(second))
+    if device is not None:
+        case = case.on(device)
     eager = run_eager_twice(case, file)
     eager = replace(eager, names=comparable.place_names())
     # Only the runs show which types the outputs have.
@@ -193,16 +200,6 @@ def prepare(
             " in eager is unknown"
         )
     return Prepared(case, eager, tuple(notes), opaque)
-
-
-def _case(comparable: Comparable, second_inputs: object, device: str | None) -> Case:
-    """The function with its inputs. Each run gets fresh clones: no run sees what another wrote."""
-    case = Case(comparable, lambda: _seeded(clone_inputs(comparable.inputs)))
-    if second_inputs is not None:
-        check_arguments(second_inputs, "second_inputs")
-        second = comparable.other_inputs(second_inputs)
-        case.second_inputs = lambda: _seeded(clone_inputs(second))
-    return case if device is None else case.on(device)
 
 
 def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -87,7 +87,12 @@ def reduce_file(given: str, request: MinimizeRequest, options: MinimizeOptions) 
     smallest = SmallestFile(options.output)
     try:
         if is_of_python(request.path):
-            reduced = _of_python(request, options, smallest, _stored_finding(request))
+            stored: Any = read_finding(request.path)
+            if request.target not in (None, stored.target):
+                raise UserError(
+                    f"{request.path} is of the target {stored.target}, and not of {request.target}"
+                )
+            reduced = _of_python(request, options, smallest, stored)
         elif options.interesting is not None:
             reduced = _by_script(request, options, smallest)
         else:
@@ -175,15 +180,6 @@ def _subject(process: Isolated, request: MinimizeRequest) -> Subject:
     return subject
 
 
-def _found(outcome: Outcome, program: Program, request: MinimizeRequest) -> Found:
-    """The difference that must stay."""
-    if isinstance(outcome, Death) and outcome.step == TARGET_STEP and request.target is not None:
-        kept = Kept(Symptom(request.target, "errors", outcome.kind), step=TARGET_STEP)
-        return Found(program, request.target, kept)
-    found: Found = value_of(outcome, request)
-    return found
-
-
 # --- the reduction --------------------------------------------------------------------------------
 
 
@@ -212,13 +208,19 @@ def _by_target(
         try:
             subject = _subject(process, request)
             outcome = process.outcome_of(f"{SESSION}:find", subject.program, request)
-            program, target, kept = _found(outcome, subject.program, request)
+            if isinstance(outcome, Death) and outcome.step == TARGET_STEP:
+                assert request.target is not None
+                program, target = subject.program, request.target
+                kept = Kept(Symptom(target, "errors", outcome.kind), step=TARGET_STEP)
+            else:
+                found: Found = value_of(outcome, request)
+                program, target, kept = found
         except (Rejected, UserError) as reason:
-            found = _found_in_file(request, options, str(reason))
-            if found is None:
+            finding = _found_in_file(request, options, str(reason))
+            if finding is None:
                 raise
             print_notes([f"reduced as it is written, since {reason}"])
-            return _of_python(request, options, smallest, found)
+            return _of_python(request, options, smallest, finding)
         answer = outcome
         if isinstance(outcome, Returned):  # else the process has ended
             answer = process.outcome_of(f"{SESSION}:with_cause", program, kept)
@@ -278,15 +280,6 @@ def _found_in_file(
     if isinstance(outcome, Raised) and str(outcome.error) != reason:
         print_notes([str(outcome.error)])
     return None
-
-
-def _stored_finding(request: MinimizeRequest) -> Any:
-    given = read_finding(request.path)
-    if request.target not in (None, given.target):
-        raise UserError(
-            f"{request.path} is of the target {given.target}, and not of {request.target}"
-        )
-    return given
 
 
 def _of_python(
@@ -355,7 +348,14 @@ def _reduced(
             return None
         if repeated.flaky:
             print_notes([f"flaky: interesting in {shown} of {options.repeat} runs; so is the rest"])
-        with _listener(smallest) as listener:
+        with print_progress(notes()) as show:
+
+            def listener(it: Reducer[Any]) -> None:
+                smallest.write(it.current)
+                step = f"; {it.step.replace('_', ' ')}" if it.step else ""
+                cost = f"{counted(it.tried, 'candidate')} tried, {it.accepted} accepted{step}"
+                show(f"{counted(*sized(it.current))}, {cost}")
+
             minimized = minimize(
                 program, remembered, options.count, listener, best_grade, repeated.showing
             )
@@ -365,21 +365,6 @@ def _reduced(
         runs = counted(options.repeat, "more run")
         print_notes([f"flaky: the result is interesting in {minimized.again} of {runs}"])
     return minimized
-
-
-@contextlib.contextmanager
-def _listener(smallest: SmallestFile) -> Iterator[Callable[[Reducer[Any]], None]]:
-    """Writes what a reducer accepts, and shows its progress."""
-    with print_progress(notes()) as show:
-
-        def listener(it: Reducer[Any]) -> None:
-            smallest.write(it.current)
-            show(
-                f"{counted(*sized(it.current))}, {counted(it.tried, 'candidate')}"
-                f" tried, {it.accepted} accepted; {it.step.replace('_', ' ')}".removesuffix("; ")
-            )
-
-        yield listener
 
 
 # --- the result -----------------------------------------------------------------------------------

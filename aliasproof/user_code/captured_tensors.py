@@ -150,9 +150,10 @@ def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
         parameters = with_gradients([tensor for _, tensor in originals.values()], copies)
         copies = [parameters.get(index, tensor) for index, tensor in enumerate(copies)]
     work = _Search({id(copy): key for key, copy in zip(originals, copies, strict=True)})
-    if gradients:
-        work.give_gradients([tensor for _, tensor in originals.values()], copies)
     for (_, original), copy in zip(originals.values(), copies, strict=True):
+        if gradients and original.is_leaf and copy.is_leaf and original.grad is not None:
+            copy.grad = original.grad.detach().clone()  # that which is there before the run
+            work.gradients.add(id(copy.grad))
         work.storages[original.untyped_storage()._cdata] = copy.untyped_storage()
     error = None
     try:
@@ -198,15 +199,6 @@ class _Search:
     storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
     gradients: set[int] = field(default_factory=set)
     used_gradients: bool = False
-
-    def give_gradients(
-        self, originals: Sequence[torch.Tensor], copies: Sequence[torch.Tensor]
-    ) -> None:
-        """Let the copies have the gradients that are there before the run."""
-        for original, copy in zip(originals, copies, strict=True):
-            if original.is_leaf and copy.is_leaf and original.grad is not None:
-                copy.grad = original.grad.detach().clone()
-                self.gradients.add(id(copy.grad))
 
     def replacement(self, tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) in self.copies:

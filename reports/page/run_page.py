@@ -203,18 +203,16 @@ def charts(moments: Sequence[Moment]) -> list[Chart]:
         "programs with a violation": [moment.violating for moment in shown],
         "programs": [moment.programs for moment in shown],
     }
-    times = [moment.elapsed for moment in shown]
-    return [_chart(title, times, values) for title, values in lines.items()]
-
-
-def _chart(title: str, times: Sequence[float], values: Sequence[int]) -> Chart:
-    last, top = max(times[-1], 1e-9), max(*values, 1)
-    points = [
-        (0.0, 0.0),
-        *((time / last, value / top) for time, value in zip(times, values, strict=True)),
-    ]
-    text = " ".join(f"{x * WIDTH:.1f},{HEIGHT - y * (HEIGHT - 4):.1f}" for x, y in points)
-    return Chart(title, text, max(values), clock(times[-1]))
+    end = shown[-1].elapsed
+    made = []
+    for title, values in lines.items():
+        top = max(*values, 1)
+        pairs = zip(shown, values, strict=True)
+        shares = ((then.elapsed / max(end, 1e-9), value / top) for then, value in pairs)
+        points = [(0.0, 0.0), *shares]
+        text = " ".join(f"{x * WIDTH:.1f},{HEIGHT - y * (HEIGHT - 4):.1f}" for x, y in points)
+        made.append(Chart(title, text, max(values), clock(end)))
+    return made
 
 
 # --- strip picture --------------------------------------------------------------------------------
@@ -222,7 +220,6 @@ def _chart(title: str, times: Sequence[float], values: Sequence[int]) -> Chart:
 # Strips of memory as pictures: the rectangles of each row, which a template writes as SVG.
 
 
-PARTLY, WHOLE = 1, 2  # how much of a cell is covered
 MOST_TICKS = 8
 MOST_CELLS = 512  # the width of a picture; a small storage has a cell per byte
 

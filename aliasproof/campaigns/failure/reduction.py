@@ -53,8 +53,8 @@ from aliasproof.targets.target import Target
 MOST = 16  # candidates that are compiled as one
 
 
-def in_groups(target: Target, most: int = MOST) -> Evaluate[Program]:
-    """Ask about one candidate, then about two, then about four, up to `most` at a time.
+def in_groups(target: Target) -> Evaluate[Program]:
+    """Ask about one candidate, then about two, then about four, up to `MOST` at a time.
 
     After a success the reducer asks anew, and near a success another one is likely.
     """
@@ -68,7 +68,7 @@ def in_groups(target: Target, most: int = MOST) -> Evaluate[Program]:
             doubtful = _doubtful(batch, target)
             for index, candidate in enumerate(batch):
                 yield predicate(candidate) if index in doubtful else 0
-            size = min(2 * size, most)
+            size = min(2 * size, MOST)
 
     return evaluate
 

@@ -104,10 +104,10 @@ class Published:
         return [*self.notes, f"{folder} has {files}"]
 
 
-def published(finding: AnyFinding, run: Run | None = None, origin: str = BY_FUZZER) -> Published:
+def published(finding: AnyFinding, origin: str = BY_FUZZER) -> Published:
     """Run the script of a finding in fresh processes, also under `torch.compile`."""
     endings: dict[str, str] = {}
-    run = run or functools.partial(confirm, timeout=COMPILER_TIMEOUT)
+    run = functools.partial(confirm, timeout=COMPILER_TIMEOUT)
     for literal in (False, True):
         text = script_of(finding, literal=literal)
         if text in endings:

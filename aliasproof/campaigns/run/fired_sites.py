@@ -17,7 +17,7 @@ from aliasproof.campaigns.store.store import Store
 from aliasproof.campaigns.store.store_schema import DEADLY
 from aliasproof.generators.sites.all_sites import all_sites
 from aliasproof.generators.sites.reasons import Conditions, why_never_fired
-from aliasproof.generators.sites.site import Site, SiteRecorder
+from aliasproof.generators.sites.site import SiteRecorder
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import glue
@@ -71,6 +71,19 @@ class FiredSites:
         """All sites, as JSON values: those that fired, and why others did not."""
         conditions = conditions_of(target)
         known = {site.name for site in all_sites()}
+        sites = [
+            {
+                "name": site.name,
+                "kind": site.kind,
+                "layer": site.layer,
+                "location": site.location,
+                "fires_when": site.fires_when,
+                "fired": self.fired[site.name],
+                "refused": self.refused[site.name],
+                "reason": None if self.fired[site.name] else why_never_fired(site, conditions),
+            }
+            for site in all_sites()
+        ]
         return {
             "target": target,
             "seed": seed,
@@ -78,21 +91,7 @@ class FiredSites:
             "discarded": self.discarded,
             "lost": self.lost,
             "unlisted": {name: count for name, count in self.fired.items() if name not in known},
-            "sites": [self._site(site, conditions) for site in all_sites()],
-        }
-
-    def _site(self, site: Site, conditions: Conditions) -> dict[str, object]:
-        fired, refused = self.fired[site.name], self.refused[site.name]
-        reason = None if fired else why_never_fired(site, conditions)
-        return {
-            "name": site.name,
-            "kind": site.kind,
-            "layer": site.layer,
-            "location": site.location,
-            "fires_when": site.fires_when,
-            "fired": fired,
-            "refused": refused,
-            "reason": reason,
+            "sites": sites,
         }
 
 

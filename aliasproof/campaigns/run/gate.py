@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -209,17 +209,13 @@ def run_entries(
             while pool.pending:
                 key, ended = pool.take()
                 assert isinstance(key, Entry)
-                seen[key.name] = _seen(key, ended)
+                if isinstance(ended, Raised):
+                    raise ended.error
+                if isinstance(ended, Death):
+                    seen[key.name] = Seen(Shown(Symptom(key.target, "errors", ended.violation)))
+                else:
+                    seen[key.name] = ended.value
                 progress(len(seen))
-    return seen
-
-
-def _seen(entry: Entry, ended: Any) -> Seen:
-    if isinstance(ended, Raised):
-        raise ended.error
-    if isinstance(ended, Death):
-        return Seen(Shown(Symptom(entry.target, "errors", ended.violation)))
-    seen: Seen = ended.value
     return seen
 
 

@@ -188,8 +188,29 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
     aliasproof itself.
     """
     result, before = ShardResult(shard), processor_seconds()
+    programs = sample(shard.features(), shard.seed, shard.count, result.statistics.instructions)
     with recording_for(shard.target) as recorder:
-        _run_groups(_Firing(recorder, result, announce))
+        firing = _Firing(recorder, result, announce)
+        for group in shard.groups():
+            start = time.perf_counter()
+            # Those that are skipped, too: the others must stay the same.
+            drawn = {index: on_device(next(programs), shard.device) for index in group}
+            result.statistics.spent.generation += time.perf_counter() - start
+            running = {index: drawn[index] for index in group if index not in shard.skip}
+            # Entered for each group: what a program draws must not depend on patches.
+            with patched(shard.patches()):
+                if len(group) > 1:
+                    _run_group(running, firing)
+                    continue
+                for index, program in running.items():
+                    firing.begin([index])
+                    examination = examine(
+                        Case.of(program),
+                        target_named(shard.target),
+                        search=CAMPAIGN_BUDGET,
+                        ran=partial(firing.ran, [index]),
+                    )
+                    _add(program, examination, result)
     result.failures.sort(key=lambda failure: failure.of_group)
     result.searching = processor_seconds() - before - result.recognizing
     return result
@@ -209,33 +230,10 @@ def recording_for(name: str) -> AbstractContextManager[SiteRecorder]:
     return recording()
 
 
-def _run_groups(firing: _Firing) -> None:
-    result, shard = firing.result, firing.result.shard
-    programs = sample(shard.features(), shard.seed, shard.count, result.statistics.instructions)
-    for group in shard.groups():
-        start = time.perf_counter()
-        # Those that are skipped, too: the others must stay the same.
-        drawn = {index: on_device(next(programs), shard.device) for index in group}
-        result.statistics.spent.generation += time.perf_counter() - start
-        running = {index: drawn[index] for index in group if index not in shard.skip}
-        # Entered for each group: what a program draws must not depend on patches.
-        with patched(shard.patches()):
-            if len(group) == 1:
-                for index, program in running.items():
-                    firing.begin([index])
-                    examination = examine(
-                        Case.of(program),
-                        target_named(shard.target),
-                        search=CAMPAIGN_BUDGET,
-                        ran=partial(firing.ran, [index]),
-                    )
-                    _add(program, examination, result)
-            elif running:
-                _run_group(running, firing)
-
-
 def _run_group(programs: dict[int, Program], firing: _Firing) -> None:
     """Examine programs together and add what each of them shows to the result."""
+    if not programs:
+        return
     result, indices = firing.result, list(programs)
 
     def of_shard(members: Sequence[int]) -> list[int]:

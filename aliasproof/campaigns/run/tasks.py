@@ -117,9 +117,9 @@ class Tasks:
 
     # --- start a task, or take its result from the store ---
 
-    def has_result(self, shard: Shard, attempt: int = 1) -> bool:
-        """Whether an attempt at a shard need not run."""
-        return self.store.result(task_name(shard, attempt)) is not None
+    def has_result(self, shard: Shard) -> bool:
+        """Whether the first attempt at a shard need not run."""
+        return self.store.result(task_name(shard, 1)) is not None
 
     def run_shard(self, shard: Shard, attempt: int = 1) -> Ticket:
         ticket = Ticket(shard, task_name(shard, attempt))
