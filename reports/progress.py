@@ -147,9 +147,6 @@ def _time_left(campaign: Campaign) -> str:
     return f"about {clock(campaign.elapsed * (1 - share) / share)} left"
 
 
-# --- the live display -----------------------------------------------------------------------------
-
-
 def _picture(campaign: Campaign, title: str) -> Group:
     clocks = Table.grid(padding=(0, 1))
     for _ in range(3):

@@ -271,9 +271,6 @@ def _uri(finding: ReportedFinding) -> str:
     return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
-# --- report files ---------------------------------------------------------------------------------
-
-
 # By format: the name of the file, and its text.
 FILES: Mapping[str, tuple[str, Callable[[RunReport], str]]] = {
     "html": ("report.html", run_page),

@@ -16,10 +16,6 @@ from aliasproof.reports.console import counted
 from aliasproof.reports.graph_change import GraphChange
 from aliasproof.reports.storage_strips import StripSet
 
-# --- status ---------------------------------------------------------------------------------------
-#
-# `Status`: what became of a stored violation.
-
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -36,9 +32,6 @@ class Status:
     def style(self) -> str:
         styles = {"gone": "bold green", "still there": "bold red", "another violation": "bold red"}
         return styles.get(self.word, "yellow")
-
-
-# --- run report -----------------------------------------------------------------------------------
 
 
 # States of findings that nobody needs to look at again.

@@ -282,9 +282,6 @@ def _shared(first: str, second: str, one: Region, other: Region) -> SharedByte |
     return SharedByte(first, second, witness.indices_a, witness.indices_b, witness.byte)
 
 
-# --- bytes ----------------------------------------------------------------------------------------
-
-
 def _spans(region: Region) -> Iterator[tuple[int, int]]:
     """The runs of bytes of a region; of a large one, a single run."""
     if region.numel * region.itemsize > MOST_BYTES:

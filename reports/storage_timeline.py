@@ -131,9 +131,6 @@ def _figures(timelines: Mapping[str, StorageTimeline]) -> str:
     )
 
 
-# --- timelines ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Scale:
     """From calls to characters: `width` characters per call, or `calls` calls per character."""

@@ -31,11 +31,6 @@ if TYPE_CHECKING:  # they import torch
     from aliasproof.oracles.missed import Opportunity
 
 
-# --- verdict matrix -------------------------------------------------------------------------------
-#
-# The table of verdicts, one row per target, printed row by row as targets end.
-
-
 # The worst first.
 STYLES = {
     Verdict.VIOLATED: "bold red",
@@ -124,9 +119,6 @@ class VerdictMatrix:
 
 def _verdict(reports: Mapping[str, Report], oracle: str) -> Verdict:
     return reports[oracle].verdict if oracle in reports else Verdict.NOT_APPLICABLE
-
-
-# --- verdict table --------------------------------------------------------------------------------
 
 
 MOST_OUTPUT_LINES, MOST_LINES_OF_OUTPUT = 7, 3  # of all outputs of eager, and of one
@@ -348,11 +340,6 @@ def _summary(check: Check, shown: Shown) -> tuple[str, str]:
         differs.append(f"Not judged: {', '.join(rest)}.")
     style = "bold red" if wrong else "red" if documented or noted else "bold green"
     return " ".join(differs), style
-
-
-# --- verdict json ---------------------------------------------------------------------------------
-#
-# The outcome of a check as JSON values: all of it. What is printed fits a screen.
 
 
 def check_json(check: Check, bugs: Mapping[str, str]) -> dict[str, object]:

@@ -50,10 +50,6 @@ from aliasproof.user_code.captured_tensors import UNNAMED
 from aliasproof.user_code.comparable import Comparable
 from aliasproof.user_code.user_file import FileNames, UserFunction, apply_to, raised_text
 
-# --- planned memory -------------------------------------------------------------------------------
-#
-# What memory planning does to a graph: where each result is, and the storages in time.
-
 
 @dataclass(frozen=True, slots=True)
 class ObservedGraph:
@@ -249,11 +245,6 @@ class _Wording:
 def _storages(letters: Iterable[str]) -> str:
     distinct = list(dict.fromkeys(letters))
     return f"storage{'s' * (len(distinct) > 1)} {', '.join(distinct)}"
-
-
-# --- definedness note -----------------------------------------------------------------------------
-#
-# What `explain` and `prove` say of a function that eager does not define.
 
 
 def definedness_note(function: Callable[..., object], inputs: Sequence[torch.Tensor]) -> str | None:

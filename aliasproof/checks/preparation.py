@@ -281,9 +281,6 @@ def eager_result(
     )
 
 
-# --- as called ------------------------------------------------------------------------------------
-
-
 def prepare_as_called(
     function: Function,
     inputs: object,

@@ -294,9 +294,6 @@ def _coverage(assumptions: Assumptions, sizes: Range) -> Covered | None:
     return Covered(sum(1 for _ in assumptions.enumerate_sizes(math.inf)), in_range)
 
 
-# --- assumptions as text --------------------------------------------------------------------------
-
-
 def _as_python(assumptions: Assumptions) -> tuple[str, ...]:
     ranges = (
         f"{low} <= {name}" if high is None else f"{low} <= {name} <= {high}"

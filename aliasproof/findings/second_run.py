@@ -112,9 +112,6 @@ def _elements(tensor: torch.Tensor) -> torch.Tensor:
     return flat.float() if short else flat
 
 
-# --- second run -----------------------------------------------------------------------------------
-
-
 IN_EAGER = "the program in eager, call by call"
 NEW_VALUE = "marked: the first value on the way to the wrong result that eager never has"
 NEW_CALLS = "marked: calls that only this graph has, and that the wrong result comes from"

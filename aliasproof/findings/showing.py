@@ -49,8 +49,6 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 from aliasproof.targets.user_names import grant
 
-# --- showing --------------------------------------------------------------------------------------
-
 
 def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     """Print a stored case, its program run again, its reproducer, and whether it still fails.
@@ -172,11 +170,6 @@ def _to_json(
         ],
         "graphs": {stage.name: stage.graph.print_readable(print_output=False) for stage in stages},
     }
-
-
-# --- recorded calls -------------------------------------------------------------------------------
-#
-# `recorded_lines`: the ATen calls of a Python program in eager, as lines of a graph.
 
 
 MOST_CALLS = 200

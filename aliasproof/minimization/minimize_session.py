@@ -109,9 +109,6 @@ def attend(request: MinimizeRequest, subject: Subject) -> None:
             user_file.read(request.path, FileNames(*request.names))
 
 
-# --- what is wrong --------------------------------------------------------------------------------
-
-
 class Found(NamedTuple):
     """The program to reduce, the target that shows a difference on it, and what must stay."""
 

@@ -367,9 +367,6 @@ def _reduced(
     return minimized
 
 
-# --- the result -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class MinimizeResult:
     """A reduction; what was kept of a target, and what a campaign makes of the result.
@@ -491,9 +488,6 @@ def _as_json(minimized: Minimized[Any]) -> dict[str, object]:
     }
 
 
-# --- the question that candidates answer ----------------------------------------------------------
-
-
 def digest_of(file: Path) -> str:
     """A name for the contents of a file."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
@@ -511,9 +505,6 @@ def question_about(kept: Kept | KeptPython, request: MinimizeRequest) -> dict[st
         "tolerance": list(request.tolerance),
         "torch": torch.__version__,
     }
-
-
-# --- the folder of a finding ----------------------------------------------------------------------
 
 
 def _origin(path: Path) -> str:

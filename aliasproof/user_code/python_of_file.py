@@ -126,9 +126,6 @@ def _path_to(module: str, name: str) -> ast.expr:
     return ast.parse(".".join(whole), mode="eval").body
 
 
-# --- program and calls ----------------------------------------------------------------------------
-
-
 def _define_program(tree: ast.Module, name: str, arguments: CallArguments) -> None:
     """Let `program` be a function with one parameter per argument."""
     parameters, new = _parameters(arguments), _FUNCTION

@@ -26,11 +26,6 @@ from aliasproof.ir.object_graph import PLAIN, is_installed, is_library, leaves, 
 from aliasproof.targets.target import Function
 from aliasproof.user_code.user_file import CallArguments, not_comparable
 
-# --- surrounding variables ------------------------------------------------------------------------
-#
-# `Variable`: what outlives a call of a user's function, in all code that the function reaches.
-
-
 # Leaves with a state of their own.
 COPIED = (*PLAIN, set, bytearray, np.ndarray, torch.Generator, random.Random, np.random.Generator)
 MOST_LEAVES = 100_000  # of the variables around a function; what has more is not copied
@@ -231,9 +226,6 @@ def _names(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
-
-
-# --- surroundings ---------------------------------------------------------------------------------
 
 
 _CACHE = functools._lru_cache_wrapper

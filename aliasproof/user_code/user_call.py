@@ -184,9 +184,6 @@ def _with_relatives(tensors: Sequence[torch.Tensor], *, bare: bool) -> Iterator[
         yield from _with_relatives(comparable, bare=bare)
 
 
-# --- what the function does with gradients --------------------------------------------------------
-
-
 class GradientUse:
     """Notes what runs within this context do with autograd, in eager."""
 

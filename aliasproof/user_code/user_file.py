@@ -160,9 +160,6 @@ def not_comparable(tensor: torch.Tensor) -> str | None:
     return None
 
 
-# --- user file ------------------------------------------------------------------------------------
-
-
 MODULE_NAME = "aliasproof_user_file"
 FORMS = (
     "return a tensor, a tuple of positional arguments, a dict of keyword arguments, or a pair of"

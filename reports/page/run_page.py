@@ -123,11 +123,6 @@ def _number(value: object) -> str:
     return "" if value is None else str(int(str(value)))
 
 
-# --- marked text ----------------------------------------------------------------------------------
-#
-# Two texts with what differs marked: the elements of tensors, word by word.
-
-
 _WORDS = re.compile(r"[-+]?[\w.]+(?:[eE][-+]?\d+)?|\s+|.")
 MOST_WORDS = 4000  # of a text; longer ones differ as a whole
 
@@ -166,11 +161,6 @@ def _joined(parts: Iterable[MarkedPart]) -> tuple[MarkedPart, ...]:
     )
     texts = ((differs, "".join(part.text for part in group)) for differs, group in groups)
     return tuple(MarkedPart(text, differs) for differs, text in texts if text)
-
-
-# --- run charts -----------------------------------------------------------------------------------
-#
-# The yield of a run over time, as lines in pictures.
 
 
 WIDTH, HEIGHT = 320, 72  # of a picture
@@ -310,9 +300,6 @@ def _marks(row: ViewRow, strip: Strip, cells: int) -> tuple[int, ...]:
 
     marked = (shared.byte * cells // strip.nbytes for shared in strip.shared if covered(shared))
     return tuple(dict.fromkeys(marked))
-
-
-# --- run page -------------------------------------------------------------------------------------
 
 
 FILES = Path(__file__).parent

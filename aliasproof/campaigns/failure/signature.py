@@ -93,9 +93,6 @@ def _kind_of_write(known: Facts) -> str:
     return "in place"
 
 
-# --- signature ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Signature:
     """A symptom, the cause in words, and the identifier of the known bug that it is, if any.

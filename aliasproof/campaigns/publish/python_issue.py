@@ -36,11 +36,6 @@ from aliasproof.oracles.bounds import GUARDED_BUFFERS, WRITTEN_AROUND
 from aliasproof.targets.dynamo import DRAWING_AS_EAGER, DRAWS_AS_EAGER
 from aliasproof.targets.registry import backend_source
 
-# --- python reproducer ----------------------------------------------------------------------------
-#
-# The script that shows a finding of a Python program with torch alone.
-
-
 LONGEST_BODY = 80  # characters of a program that a title quotes
 # Per kind: what the compiled program does, where `effect` speaks of results alone.
 _EFFECTS = {
@@ -183,9 +178,6 @@ def confirm_python(finding: Finding[PythonProgram], run: Run = confirm) -> Confi
     if confirmation.shown and error not in confirmation.output:
         return dataclasses.replace(confirmation, shown=False, ending=OTHER_EVIDENCE)
     return confirmation
-
-
-# --- python issue ---------------------------------------------------------------------------------
 
 
 _PARTS = {

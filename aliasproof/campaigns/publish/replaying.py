@@ -27,10 +27,6 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import is_importable
 from aliasproof.targets.registry import target as target_named
 
-# --- known reproducers ----------------------------------------------------------------------------
-#
-# The reproducers of the known bugs, and whether a version of torch is said to have a bug.
-
 
 def known_reproducer(bug: KnownBug, shown: ShownDifference) -> str:
     """A script that needs torch alone, and exits 1 while the bug is there."""
@@ -54,9 +50,6 @@ def is_said_to_be_fixed(bug: KnownBug, version: str) -> bool:
 
 def number_of(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-
-
-# --- replaying ------------------------------------------------------------------------------------
 
 
 STILL, FIXED, CHANGED, REGRESSED = "still failing", "fixed", "changed", "regressed"

@@ -37,11 +37,6 @@ from aliasproof.targets import (
 from aliasproof.targets.target import Target, Variant, around
 from aliasproof.targets.tracing import PLAIN, Tracing
 
-# --- headline -------------------------------------------------------------------------------------
-#
-# `headline`: a violation in one line, as the title of an issue.
-
-
 LONGEST_CALLS = 72  # characters of the calls that a headline quotes
 LONGEST_MESSAGE = 90  # characters of a message that a headline quotes
 MOST_CALLS = 3  # that a headline quotes or names

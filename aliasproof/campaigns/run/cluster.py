@@ -29,11 +29,6 @@ from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.ir.errors import UserError
 from aliasproof.processes.isolation import CPU
 
-# --- cluster node ---------------------------------------------------------------------------------
-#
-# `ClusterNode`: the workers of one node of a Ray cluster, in the same pool as on one machine.
-
-
 POLL = 0.02  # seconds between two looks at the pool
 # Seconds that an exchange waits for results. As long, a new task waits; workers have one in store.
 WAIT = 0.25
@@ -74,9 +69,6 @@ class ClusterNode:
         """End the workers, and remove what they wrote."""
         self._workers.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-# --- cluster --------------------------------------------------------------------------------------
 
 
 LOOK = 2.0  # seconds between two looks for nodes that joined

@@ -129,8 +129,6 @@ def _size(view: Input) -> str:
     return SIZES[2 + (numel * view.dtype.itemsize > VECTOR_REGISTER)]
 
 
-# --- layouts of inputs ----------------------------------------------------------------------------
-
 LAYOUT_NAMES = (
     "contiguous",
     "another order of dimensions",
@@ -175,8 +173,6 @@ def _is_channels_last(view: Input) -> bool:
     channel, rest = view.strides[1:2], (*view.strides[:1], *view.strides[2:])
     return len(view.sizes) in (4, 5) and all(channel[0] < stride for stride in rest)
 
-
-# --- contents of programs -------------------------------------------------------------------------
 
 CONTENTS = (
     "shared inputs",

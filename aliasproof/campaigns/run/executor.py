@@ -132,12 +132,6 @@ class Executor(Protocol):
 # Makes an executor for a plan. It may write into the folder of the run, and says what happens.
 MakeExecutor: TypeAlias = Callable[[Plan, RunFolder, Callable[[str], None]], Executor]
 
-
-# --- local workers --------------------------------------------------------------------------------
-#
-# `LocalWorkers`: runs tasks in worker processes of this machine.
-
-
 START, EXAMINE_SHARD, REDUCE = (f"{CALLS}:{name}" for name in ("start", "examine_shard", "reduce"))
 RENEWAL = 20  # tasks after which a worker is renewed: a target may leak memory and files
 MEMORY_SHARE = 0.8  # of what is free at the start

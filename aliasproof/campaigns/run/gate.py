@@ -183,9 +183,6 @@ def through(entries: Iterable[Entry], targets: Sequence[str]) -> list[Entry]:
     ]
 
 
-# --- judge programs -------------------------------------------------------------------------------
-
-
 def run_entries(
     entries: Sequence[Entry],
     expected: Mapping[str, Shown],
@@ -264,9 +261,6 @@ def _shown_by_python(entry: Entry, expected: Shown | None, ran: Callable[[], Non
     name = named(replace(finding, wrong_part=part_of(program, finding.symptom)))
     known = name.finding.known if name.finding is not None else None
     return None if name.documented else Shown(finding.symptom, known)
-
-
-# --- compare --------------------------------------------------------------------------------------
 
 
 class Change(NamedTuple):

@@ -76,11 +76,6 @@ def as_drawn(failure: Any, reason: str) -> AnyFinding | None:
     return None if failure.language == PYTHON else unreduced(failure, reason)
 
 
-# --- Python programs ------------------------------------------------------------------------------
-#
-# To judge those of a shard, and to reduce one.
-
-
 SECONDS = 150.0  # of the processor; after them, no candidate is asked; the limit of a call is above
 OURS = "no bug of torch, but a mistake of aliasproof, or a program that depends on chance"
 

@@ -28,11 +28,6 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
 from aliasproof.torch_parts import why_off
 
-# --- statistics -----------------------------------------------------------------------------------
-#
-# `Statistics`, `Suspicions`: what became of the programs of a shard or a campaign.
-
-
 COUNTS = (
     "programs",
     "discarded",
@@ -135,9 +130,6 @@ class Suspicions:
     def add_all(self, other: Suspicions) -> None:
         for symptom, (count, program) in other.found.items():
             self.add(symptom, program, count)
-
-
-# --- shard ----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

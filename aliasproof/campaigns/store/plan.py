@@ -99,9 +99,6 @@ def takes_python(target: str) -> bool:
     return target == EAGER or target_named(target).backend is not None
 
 
-# --- plan -----------------------------------------------------------------------------------------
-
-
 COMMANDS = {ATEN: "fuzz", PYTHON: "hunt", BOTH: "fuzz"}
 PYTHON_SHARE = 4  # with both, one in that many programs is Python; without a number, of the time
 # About how many times as long as a shard of most targets a shard of Python programs takes.

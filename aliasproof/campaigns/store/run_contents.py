@@ -154,9 +154,6 @@ def set_state(store: Store, finding: str, state: str, link: str, note: str) -> N
     store.events.note("triage", finding=finding, state=state, link=link)
 
 
-# --- run contents ---------------------------------------------------------------------------------
-
-
 _FINDINGS = "SELECT identifier, finding, script, issue, confirmation FROM findings ORDER BY rowid"
 
 

@@ -240,11 +240,6 @@ def write_text(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-# --- opened run -----------------------------------------------------------------------------------
-#
-# `opened_run`: the folder and the store of a run, new or to go on with, for one campaign.
-
-
 def stored_plan(folder: Path) -> Plan | None:
     """The plan of a run that can go on; None if the folder has none. Raises `UserError`."""
     if not (folder / STORE).is_file():
