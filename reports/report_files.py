@@ -233,6 +233,9 @@ def _rule(oracle: str) -> dict[str, object]:
 
 def _result(finding: ReportedFinding, oracles: list[str]) -> dict[str, object]:
     oracle = finding.violation.oracle
+    # Relative to the working directory if it is below it.
+    path = relative(Path(finding.folder) / "reproducer.py")
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
     after = f" First wrong after {finding.wrong_part}." if finding.wrong_part else ""
     result: dict[str, object] = {
         "ruleId": f"aliasproof/{oracle}",
@@ -243,7 +246,7 @@ def _result(finding: ReportedFinding, oracles: list[str]) -> dict[str, object]:
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": _uri(finding)},
+                    "artifactLocation": {"uri": uri},
                     "region": {"startLine": 1},
                 }
             }
@@ -263,12 +266,6 @@ def _result(finding: ReportedFinding, oracles: list[str]) -> dict[str, object]:
         reason = f"{finding.state}{known}"
         result["suppressions"] = [{"kind": "external", "justification": reason}]
     return result
-
-
-def _uri(finding: ReportedFinding) -> str:
-    """The reproducer: relative to the working directory if it is below it."""
-    path = relative(Path(finding.folder) / "reproducer.py")
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
 # By format: the name of the file, and its text.

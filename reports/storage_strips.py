@@ -130,9 +130,13 @@ class _Storage:
     def strip(self, letter: str) -> Strip:
         """The strip, with the bytes that the pairs share."""
         room = MOST_SHARED - len(self.at_fault)
-        shared = (_shared(*names, *self.pairs[names]) for names in [*self.pairs][:room])
+        shared = []
+        for names in [*self.pairs][:room]:
+            found = decide(*self.pairs[names])
+            if isinstance(found, Witness):  # else the solver gives up
+                shared.append(SharedByte(*names, found.indices_a, found.indices_b, found.byte))
         left_out = max(len(self.rows) - MOST_ROWS, 0), max(len(self.pairs) - room, 0)
-        witnesses = (*self.at_fault, *filter(None, shared))
+        witnesses = (*self.at_fault, *shared)
         return Strip(letter, self.nbytes, tuple(self.rows[:MOST_ROWS]), witnesses, left_out)
 
 
@@ -272,14 +276,6 @@ def _evidence(
         return None
     one, other = (tuple(map(int, index)) for index in indices)  # type: ignore[call-overload]
     return SharedByte(first, second, one, other, start + byte, at_fault=True)
-
-
-def _shared(first: str, second: str, one: Region, other: Region) -> SharedByte | None:
-    """What the solver says of two views that overlap; None if it gives up."""
-    witness = decide(one, other)
-    if not isinstance(witness, Witness):
-        return None
-    return SharedByte(first, second, witness.indices_a, witness.indices_b, witness.byte)
 
 
 def _spans(region: Region) -> Iterator[tuple[int, int]]:

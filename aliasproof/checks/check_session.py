@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,10 @@ def begin(request: CheckRequest) -> Begun:
     step("the import of a target")
     _seed()  # the file of a target can be that of the function
     # Before the user's file runs, which can take long.
-    given = request.targets or _stored_target(request.path)
+    given = request.targets
+    if not given and is_stored_graph(request.path):
+        name = about_graph(request.path).get("target", "")
+        given = (name,) if name in TARGETS else ()  # a file may not name the code of a user
     chosen = [target_named(name) for name in given or default_targets()]
     quiet_torch()
     names = FileNames(*request.names)
@@ -109,12 +111,6 @@ def _left_out(request: CheckRequest) -> Iterator[str]:
         reason = target_named(name).unavailable()
         if reason is not None:
             yield f"left out: {name} {reason}"
-
-
-def _stored_target(path: Path) -> tuple[str, ...]:
-    """The target of a stored graph, unless it is code of a user, which a file may not name."""
-    name = about_graph(path).get("target", "") if is_stored_graph(path) else ""
-    return (name,) if name in TARGETS else ()
 
 
 def _own_target(request: CheckRequest) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -49,8 +48,11 @@ def merge(
     What is in several runs counts once, so a run can be joined again.
     """
     from aliasproof.campaigns.run import merging
+    from aliasproof.findings import reporting
     from aliasproof.judge.trial import quiet_torch
     from aliasproof.reports.campaign_outcome import print_outcome
+    from aliasproof.reports.page.run_page import run_page
+    from aliasproof.reports.report_files import step_summary
 
     quiet_torch()
     before = {path.name for path in folder.glob("findings/*/")}
@@ -60,34 +62,18 @@ def merge(
         for name, finding in campaign.findings.items()
         if name not in before and not finding.known
     }
-    _write_files(folder, page, summary, new, campaign.mistakes)
+    if page is not None or summary is not None:
+        report = reporting.report(str(folder), 0.0)  # nothing runs again
+        if page is not None:
+            _write(page, run_page(report))
+        if summary is not None:
+            found = [finding for finding in report.findings if finding.identifier in new]
+            _write(summary, step_summary(report, found, "new finding", campaign.mistakes))
     if json:
         write_json(campaign.to_json() | {"new": sorted(new)})
     else:
         print_outcome(results(), campaign, everything=known)
     return int(bool(new) and fail_on_new)
-
-
-def _write_files(
-    folder: Path,
-    page: Path | None,
-    summary: Path | None,
-    new: Collection[str],
-    mistakes: Iterable[str],
-) -> None:
-    """Write what the joined run has stored, as a page and as Markdown."""
-    from aliasproof.findings import reporting
-    from aliasproof.reports.page.run_page import run_page
-    from aliasproof.reports.report_files import step_summary
-
-    if page is None and summary is None:
-        return
-    report = reporting.report(str(folder), 0.0)  # nothing runs again
-    if page is not None:
-        _write(page, run_page(report))
-    if summary is not None:
-        findings = [finding for finding in report.findings if finding.identifier in new]
-        _write(summary, step_summary(report, findings, "new finding", list(mistakes)))
 
 
 def _write(file: Path, text: str) -> None:

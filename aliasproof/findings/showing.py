@@ -86,9 +86,13 @@ def _run_again(stored: AnyFinding, target: Target) -> tuple[Examination | None, 
             require_device(program.device)
         except UserError as reason:
             return None, Status("not run", f"Not run again: {reason}.")
-    # What a worker reported dead would end this process too.
+    # What a worker reported dead would end this process too. Its script is written anew: what a
+    # folder has as reproducer is shown, and never run.
     if stored.kind.startswith((*DEATHS, DEVICE_LOST)):
-        return None, _run_reproducer(stored)
+        done, here = run_text(script_of(stored)), f"in torch {torch.__version__}"
+        if done.shown:
+            return None, Status("still there", f"Still there {here}.")
+        return None, Status("gone", f"Gone {here}: the reproducer {done.ending}.")
     with output_for_results():
         examination = examine(subject_of(program), target, every_oracle=True, attribute=False)
     return examination, status_of(stored, examination)
@@ -109,17 +113,6 @@ def _print(stored: AnyFinding, summary: str, script: Path, examination: Examinat
     # A script with torch alone cannot show what only oracles on graphs see.
     if not stored.on_graphs:
         print_reproducer(console, script)
-
-
-def _run_reproducer(stored: AnyFinding) -> Status:
-    """Run a reproducer in a process of its own, and say if it still fails.
-
-    It is written anew: what a folder has as reproducer is shown, and never run.
-    """
-    done = run_text(script_of(stored))
-    if done.shown:
-        return Status("still there", f"Still there in torch {torch.__version__}.")
-    return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")
 
 
 def status_of(stored: AnyFinding, examination: Examination) -> Status:

@@ -218,26 +218,16 @@ class Comparable:
             for path, leaf in leaves(returned)
         ]
         left += _changed(before, after)
-        left += self._gradients_left(parameters, passed)
+        gradients = {it.gradient_of: own for it, own in zip(self.tensors, passed, strict=True)}
+        for index, leaf in parameters.items():
+            if leaf.grad is not gradients.get(index):  # it was not given
+                left.append((f"gradient of '{self.tensors[index].name}'", leaf.grad))
         self.output_names = tuple(name for name, _ in left)
         # The caller passed these tensors, not the leaves of autograd.
         back = {id(leaf): passed[index] for index, leaf in parameters.items()}
         # Autograd ran inside, so that it is no part of what is compared.
         outputs = [self._comparable(back.get(id(leaf), leaf), not given) for _, leaf in left]
         return UserRun(used, [leaf for _, leaf in left], outputs)
-
-    def _gradients_left(
-        self, parameters: Mapping[int, torch.Tensor], passed: Sequence[torch.Tensor]
-    ) -> Iterator[tuple[str, object]]:
-        """The gradients that the run left in leaves, without those that were given."""
-        given = {
-            tensor.gradient_of: passed[index]
-            for index, tensor in enumerate(self.tensors)
-            if tensor.gradient_of is not None
-        }
-        for index, leaf in parameters.items():
-            if leaf.grad is not given.get(index):
-                yield f"gradient of '{self.tensors[index].name}'", leaf.grad
 
     def _replacing(
         self, replaced: Mapping[int, torch.Tensor], *, compiled: bool

@@ -241,7 +241,11 @@ class Surroundings:
 
     @classmethod
     def of(cls, function: Function, arguments: CallArguments) -> Surroundings:
-        small = filter(_is_small, variables_of(function, arguments))
+        small = (
+            variable
+            for variable in variables_of(function, arguments)
+            if all(index < MOST_LEAVES for index, _ in enumerate(leaves(variable.value)))
+        )
         # A parameter is called as its module calls it, not as its optimizer does.
         variables = tuple(
             sorted(small, key=lambda variable: isinstance(variable.value, torch.optim.Optimizer))
@@ -392,7 +396,3 @@ def _has_storage(value: object) -> TypeGuard[torch.Tensor]:
 
 def _paths(value: object) -> list[str]:
     return [path for path, _ in leaves(value)]
-
-
-def _is_small(variable: Variable) -> bool:
-    return all(index < MOST_LEAVES for index, _ in enumerate(leaves(variable.value)))

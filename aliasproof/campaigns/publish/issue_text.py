@@ -71,7 +71,13 @@ def issue_text(finding: Finding[Program], shown: Reproduced, origin: str = BY_FU
     `shown` is the finding's reproducer. `origin` says where or by what it was found.
     """
     log, output = _split_log(finding, shown.output)
-    what = (_analysis(finding), *_graph(finding), _ablation(finding))
+    # What the target does, and which property of eager is lost.
+    analysis = f"{_what_happens(finding)} {_property(finding)}"
+    bug = known_bugs().get(finding.known or "")
+    if bug is not None:  # without a report, its title says what the cause is
+        known = f"It is known: {bug.title_and_link}." if bug.link else f"The cause: {bug.title}."
+        analysis = f"{known} {analysis}"
+    what = (analysis, *_graph(finding), _ablation(finding))
     return in_sections(
         (title(finding), _first_sentence(finding, shown), shown.script),
         output,
@@ -122,19 +128,6 @@ def _first_sentence(finding: Finding[Program], shown: Reproduced) -> str:
 
 
 # --- the analysis ---------------------------------------------------------------------------------
-
-
-def _analysis(finding: Finding[Program]) -> str:
-    """Two sentences: what the target does, and which property of eager is lost.
-
-    A known bug is named before; without a report, its title says what the cause is.
-    """
-    sentences = [_what_happens(finding), _property(finding)]
-    bug = known_bugs().get(finding.known or "")
-    if bug is not None:
-        known = f"It is known: {bug.title_and_link}." if bug.link else f"The cause: {bug.title}."
-        sentences.insert(0, known)
-    return " ".join(sentences)
 
 
 def _property(finding: Finding[Program]) -> str:

@@ -134,11 +134,14 @@ class Scheduler:
     def fill(self) -> bool:
         """Schedule shards. Returns False if the search is over."""
         while self._next is not None and self._is_room():
-            shard = self._with_patches(self._next)
+            patches = self._frequent.patched(self._scheduled)
+            if patches is None:  # not known yet
+                break
+            shard = self._next
+            if not self.campaign.plan.past_known:
+                shard = replace(shard, patched=patches)
             # What is in the store is taken, whatever the time: it is a part of the campaign. And a
             # campaign judges something, however long its start takes.
-            if shard is None:
-                break
             if self._scheduled and self._time_is_up() and not self.tasks.has_result(shard):
                 break
             self._queue.append(self._attempt(shard))
@@ -185,13 +188,6 @@ class Scheduler:
                 return found
         self.tasks.executor.wait(POLL)
         return None
-
-    def _with_patches(self, shard: Shard) -> Shard | None:
-        """The next shard of the plan, with frequent known bugs patched; None if not known yet."""
-        patches = self._frequent.patched(self._scheduled)
-        if patches is None or self.campaign.plan.past_known:
-            return None if patches is None else shard
-        return replace(shard, patched=patches)
 
     def _time_is_up(self) -> bool:
         seconds = self.campaign.plan.seconds

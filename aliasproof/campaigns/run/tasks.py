@@ -145,10 +145,11 @@ class Tasks:
         self._running[number] = ticket
         if isinstance(work, Shard):
             self.executor.start(number, work)
-        elif self.isolating and _is_deadly(work):
-            self.executor.start(number, IsolatedReduction(work.failure))
-        else:
-            self.executor.start(number, work.failure)
+            return
+        # Workers that were ended from outside say nothing about candidates.
+        deadly = work.failure.ends_process or {*work.deaths} - ENDED_FROM_OUTSIDE
+        isolated = IsolatedReduction(work.failure)
+        self.executor.start(number, isolated if self.isolating and deadly else work.failure)
 
     # --- take results ---
 
@@ -176,7 +177,9 @@ class Tasks:
     ) -> None:
         if isinstance(result, WorkerEnd):
             ticket.work = kept = self.store.keep_death(kept, result.kind)
-            if not _ends_each_time(kept):
+            from_outside = sum(death in ENDED_FROM_OUTSIDE for death in kept.deaths)
+            others = len(kept.deaths) - from_outside
+            if from_outside < TRIES_OF_REDUCTION_IF_FROM_OUTSIDE and others < TRIES:
                 ticket.outcome = result
                 return
             reason = f"each worker that reduced it {kept.deaths[-1]}"
@@ -202,20 +205,3 @@ class Tasks:
         mistakes = tuple(map(str, stored.get("mistakes", ())))
         documented = str(stored.get("documented", ""))
         return Reduction(finding, float(stored["seconds"]), mistakes, documented)
-
-
-def _ends_each_time(kept: KeptFailure) -> bool:
-    """Whether enough workers ended that reduced a failure."""
-    from_outside = sum(death in ENDED_FROM_OUTSIDE for death in kept.deaths)
-    others = len(kept.deaths) - from_outside
-    return from_outside >= TRIES_OF_REDUCTION_IF_FROM_OUTSIDE or others >= TRIES
-
-
-def _is_deadly(kept: KeptFailure) -> bool:
-    """Whether the reduction of a failure must expect that candidates end their process.
-
-    Workers that were ended from outside say nothing about that.
-    """
-    return kept.failure.ends_process or any(
-        death not in ENDED_FROM_OUTSIDE for death in kept.deaths
-    )
