@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -17,6 +18,7 @@ from aliasproof.campaigns.publish.confirmation import SCRIPT, run_text
 from aliasproof.campaigns.publish.publisher import script_of
 from aliasproof.campaigns.store.run_folder import KINDS, locate, read_finding
 from aliasproof.checks.explaining import letter
+from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.ir.devices import require_device
 from aliasproof.ir.eager_call import EagerCall, tensors_in
 from aliasproof.ir.errors import Rejected, UserError
@@ -28,19 +30,21 @@ from aliasproof.judge.python_case import run_python, subject_of
 from aliasproof.judge.trial import quiet_torch
 from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.reports.console import (
+    counted,
     output_for_results,
+    print_code,
+    print_exactly,
+    print_heading,
     print_lines,
+    python_command,
+    relative,
     results,
     write_json,
 )
-from aliasproof.reports.differences import print_violation
-from aliasproof.reports.finding_report import (
-    print_finding,
-    print_new_run,
-    print_reproducer,
-    print_stage,
-)
+from aliasproof.reports.differences import print_rows, print_violation
 from aliasproof.reports.node_lines import NodeLine, ShownLayout
+from aliasproof.reports.program_code import print_program
+from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.run_report import Status
 from aliasproof.reports.side_by_side import rows
 from aliasproof.reports.verdict_table import report_json
@@ -100,19 +104,93 @@ def _run_again(stored: AnyFinding, target: Target) -> tuple[Examination | None, 
 
 def _print(stored: AnyFinding, summary: str, script: Path, examination: Examination | None) -> None:
     console = results()
-    print_finding(console, stored, summary)
+    _print_finding(console, stored, summary)
     if examination is not None and examination.trial is not None:
-        print_new_run(
-            console, examination.target.name, examination.trial.eager, examination.trial.target
-        )
+        trial, name = examination.trial, examination.target.name
+        # The stored evidence above can come from another torch, or another machine.
+        print_heading(console, f"eager beside {name}, run again in torch {torch.__version__}")
+        print_rows(console, rows(trial.eager, trial.target), name)
         # A stored finding has the evidence of its own violation; of a suspicion, nobody wrote it.
         for violation in () if stored.evidence else examination.violations:
             print_violation(console, violation)
-        for stage in examination.trial.build.stages if examination.trial.build is not None else []:
-            print_stage(console, stage)
+        for stage in trial.build.stages if trial.build is not None else []:
+            print_heading(console, f"graph: {stage.name}")
+            print_code(console, stage.graph.print_readable(print_output=False))
     # A script with torch alone cannot show what only oracles on graphs see.
     if not stored.on_graphs:
-        print_reproducer(console, script)
+        _print_reproducer(console, script)
+
+
+def _print_finding(console: Console, finding: AnyFinding, summary: str) -> None:
+    """Print what a finding stores. `summary` describes its target."""
+    print_lines(console, finding.identifier, "bold")
+    print_lines(console, f"target {finding.target}: {summary}")
+    for line in _origin(finding):
+        print_lines(console, line)
+    for what, text in _further(finding):
+        print_lines(console, f"{what}: {text}")
+    if finding.steps:
+        print_heading(console, "steps of the reduction")
+        print_steps(console, finding.steps)
+    print_heading(console, "program")
+    print_program(console, finding.program)
+    print_heading(console, "violation as it was found")
+    print_violation(console, finding.violation)
+
+
+def _origin(finding: AnyFinding) -> Iterator[str]:
+    """How often it was seen, and what was reduced."""
+    if finding.on_graphs and not finding.latent:
+        yield (
+            f"suspicion: values match, but on {counted(finding.count, 'program')} of the run"
+            f" {finding.oracle} reports '{finding.kind}'; not reduced, and this is the shortest"
+            " program"
+        )
+        return
+    how = "silent (no exception)" if finding.silent else "an exception"
+    count = counted(finding.count, "violation")
+    yield f"{how}; {count} of the run reduced to it, in torch {finding.torch_version}"
+    yield (
+        f"reduced from {counted(finding.drawn_size, finding.unit)} to {finding.size}:"
+        f" {finding.tried} candidates tried, {finding.accepted} accepted"
+    )
+
+
+def _further(finding: AnyFinding) -> list[tuple[str, str]]:
+    """What else is known of a finding."""
+    lines = []
+    if finding.known is not None:
+        bug = all_bugs().get(finding.known)
+        title = "" if bug is None else f" ({bug.title}; {bug.link or 'no issue found'})"
+        lines.append(("known bug", f"{finding.known}{title}"))
+    if finding.wrong_part:
+        lines.append(("first wrong after", finding.wrong_part))
+    if finding.cause:
+        lines.append(("cause", finding.cause))
+    if finding.latent:
+        lines.append(("latent", "values agree on these inputs, and not on all"))
+    lines += [
+        (f'torch.compile(backend="{name}")', text) for name, text in finding.user_level.items()
+    ]
+    return lines
+
+
+def _print_reproducer(console: Console, script: Path) -> None:
+    """Print the script, how to run it, and where the issue for PyTorch's tracker is."""
+    print_heading(console, "reproducer")
+    if not script.is_file():
+        print_lines(console, f"{relative(script)} is missing", "yellow")
+        return
+    print_code(console, script.read_text(encoding="utf-8", errors="replace"))
+    console.print()
+    print_lines(console, "Run it. Exit status 1: the bug is there. Exit status 0: it is gone.")
+    print_exactly(console, f"    {python_command(relative(script))}", "bold")
+    issue = script.with_name("issue.md")
+    if issue.is_file():
+        title = issue.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+        console.print()
+        print_lines(console, f"For PyTorch's tracker: {relative(issue)}")
+        print_exactly(console, f"    {title}", "bold")
 
 
 def status_of(stored: AnyFinding, examination: Examination) -> Status:

@@ -10,14 +10,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from aliasproof.campaigns.failure import straight_line as straight_line_module
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.finding import Finding, is_of_python
-from aliasproof.campaigns.failure.straight_line import straight_line
 from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script, title
 from aliasproof.campaigns.publish.replaying import FIXED, STILL, findings_of, replay
 from aliasproof.campaigns.run import languages
-from aliasproof.campaigns.run.languages import is_of_bug, judge_programs, named, reduce_program
+from aliasproof.campaigns.run.languages import (
+    is_of_bug,
+    judge_programs,
+    named,
+    reduce_program,
+    straight_line,
+)
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.run_folder import RunFolder, read_finding, write_finding
 from aliasproof.corpus.known_bug import PythonBug
@@ -225,11 +229,11 @@ def test_a_mistake_of_ours_is_no_other_answer_to_what_a_line_is(monkeypatch):
     def mistaken(*given: object) -> None:
         raise InternalError("ours")
 
-    monkeypatch.setattr(straight_line_module, "lift_program", mistaken)
+    monkeypatch.setattr(languages, "lift_program", mistaken)
     with pytest.raises(InternalError, match="ours"):
         straight_line(PythonProgram(WRONG))
     monkeypatch.undo()
-    monkeypatch.setattr(straight_line_module, "examine", lambda *given: Mistaken())
+    monkeypatch.setattr(languages, "examine", lambda *given: Mistaken())
     with pytest.raises(InternalError, match="ours"):
         named(FINDING)
 
