@@ -26,12 +26,12 @@ def print_titles(console: Console, bugs: Collection[KnownBug | PythonBug]) -> No
 
 
 def known_bug_json(bug: KnownBug | PythonBug) -> dict[str, object]:
-    """A known bug as JSON values. Of bugs of Python programs, no versions are kept."""
+    """A known bug as JSON values."""
     return {
         "identifier": bug.identifier,
         "title": bug.title,
         "link": bug.link or None,
-        "versions": list(bug.versions) if isinstance(bug, KnownBug) else [],
+        "versions": list(bug.versions),
         "targets": list(bug.targets),
         "vector bits": list(bug.vector_bits) if isinstance(bug, KnownBug) else [],
         "patchable": isinstance(bug, KnownBug) and bug.patch is not None,

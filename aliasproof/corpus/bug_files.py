@@ -8,6 +8,7 @@ that begin with `#` and more than one space.
     # title: a sentence
     # link: the upstream issue or pull request, or nothing
     # target: aot aot-epilogue        the targets that show it, the one at fault first
+    # versions: 2.13 2.15             the versions of torch in which it was seen
     # oracle: values inputs           those that report it
     # kind: ^wrong value              a regular expression for the kind of the violation
     # note: what else a reader should know; this line can be left out
@@ -15,7 +16,6 @@ that begin with `#` and more than one space.
 What the program of a bug is decides the other keys. Straight-line ATen calls, as
 `aliasproof.ir.printing` prints them, have (see `KnownBug`):
 
-    # versions: 2.13 2.15             the versions of torch in which it was seen
     # rank: 735                       bugs of a lower rank are tried first
     # input: x0 float32[2, 2] strides [1, 2] offset 1 storage 0
     # storage: 0 uint8[8]             where it is longer than its inputs need, or has
@@ -27,7 +27,7 @@ What the program of a bug is decides the other keys. Straight-line ATen calls, a
     # reduced: yes                    if it does so for reduced programs only
     # vectors: 256 512                bits of the vectors of generated code with which it shows
 
-After `versions`, `rank` and the inputs, which each bug has, all of these can be left out. A bug has
+After `rank` and the inputs, which each bug has, all of these can be left out. A bug has
 a patch, or `oracle` and `kind`, or both. Python programs, with `program` and `calls`, have one
 target (see `PythonBug`):
 
@@ -74,8 +74,8 @@ LAYERS = (
     "inductor_fx",
     "inductor_patterns",
 )
-_EACH = {"title", "link", "target"}  # keys that each file has
-_OF_CALLS = {"versions", "rank", "input"}
+_EACH = {"title", "link", "target", "versions"}  # keys that each file has
+_OF_CALLS = {"rank", "input"}
 _OF_PYTHON = {"oracle", "kind", "needs"}
 _CALLS_MAY = {
     "storage",
@@ -218,7 +218,7 @@ class _BugFile:
             self._text("link", empty=True),
             self._parsed(lambda text: program_with(text, inputs, storages)),
             self._words("target"),
-            self._words("versions", r"\d+\.\d+", "versions such as 2.13"),
+            self._versions(),
             self._text("patch") if "patch" in self.values else "",
             self._mark(),
             self._condition("plausible"),
@@ -228,6 +228,9 @@ class _BugFile:
             layer=self.layer,
             note=self._optional("note"),
         )
+
+    def _versions(self) -> tuple[str, ...]:
+        return self._words("versions", r"\d+\.\d+", "versions such as 2.13")
 
     def _mark(self) -> Mark | None:
         """How the bug is recognised without its patch."""
@@ -260,6 +263,7 @@ class _BugFile:
             self._text("title"),
             self._text("link", empty=True),
             self._one("target", r"\S+", "one target where the program is Python"),
+            self._versions(),
             frozenset(self._words("oracle")),
             self._pattern(),
             frozenset(self._words("needs")),

@@ -188,6 +188,7 @@ class PythonBug:
     title: str
     link: str
     target: str
+    versions: tuple[str, ...]
     oracles: frozenset[str]
     kind: str
     needs: frozenset[str]

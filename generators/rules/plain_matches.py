@@ -74,8 +74,10 @@ class SearchFunction:
         function, trace = kept["search_fn"], kept["trace_fn"]
         numbers = kept.get("scalar_workaround") or {}
         for known in pattern_matcher._known_precompiled_patterns:
-            if known[4] is entry.pattern:
-                return cls(function, trace, tuple(known[1]), numbers)
+            # A tuple in torch 2.13, and an object with the same fields in 2.15.
+            _, examples, *_, pattern = known if isinstance(known, tuple) else vars(known).values()
+            if pattern is entry.pattern:
+                return cls(function, trace, tuple(examples), numbers)
         return cls(function, trace, (), numbers)
 
     @property

@@ -70,8 +70,8 @@ def test_known_bugs_as_json(call):
     assert [entry["identifier"] for entry in found] == list(all_bugs())
     for entry, bug in zip(found, all_bugs().values(), strict=True):
         assert entry["targets"] == list(bug.targets)
+        assert entry["versions"] == list(bug.versions)
         if isinstance(bug, KnownBug):
-            assert entry["versions"] == list(bug.versions)
             assert entry["patchable"] == (bug.patch is not None)
         assert entry["link"] == (bug.link or None)
         assert "def program(" in entry["program"]

@@ -78,7 +78,7 @@ def test_names_and_numbers_do_not_change_a_signature():
 
 def known(target: str, oracle: str, kind: str, *needs: str) -> PythonBug:
     symptom = (frozenset({oracle}), kind, frozenset(needs))
-    return PythonBug("b", "", "", target, *symptom, FINDING.program, layer="dynamo")
+    return PythonBug("b", "", "", target, ("2.13",), *symptom, FINDING.program, layer="dynamo")
 
 
 def test_a_known_bug_is_recognised_by_what_it_needs():

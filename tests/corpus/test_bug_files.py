@@ -37,6 +37,7 @@ PYTHON = """\
 # title: a title
 # link: https://example.org
 # target: dynamo
+# versions: 2.13
 # oracle: values
 # kind: ^wrong
 # needs: write
@@ -136,11 +137,11 @@ def test_what_is_wrong_with_a_file(
 @pytest.mark.parametrize(
     ("line", "instead", "at", "message"),
     [
-        ("# needs: write", "# rank: 7", 6, "unknown key 'rank'; use"),
+        ("# needs: write", "# rank: 7", 7, "unknown key 'rank'; use"),
         ("# target: dynamo", "# target: dynamo aot-eager", 3, "one target"),
-        ("# place: gradient", "# place: here", 7, "expected gradient or value, got 'here'"),
-        ("    x.add_(1)", "    open(x)", 12, "no name 'open' in the language"),
-        ("    x.add_(1)", "    x.add_(1", 12, "a Python program is no Python"),
+        ("# place: gradient", "# place: here", 8, "expected gradient or value, got 'here'"),
+        ("    x.add_(1)", "    open(x)", 13, "no name 'open' in the language"),
+        ("    x.add_(1)", "    x.add_(1", 13, "a Python program is no Python"),
     ],
 )
 def test_what_is_wrong_with_a_python_program(
