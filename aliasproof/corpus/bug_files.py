@@ -34,7 +34,7 @@ target (see `PythonBug`):
     # needs: words that a program with this bug has (operators, attributes, kinds of statements)
     # lacks: words that it does not have; this line can be left out, and the next, too
     # place: gradient, or value for what is no gradient
-    # part: the part of the compiler that experiments name; without this line, it does not count
+    # part: the part of the compiler that experiments name, or one | another; else it does not count
     # sufficient: why `needs` identifies the cause, whatever else a reduced program has
 
 Nothing in a file is executed or imported: names of patches and conditions are looked up among those

@@ -179,9 +179,9 @@ class PythonBug:
     `write` is any write to a tensor, `writes_class` one to an attribute of a class in `program`,
     `writes_attribute` one to any attribute there; `control_flow`, `generator`, `grad_mode` and
     `membership` are one of several words each. `place` is 'gradient', 'value' for what is no
-    gradient, or empty for both. `part` is the part of the compiler that experiments name; if it is
-    empty, it does not count. `sufficient` is the reason why `needs` identifies the cause, whatever
-    else a reduced program has.
+    gradient, or empty for both. `part` is the part of the compiler that experiments name, or
+    several, as `one | another`; if it is empty, it does not count. `sufficient` is the reason why
+    `needs` identifies the cause, whatever else a reduced program has.
     """
 
     identifier: str
@@ -232,7 +232,7 @@ class PythonBug:
             and self.needs <= there
             and not self.lacks & there
             and self.place in ("", role(place, reduced))
-            and self.part in ("", part)
+            and (not self.part or part in self.part.split(" | "))
             and (
                 bool(self.sufficient)
                 or re.search(_ASSERTION, kind) is not None
