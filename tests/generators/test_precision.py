@@ -29,7 +29,7 @@ from aliasproof.generators.operator import Operator
 from aliasproof.generators.operators import OPERATORS
 from aliasproof.generators.rules.operator_calls import operators, plain_call
 from aliasproof.generators.rules.pattern_walk import in_place_forms
-from aliasproof.generators.rules.plain_matches import USUAL, plain_match
+from aliasproof.generators.rules.plain_matches import USUAL, plain_match, rules
 from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.eager_call import is_foreach
 from aliasproof.ir.execution import run
@@ -163,6 +163,8 @@ def test_every_op_declares_what_the_harness_must_know(
                 assert resolve(operator.name) in called(program)
 
 
+# Of these operators of torch 2.15, eager accepts no draw.
+NOT_ACCEPTED = ("_uniform.default", "_normal.default", "_randint.default", "_scaled_addmm.default")
 # Their plain matches call all operators that those of other rules call.
 RULES_THAT_BRING_OPS = (
     "joint_graph.patterns/_sfdp_pattern_1_training(aten.view.default)",
@@ -186,7 +188,12 @@ RULES_THAT_BRING_OPS = (
 
 @pytest.mark.parametrize("rule", RULES_THAT_BRING_OPS)
 def test_an_op_that_a_rule_brings_declares_the_same(rule: str) -> None:
+    if rule not in {*rules(), *in_place_forms()}:
+        pytest.skip(f"torch {torch.__version__} has no such rule")
     program = plain_match(rule, USUAL, 0)
+    if rule.endswith(NOT_ACCEPTED):
+        assert isinstance(program, str)
+        return
     assert isinstance(program, Program), program
     assert undeclared_in(program) == []
 

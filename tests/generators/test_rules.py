@@ -90,8 +90,10 @@ def test_a_rule_of_freezing_fires_where_weights_are_constants(rule: str) -> None
 
 
 def test_an_operator_is_put_in_place_where_its_result_is_copied_back() -> None:
-    programs = {rule: plain_match(rule, USUAL, 0) for rule in in_place_forms()}
-    fire = [rule for rule, it in programs.items() if isinstance(it, Program) and rule in fired(it)]
+    matches = {rule: plain_match(rule, USUAL, 0) for rule in in_place_forms()}
+    programs = {rule: it for rule, it in matches.items() if isinstance(it, Program)}
+    assert len(programs) >= 10
+    fire = [rule for rule, it in programs.items() if rule in fired(it)]
     # A list of results that are copied each, and one that an index writes.
     assert {"put in place/aten._foreach_mul.List", "put in place/aten.index_put.default"} <= {*fire}
     assert len(fire) >= len(programs) - 2
