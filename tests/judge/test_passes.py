@@ -67,16 +67,6 @@ def write_first(graph: fx.Graph) -> None:
         first.prepend(node)
 
 
-def wrong_constant(graph: fx.Graph) -> None:
-    for node in calls(graph, aten.full.default):
-        node.args = (node.args[0], 7)
-
-
-def wrong_stride(graph: fx.Graph) -> None:
-    for node in calls(graph, aten.as_strided.default):
-        node.args = (node.args[0], node.args[1], [1, 3], *node.args[3:])
-
-
 def wrong_slice(graph: fx.Graph) -> None:
     for node in calls(graph, aten.slice.Tensor):
         node.args = (node.args[0], 0, 0, 2)
@@ -216,11 +206,7 @@ WRITE = "v0 = aten.mul.Tensor(x0, x1)\naten.add_.Tensor(x0, x1)\nreturn (v0,)"
 CLONE = "v0 = aten.clone.default(x0)\nv1 = aten.neg.default(x0)\nreturn v0, v1"
 READ_LATER = "v0 = aten.mul.Tensor(x0, x1)\nv1 = aten.sub.Tensor(x0, x1)\nreturn v0, v1"
 SLICE = "v0 = aten.slice.Tensor(x0, 0, 1, 3)\nv1 = aten.neg.default(v0)\nreturn (v1,)"
-STRIDED = (
-    "v0 = aten.as_strided.default(x0, [2, 2], [2, 1], 0)\nv1 = aten.neg.default(v0)\nreturn (v1,)"
-)
 TWO_SUMS = "v0 = aten.add.Tensor(x0, x1)\nv1 = aten.add.Tensor(x0, x1, alpha=2)\nreturn v0, v1"
-FULL = "v0 = aten.full.default([4], 3)\nv1 = aten.mul.Tensor(x0, v0)\nreturn (v1,)"
 RSUB = "v0 = aten.rsub.Tensor(x0, x1)\nreturn (v0,)"
 VIEW = "v0 = aten.slice.Tensor(x0, 0, 1, 3)\nreturn (v0,)"
 
@@ -250,18 +236,11 @@ PLANTED = (
         P(after, PRE, "numpy_compat_normalization", swap_operands),
     ),
     Planted(
-        "pre_grad: sink_cat_after_pointwise",
-        READ_LATER,
-        P(after, PRE, "sink_cat_after_pointwise", overwrite_operand),
-    ),
-    Planted(
         "pre_grad: pre_grad_custom_pass (wrong_slice)",
         SLICE,
         P(settings, pre_grad_custom_pass=wrong_slice),
     ),
     Planted("AOTAutograd: AOTSyntheticBaseWrapper", "shared", swapped_inputs, "aot"),
-    Planted("AOTAutograd: AOTSyntheticBaseWrapper", "shared", swapped_inputs),
-    Planted("AOTAutograd: RuntimeWrapper", VIEW, cloned_alias, "aot"),
     Planted("AOTAutograd: RuntimeWrapper", VIEW, cloned_alias),
     Planted(
         "AOTAutograd: functionalization",
@@ -291,47 +270,13 @@ PLANTED = (
         CLONE,
         P(settings, joint_custom_pre_pass=remove_clone),
     ),
-    Planted(
-        "joint_graph: remove_noop_ops", TWO_SUMS, P(after, POST, "remove_noop_ops", merge_equal)
-    ),
-    Planted(
-        "joint_graph: constant_fold_uniform_value",
-        FULL,
-        P(after, JOINT, "constant_fold_uniform_value", wrong_constant),
-    ),
     Planted("joint_graph: pass_pattern_1 (swapped)", SUB, P(pattern, "joint_graph", 1)),
-    Planted(
-        "joint_graph: joint_custom_post_pass (merge_equal)",
-        TWO_SUMS,
-        P(settings, joint_custom_post_pass=merge_equal),
-    ),
-    Planted(
-        "joint_graph: stable_topological_sort",
-        WRITE,
-        P(after, JOINT, "stable_topological_sort", drop_epilogue),
-    ),
-    Planted("post_grad: view_to_reshape", STRIDED, P(after, POST, "view_to_reshape", wrong_stride)),
     Planted(
         "post_grad: reorder_for_locality",
         WRITE,
         P(after, POST, "reorder_for_locality", write_first),
     ),
-    Planted(
-        "post_grad: post_grad_custom_pre_pass (drop_epilogue)",
-        WRITE,
-        P(settings, post_grad_custom_pre_pass=drop_epilogue),
-    ),
-    Planted(
-        "post_grad: remove_assert_ops",
-        READ_LATER,
-        P(after, POST, "remove_assert_ops", overwrite_operand),
-    ),
     Planted("post_grad: pass_pattern_2", SUB, P(pattern, "post_grad", 2, "_")),
-    Planted(
-        "post_grad: post_grad_custom_post_pass (write_first)",
-        WRITE,
-        P(settings, post_grad_custom_post_pass=write_first),
-    ),
     Planted(
         "post_grad: stable_sort", WRITE, P(after, POST, "stable_topological_sort", write_first)
     ),
