@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from aliasproof.reduction.syntax_passes import (
-    inline_calls,
-    inline_names,
-    pass_globals,
-    shorten_results,
-    simplify_expressions,
-    simplify_tensors,
-    spread_arguments,
-    unroll_loops,
-    unwrap_blocks,
-)
-from aliasproof.reduction.syntax_trees import Edit, drop_unused, is_complete
+from aliasproof.reduction import syntax_passes
+from aliasproof.reduction.syntax_trees import Edit, is_complete
 
 CALLS = """
 def calls(program):
@@ -26,11 +17,9 @@ def calls(program):
     return locals()
 """
 
-# By name: a pass, and a program before and after one of its edits.
-CASES = {
-    "a function": (
-        inline_calls,
-        """
+# A title, a pass, and a program before and after one of its edits.
+TEXT = """
+# a function: inline_calls
 def f(v, w):
     v.add_(w)
     return v
@@ -42,11 +31,8 @@ def program(x):
     x.add_(1)
     y = x
     return y
-""",
-    ),
-    "an argument that is read twice": (
-        inline_calls,
-        """
+
+# an argument that is read twice: inline_calls
 def f(v):
     return v + v
 def program(x):
@@ -55,22 +41,16 @@ def program(x):
 def program(x):
     v = x * 2
     return v + v
-""",
-    ),
-    "a lambda": (
-        inline_calls,
-        """
+
+# a lambda: inline_calls
 def program(x):
     f = lambda v: v.add_(1)
     y = f(x)
 -->
 def program(x):
     y = x.add_(1)
-""",
-    ),
-    "a method": (
-        inline_calls,
-        """
+
+# a method: inline_calls
 class A:
     def m(self, v):
         self.n = v
@@ -81,11 +61,8 @@ class A:
     pass
 def program(x, a):
     a.n = x
-""",
-    ),
-    "a module": (
-        inline_calls,
-        """
+
+# a module: inline_calls
 class A:
     def forward(self, v):
         return v + self.n
@@ -96,11 +73,8 @@ class A:
     pass
 def program(x, a):
     return x + a.n
-""",
-    ),
-    "a range": (
-        unroll_loops,
-        """
+
+# a range: unroll_loops
 def program(x):
     for i in range(2):
         x.add_(i)
@@ -108,32 +82,23 @@ def program(x):
 def program(x):
     x.add_(0)
     x.add_(1)
-""",
-    ),
-    "pairs of rows": (
-        unroll_loops,
-        """
+
+# pairs of rows: unroll_loops
 def program(x):
     for a, b in zip(x, x.unbind()):
         a.add_(b)
 -->
 def program(x):
     x[0].add_(x[0])
-""",
-    ),
-    "a comprehension": (
-        unroll_loops,
-        """
+
+# a comprehension: unroll_loops
 def program(x):
     return [row + 1 for row in reversed(x)]
 -->
 def program(x):
     return [x[-1] + 1]
-""",
-    ),
-    "a single result": (
-        shorten_results,
-        """
+
+# a single result: shorten_results
 def program(x):
     return {'a': x, 'b': 1}
 def calls(program):
@@ -145,11 +110,8 @@ def program(x):
 def calls(program):
     out = program(1)
     y = out + 1
-""",
-    ),
-    "a return after a block": (
-        inline_names,
-        """
+
+# a return after a block: inline_names
 def program(x):
     with torch.no_grad():
         y = x[0]
@@ -158,22 +120,16 @@ def program(x):
 def program(x):
     with torch.no_grad():
         return x[0] + 1
-""",
-    ),
-    "a second name": (
-        inline_names,
-        """
+
+# a second name: inline_names
 def program(x):
     y = x
     y.add_(y)
 -->
 def program(x):
     x.add_(x)
-""",
-    ),
-    "all that is unused": (
-        drop_unused,
-        """
+
+# all that is unused: drop_unused
 import dataclasses
 unused = 1
 class A:
@@ -191,11 +147,8 @@ def program(x, y):
 def program(x):
     w = x + 1
     return w
-""",
-    ),
-    "an object": (
-        spread_arguments,
-        """
+
+# an object: spread_arguments
 class Box(torch.nn.Module):
     more = 1
 
@@ -218,11 +171,8 @@ def calls(program):
     b_buffer = torch.ones(2)
     program(x, b_buffer)
     x.t()
-""",
-    ),
-    "a dict": (
-        spread_arguments,
-        """
+
+# a dict: spread_arguments
 def program(box):
     box['a'].add_(1)
 def calls(program):
@@ -232,11 +182,8 @@ def program(box_a):
     box_a.add_(1)
 def calls(program):
     program(1)
-""",
-    ),
-    "a global": (
-        pass_globals,
-        """
+
+# a global: pass_globals
 g = torch.ones(2)
 def program(x):
     x.add_(g)
@@ -247,11 +194,8 @@ def program(x, g):
     x.add_(g)
 def calls(program):
     program(1, torch.ones(2))
-""",
-    ),
-    "a handler": (
-        unwrap_blocks,
-        """
+
+# a handler: unwrap_blocks
 def program(x):
     try:
         x.add_(1)
@@ -260,25 +204,20 @@ def program(x):
 -->
 def program(x):
     x.mul_(2)
-""",
-    ),
-    "a tensor": (
-        simplify_tensors,
-        """
+
+# a tensor: simplify_tensors
 x = torch.arange(6.0).reshape(2, 3)[0]
 -->
 x = torch.ones(2)[0]
-""",
-    ),
-    "an operand": (
-        simplify_expressions,
-        """
+
+# an operand: simplify_expressions
 y = torch.mul(x, 2)
 -->
 y = x
-""",
-    ),
-}
+"""
+
+
+CASES = dict(case.split("\n", 1) for case in re.split(r"^# ", TEXT, flags=re.MULTILINE)[1:])
 
 
 def text_of(source: str) -> str:
@@ -300,7 +239,7 @@ def results(edits: Callable[[ast.Module], Sequence[Edit]], source: str) -> list[
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_pass_offers_the_smaller_program(case: str) -> None:
-    edits, text = CASES[case]
+    edits, text = getattr(syntax_passes, case.split(": ")[1]), CASES[case]
     before, after = text.split("-->")
     if "def calls" not in text:
         before, after = before + CALLS, after + CALLS
