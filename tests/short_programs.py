@@ -1,15 +1,21 @@
-"""Programs as tests write them, from a body and inputs."""
+"""Programs as tests write them, from a body and inputs, and which torch gets them wrong."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from textwrap import dedent, indent
 
+import pytest
 import torch
 
 from aliasproof.corpus.bug_files import program_with
 from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.regions import dense_strides
+
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
 
 
 def view(
@@ -34,3 +40,29 @@ def program_of(body: str, *views: Input, bytes_of: dict[int, int] | None = None)
     given = {index: Storage(torch.uint8, nbytes) for index, nbytes in (bytes_of or {}).items()}
     head = f"def program({', '.join(tensor.name for tensor in named)}):\n"
     return program_with(head + indent(dedent(body).strip(), "    ") + "\n", named, given)
+
+
+_INPUT = re.compile(r"(\w*)\[([\d, ]*)\](?: strides \[([\d, ]*)\])?(?: storage (\d+))?")
+
+
+def programs_in(text: str) -> dict[str, Program]:
+    """Programs by name: a line `NAME: [4] int64[2, 4] strides [1, 2]` with inputs, then the body.
+
+    An empty line ends a program, which can have several names with ` / ` between them.
+    """
+    programs: dict[str, Program] = {}
+    for block in text.strip().split("\n\n"):
+        head, body = block.replace(" /\n", " / ").split("\n", 1)
+        names, _, inputs = head.partition(": ")
+        views = [_view(*found.groups()) for found in _INPUT.finditer(inputs)]
+        programs |= dict.fromkeys(names.split(" / "), program_of(body, *views))
+    return programs
+
+
+def _view(dtype: str, sizes: str, strides: str | None, storage: str | None) -> Input:
+    return view(
+        *map(int, re.findall(r"\d+", sizes)),
+        strides=None if strides is None else tuple(map(int, re.findall(r"\d+", strides))),
+        storage=None if storage is None else int(storage),
+        dtype=getattr(torch, dtype or "float32"),
+    )
