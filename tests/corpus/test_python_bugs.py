@@ -7,16 +7,18 @@ from dataclasses import replace
 import pytest
 
 from aliasproof.campaigns.failure.finding import Finding
-from aliasproof.campaigns.run import gate
-from aliasproof.campaigns.run.languages import is_of_bug, reduced
+from aliasproof.campaigns.run.gate import release
+from aliasproof.campaigns.run.languages import is_of_bug
 from aliasproof.corpus.bug_files import python_bugs
 from aliasproof.corpus.known_bug import PythonBug
 from aliasproof.ir.python_program import PythonProgram, traits
-from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.attribution import FailsAlike, Symptom
+from aliasproof.judge.examination import examine
 from aliasproof.judge.localization import part_of
 from aliasproof.judge.python_case import PythonCase, layers
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.reduction.syntax_passes import PYTHON
 from aliasproof.targets.registry import target as target_named
-from tests.campaigns.made_findings import finding_of
 
 BUGS = [
     pytest.param(bug, id=bug.identifier, marks=[pytest.mark.thorough] * (bug.target == "inductor"))
@@ -28,41 +30,41 @@ BUGS = [
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_shows_at_its_target_and_is_explained_by_itself_alone(bug: PythonBug) -> None:
-    # The layers below come first, and the first wrong one counts.
-    examination = examine(PythonCase(bug.program), target_named(bug.target))
-    assert (examination.symptom is not None) == (gate.release() in bug.versions)
-    if examination.symptom is None:
+    if release() not in bug.versions:
+        assert examine(PythonCase(bug.program), target_named(bug.target)).symptom is None
         return
-    assert examination.symptom.target == layers(bug.target)[-1]
-    found = found_in(bug.program, examination)
-    if bug.part:
-        found = replace(found, wrong_part=part_of(bug.program, examination.symptom))
-    assert names_of(found) == [bug.identifier]
+    found = shown(bug)
+    assert [name for name, other in python_bugs().items() if is_of_bug(found, other)] == [
+        bug.identifier
+    ]
 
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("bug", BUGS)
-def test_a_bug_is_recognised_when_its_program_is_reduced(bug: PythonBug) -> None:
-    if gate.release() not in bug.versions:
-        pytest.skip(f"torch {gate.release()} does not have this bug")
-    symptom = examine(PythonCase(bug.program), target_named(bug.target)).symptom
-    assert symptom is not None
-    finding = reduced(bug.program, symptom)
-    assert finding is not None
-    assert names_of(finding) == [bug.identifier]
+def test_no_reduction_leaves_out_what_a_bug_is_recognised_by(bug: PythonBug) -> None:
+    if release() not in bug.versions:
+        pytest.skip(f"torch {release()} does not have this bug")
+    found = shown(bug)
+    fails = FailsAlike(Symptom(found.target, found.oracle, found.kind))
+    assert fails(bug.program)
+
+    def is_lost(program: PythonProgram) -> bool:
+        return not is_of_bug(replace(found, program=program), bug) and fails(program)
+
+    reducer = Reducer(PYTHON, bug.program, is_lost)
+    assert reducer.run().source == bug.program.source
 
 
-def found_in(program: PythonProgram, examination: Examination) -> Finding[PythonProgram]:
-    main, layer = examination.main, examination.at_fault
+def shown(bug: PythonBug) -> Finding[PythonProgram]:
+    """What its target shows: the layers below it are right, since the first wrong one counts."""
+    examination = examine(PythonCase(bug.program), target_named(bug.target))
+    main, symptom = examination.main, examination.symptom
     assert main is not None
-    assert layer is not None
-    place, evidence = main.place, dict(main.evidence)
-    return finding_of(program, layer.name, main.oracle, main.kind, place, evidence)
-
-
-def names_of(finding: Finding[PythonProgram]) -> list[str]:
-    return [name for name, bug in python_bugs().items() if is_of_bug(finding, bug)]
+    assert symptom is not None
+    assert symptom.target == layers(bug.target)[-1]
+    part = part_of(bug.program, symptom) if bug.part else ""
+    return replace(Finding.of(bug.program, symptom.target, main), wrong_part=part)
 
 
 @pytest.mark.parametrize("bug", python_bugs().values(), ids=lambda bug: bug.identifier)
