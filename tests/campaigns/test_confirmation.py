@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
-import runpy
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from aliasproof.campaigns.failure.reduction import _of_two_runs
-from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, Confirmation, confirmed, shows
+from aliasproof.campaigns.publish.confirmation import OTHER_EVIDENCE, confirmed, shows
 from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer, render
 from aliasproof.ir.program import Program
 from aliasproof.judge.trial import Case, run_trial
@@ -23,18 +19,8 @@ from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Build, Function, Target
+from tests.scripts_here import confirm_here
 from tests.short_programs import program_of, view
-
-
-def in_process(path: Path) -> Confirmation:
-    """Run a script here, which takes milliseconds."""
-    printed, status = io.StringIO(), 0
-    with contextlib.redirect_stdout(printed):
-        try:
-            runpy.run_path(str(path), run_name="__main__")
-        except SystemExit as exit_:
-            status = int(exit_.code or 0)
-    return Confirmation.of(status, printed.getvalue(), "", 0)
 
 
 def wrong(body: str) -> Target:
@@ -116,10 +102,10 @@ def test_a_script_prints_what_the_campaign_sees(kind: str) -> None:
     trial = run_trial(Case.of(program), tested)
     violation = next(it for it in trial.judgement.violations if it.kind == kind)
     script = reproducer(program, tested, violation)
-    confirmation = confirmed(script, in_process)
+    confirmation = confirmed(script, confirm_here)
     assert confirmation.shown, (violation, script.script, confirmation)
     right = replace(script, compiler=script.compiler.in_eager)
-    assert not confirmed(right, in_process).shown
+    assert not confirmed(right, confirm_here).shown
     for key in {"eager", "target", "first wrong index", "first wrong byte", "wrong elements"} & {
         *violation.evidence
     }:
@@ -132,7 +118,7 @@ def test_another_error_than_the_campaign_saw_is_told() -> None:
     seen = Violation("errors", "raises ValueError: no", "call", {"message": "no such thing"})
     script = reproducer(WRITTEN, wrong("raise RuntimeError('something else')"), seen)
     assert "no such thing" in script.script
-    shown = confirmed(script, in_process)
+    shown = confirmed(script, confirm_here)
     assert (shown.shown, shown.ending) == (False, OTHER_EVIDENCE)
 
 
@@ -143,7 +129,7 @@ def test_an_input_is_looked_at_as_it_was_passed() -> None:
     violation = next(it for it in trial.judgement.violations if it.oracle == "inputs")
     script = reproducer(TURNED, tested, violation)
     assert "return passed[0]" in script.script
-    assert confirmed(script, in_process).shown
+    assert confirmed(script, confirm_here).shown
 
 
 def test_random_numbers_are_drawn_in_both_runs_as_in_the_campaign() -> None:
@@ -157,10 +143,10 @@ def test_random_numbers_are_drawn_in_both_runs_as_in_the_campaign() -> None:
         assert settings not in render(WRITTEN, target(name), violation, exact=True)
     by_backend = Compiler.of_backend("inductor", "aot", near=True)
     assert settings in Reproducer(drawn, by_backend, violation, exact=True).script
-    confirmation = confirmed(reproducer(drawn, target("inductor-fx"), violation), in_process)
+    confirmation = confirmed(reproducer(drawn, target("inductor-fx"), violation), confirm_here)
     assert confirmation.ending == "exits 0", confirmation.output
     unset = target("inductor-fx:fallback_random=False")
-    shown = confirmed(reproducer(drawn, unset, violation), in_process)
+    shown = confirmed(reproducer(drawn, unset, violation), confirm_here)
     assert (shown.shown, shown.ending) == (False, OTHER_EVIDENCE)
 
 
@@ -193,5 +179,5 @@ def test_a_literal_script_keeps_what_nobody_uses() -> None:
     functionalize = replace(target("functionalize"), contract=Contract())
     violation = run_trial(Case.of(kept), functionalize).judgement.violations[0]
     script = reproducer(kept, functionalize, violation)
-    assert not confirmed(script, in_process).shown
-    assert confirmed(replace(script, literal=True), in_process).shown
+    assert not confirmed(script, confirm_here).shown
+    assert confirmed(replace(script, literal=True), confirm_here).shown

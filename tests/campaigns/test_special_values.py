@@ -11,7 +11,6 @@ import pytest
 from aliasproof.campaigns.failure import reduction
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.reduction import reduce_failure
-from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
@@ -19,6 +18,7 @@ from aliasproof.judge.trial import Case
 from aliasproof.oracles.values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS
+from tests.scripts_here import confirm_here
 
 COPY = """
     v0 = aten.expand.default(x0, [1, 4])
@@ -47,7 +47,7 @@ def test_the_inverse_of_expand_fails_for_infinity(
     assert [len(storage.values) for storage in reduced.program.storages] == [1]
     script = tmp_path / "reproducer.py"
     script.write_text(render(reduced.program, target, reduced.violation, exact=reduced.exact))
-    assert confirm(script).shown
+    assert confirm_here(script).shown
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_a_reproducer_sees_the_sign_of_a_zero(
     violation = Violation(oracle, OTHER_ZERO, place)
     target = replace(TARGETS["identity"], recipe=recipe)
     script.write_text(render(cleared, target, violation, exact=True))
-    assert confirm(script).shown == wrong
+    assert confirm_here(script).shown == wrong
