@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.run.fuzz import fuzz
+from aliasproof.campaigns.run.worker_calls import CACHE, cleaned_worker
 from aliasproof.campaigns.store import plan
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Plan
 from aliasproof.processes.pool import Pool
@@ -40,3 +41,10 @@ def test_ctrl_c_does_not_break_a_step(presses, monkeypatch, tmp_path):
     assert campaign.statistics["identity"].programs < 1000
     assert (tmp_path / "run" / "run.json").exists()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_process_that_is_no_worker_deletes_no_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    with cleaned_worker():
+        pass
+    assert tmp_path.is_dir()

@@ -259,16 +259,10 @@ def test_a_run_of_another_language_or_plan_is_refused(run, tmp_path: Path):
 
 
 DAMAGES = {
-    "a result": "UPDATE shards SET result = '{'",
-    "counts": "UPDATE shards SET result = json_set(result, '$.statistics', 3)",
     "a reduction": "UPDATE failures SET reduction = '{}'",
-    "deaths": "UPDATE failures SET deaths = 'null'",
-    "a finding": "UPDATE findings SET finding = '[]'",
     "a program": "UPDATE findings SET finding = json_set(finding, '$.finding.program', 'os')",
-    "a confirmation": "UPDATE findings SET confirmation = '{}'",
     "a script": "UPDATE findings SET script = x'00'",
     "a name": "UPDATE findings SET identifier = '../x' || rowid",
-    "a plan": "UPDATE runs SET plan = '{}'",
     "a language": "UPDATE runs SET plan = json_set(plan, '$.language', 'c')",
 }
 

@@ -154,22 +154,6 @@ def test_no_worker_waits_for_a_shard_that_takes_long(tmp_path: Path) -> None:
     assert subject.campaign.total.programs == 30 * 25
 
 
-def test_results_are_taken_in_the_order_of_the_shards(tmp_path: Path) -> None:
-    subject, pool = scheduler(tmp_path, 2 * PROGRAMS_PER_SHARD, workers=2)
-    assert subject.fill()
-    first, second = pool.scheduled
-    counts = subject.campaign.statistics["identity"]
-    pool.futures[1].set_result(ShardResult(second, Statistics(programs=2)))
-    subject.take()
-    assert counts.programs == 0
-    pool.futures[0].set_result(ShardResult(first, Statistics(programs=1)))
-    subject.take()
-    assert counts.programs == 1
-    subject.take()
-    assert counts.programs == 3
-    assert not subject.fill(), "all shards are done"
-
-
 def test_a_worker_that_dies_twice_costs_one_program_and_is_no_finding_unless_it_dies_again(
     tmp_path: Path,
 ) -> None:

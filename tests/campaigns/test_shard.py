@@ -35,12 +35,6 @@ def test_what_does_not_fail_is_not_reduced() -> None:
     assert reduce_failure(Failure(symptom, failure.program, failure.seed)) is None
 
 
-def test_a_shard_announces_the_program_that_it_runs() -> None:
-    announced: list[Sequence[int]] = []
-    run_shard(Shard(1, "identity", count=4), announced.append)
-    assert announced == [[0], [1], [2], [3]]
-
-
 def test_skipped_programs_leave_the_others_as_they_were() -> None:
     announced: list[Sequence[int]] = []
     shard = Shard(1, "identity", count=4, skip=frozenset({1}))

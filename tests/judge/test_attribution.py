@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-import torch
 
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.program import Program
@@ -16,10 +15,7 @@ from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Target
-
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
+from tests.short_programs import known_bug
 
 WRONG_VALUE = Symptom("planted", "values", "wrong value")
 SQUARE = "aten.mul.Tensor(x0, x0)"

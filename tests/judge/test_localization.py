@@ -21,11 +21,9 @@ from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.user_targets import of_value
+from tests.short_programs import known_bug
 
 aten = torch.ops.aten
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
 
 
 def does_nothing(graph: fx.GraphModule) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from aliasproof.eager.definedness import Undefined
 from aliasproof.ir.program import Program
-from aliasproof.judge.trial import Case, Spent, run_eager, run_trial
+from aliasproof.judge.trial import Case, Spent, processor_seconds, run_eager, run_trial
 from aliasproof.oracles.contract import Contract, Precondition
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.target import Build, Function, Target
@@ -112,3 +114,9 @@ def test_seconds_are_added_to_the_part_that_spent_them(adding: Program) -> None:
     total = Spent(1, 2, 3, 4)
     total.add(Spent(1, 1, 1, 1))
     assert total == Spent(2, 3, 4, 5)
+
+
+def test_the_time_of_a_compiler_that_a_worker_calls_counts() -> None:
+    before = processor_seconds()
+    subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
+    assert processor_seconds() - before > 0.03

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-import torch
-
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Instruction, Program
 from aliasproof.ir.validation import validate
@@ -20,10 +17,7 @@ from aliasproof.reduction.program_steps import PROGRAM
 from aliasproof.reduction.reducer import Reducer
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Target
-
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
+from tests.short_programs import known_bug
 
 WRONG_VALUE = Symptom("planted", "values", "wrong value")
 
@@ -256,43 +250,12 @@ EXPANDED_ZERO = """    v9 = aten.expand.default(x0, [2, 3, 3])
 
 
 @known_bug
-@pytest.mark.parametrize("name", ["functionalize", "aot"])
-def test_a_write_through_expand_reduces_to_two_instructions(name: str, noisy) -> None:
-    # AOTAutograd calls functionalization, which is at fault for both.
+def test_a_write_through_expand_reduces_to_two_instructions(noisy) -> None:
+    # AOTAutograd calls functionalization, which is at fault.
     symptom = Symptom("functionalize", "values", "wrong value")
-    result = reduced(noisy(EXPANDED_ZERO), target(name), symptom)
+    result = reduced(noisy(EXPANDED_ZERO), target("aot"), symptom)
     assert ops(result) == ["expand.default", "zero_.default"]
     assert len(result.inputs) == len(result.outputs) == 1
-
-
-@known_bug
-def test_square_reduces_to_one_instruction(noisy) -> None:
-    start = noisy("    y = aten.neg.default(x1)\n    aten.square_.default(y)")
-    subject = target("functionalize")
-    (violation,) = violations(start, subject)
-    assert violation.kind.startswith("raises RuntimeError: Found a custom")
-    result = reduced(start, subject, Symptom("functionalize", "errors", violation.kind))
-    assert ops(result) == ["square_.default"]
-
-
-REINPLACED = """
-    v5 = aten.logical_not.default(x0)
-    v6 = aten.diagonal.default(v5)
-    v7 = aten.logical_not.default(v6)
-    v8 = aten.diagonal_scatter.default(v5, v7)
-    v9 = aten.neg.default(x1)
-    aten.zero_.default(v9)
-    return v7, v8, v9
-"""
-
-
-@known_bug
-def test_what_reinplace_breaks_stays_blamed_on_reinplace(program) -> None:
-    symptom = Symptom("fx-reinplace", "aliasing", "new alias between output and output")
-    result = reduced(program(REINPLACED, (3, 3), (3, 3)), target("fx-reinplace"), symptom)
-    assert len(result) <= 4
-    assert "diagonal_scatter.default" in ops(result)
-    assert not violations(result, target("functionalize"))
 
 
 @known_bug

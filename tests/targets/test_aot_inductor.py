@@ -57,19 +57,6 @@ def test_a_package_keeps_what_a_call_writes_into_a_buffer() -> None:
     assert torch.equal(found.trial.target.inputs[1], base() + 2)
 
 
-@KNOWN_BUG  # pytorch/pytorch#165444
-def test_a_counter_that_a_package_folds_into_a_constant_is_wrong() -> None:
-    program = lift_program(lambda n: n.add_(1) * 1, [torch.ones(1)]).program
-    found = examine(Case.of(program), target("aot-inductor:kept-buffers"))
-    assert found.symptom is not None
-    assert (found.symptom.target, found.symptom.kind) == (
-        "aot-inductor:kept-buffers",
-        "wrong value",
-    )
-    shown = found.violations[0].evidence
-    assert (shown["eager"], shown["target"]) == ("3.0", "2.0")
-
-
 @KNOWN_BUG
 def test_what_inductor_does_wrong_without_a_package_is_its_fault() -> None:
     found = examine(Case.of(known_bugs()["softmax-strides"].program), PACKAGE)

@@ -13,7 +13,6 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
@@ -28,11 +27,9 @@ from aliasproof.targets import aot
 from aliasproof.targets.control_flow import FORMS, PartTwice, RunValues, Split
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build
+from tests.scripts_here import confirm_here
+from tests.short_programs import known_bug
 from tests.targets.vector_programs import of_vectors
-
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
 
 COUNTER = """\
 v0 = aten.add_.Tensor(x0, x1)
@@ -110,7 +107,7 @@ def test_the_text_means_the_program(name: str) -> None:
             return getattr(torch, key)
 
     form, met = FORMS[name], 0
-    for program in (drawn for seed in range(60) for drawn in sample(swarm(seed), seed, 1)):
+    for program in (drawn for seed in range(24) for drawn in sample(swarm(seed), seed, 1)):
         try:
             text = form.source(Split.of(program, form))
             same = PartTwice(program).unrolled if form.twice else program
@@ -127,7 +124,7 @@ def test_the_text_means_the_program(name: str) -> None:
         for one, other in zip((*outputs, *expected), (*found, *actual), strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
         met += 1
-    assert met > 30
+    assert met > 10
 
 
 # --- what they show -------------------------------------------------------------------------------
@@ -164,7 +161,7 @@ def test_a_reproducer_has_the_operator_and_needs_torch_alone(tmp_path: Path) -> 
     violation = examined(program, tested.name).violations[0]
     script = tmp_path / "script.py"
     script.write_text(render(program, tested, violation, exact=True))
-    assert confirm(script).shown
+    assert confirm_here(script).shown
 
 
 def test_only_a_program_has_a_part() -> None:

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch._dynamo.backends.debugging import aot_eager as torch_aot_eager
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
-from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.execution import ProgramFunction
@@ -26,11 +25,9 @@ from aliasproof.oracles.stage import Stage
 from aliasproof.targets import aot, aot_eager, gradients
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
+from tests.scripts_here import confirm_here
+from tests.short_programs import known_bug
 from tests.targets.vector_programs import of_vectors
-
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
 
 SCALED = """\
 v0 = aten.mul.Scalar(x0, 2)
@@ -105,7 +102,7 @@ def test_the_epilogue_writes_under_autograd(tmp_path: Path) -> None:
     assert examined(program, "aot:grad").violations == []
     script = tmp_path / "script.py"
     script.write_text(render(program, tested, violation, exact=True))
-    assert confirm(script).shown
+    assert confirm_here(script).shown
 
 
 def test_a_script_says_which_inputs_require_gradients() -> None:
@@ -135,7 +132,7 @@ def test_a_script_about_simple_inputs_is_short_and_shows_the_same(
     assert f"x0, x1 = inputs\n    return [x0, {made}]" in text
     script = tmp_path / "script.py"
     script.write_text(text)
-    assert confirm(script).shown
+    assert confirm_here(script).shown
 
 
 def test_aot_eager_splits_a_joint_graph_as_torch_does() -> None:

@@ -22,11 +22,8 @@ from aliasproof.oracles.errors import skeleton
 from aliasproof.oracles.observation import observe
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
+from tests.short_programs import known_bug
 from tests.targets.conftest import RIGHT
-
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
 
 
 def recipe(tested: Target) -> Callable[[Function, Sequence[Tensor]], Function]:

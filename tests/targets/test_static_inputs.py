@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.errors import UserError
@@ -28,11 +27,9 @@ from aliasproof.reduction.edits import simplicity
 from aliasproof.reduction.instruction_steps import plain_gradients
 from aliasproof.targets.gradients import requiring_gradients
 from aliasproof.targets.registry import target
+from tests.scripts_here import confirm_here
+from tests.short_programs import known_bug
 from tests.targets.vector_programs import of_vectors
-
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
 
 
 def marked(program: Program, *static: bool) -> Program:
@@ -104,7 +101,7 @@ def test_a_script_marks_the_static_inputs(tmp_path: Path) -> None:
     text = render(program, tested, violation, exact=True)
     assert "    torch._dynamo.mark_static_address(x)\n    return x, y" in text
     (script := tmp_path / "script.py").write_text(text)
-    assert confirm(script).shown
+    assert confirm_here(script).shown
 
 
 @known_bug

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.campaigns.publish.confirmation import confirm
 from aliasproof.campaigns.publish.python_issue import confirm_python
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.checks.check import check
@@ -23,6 +22,7 @@ from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import target as target_named
 from tests.campaigns.made_findings import finding_of
+from tests.scripts_here import confirm_here
 from tests.short_programs import program_of, view
 
 LATER = """
@@ -74,5 +74,5 @@ def test_the_script_of_a_program_draws_as_eager(tmp_path: Path) -> None:
     path, target = tmp_path / "reproducer.py", target_named("aot-eager")
     violation = Violation("values", "wrong value", "output 0")
     path.write_text(render(program_of(LATER, view(2), view(3)), target, violation, exact=True))
-    confirmation = confirm(path)
+    confirmation = confirm_here(path)
     assert (confirmation.shown, confirmation.ending) == (False, "exits 0"), confirmation.output

@@ -6,7 +6,6 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ import torch
 from torch import Tensor
 from torch._inductor import decomposition
 
-from aliasproof.campaigns.publish.confirmation import confirm
-from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.judge.attribution import Symptom
@@ -28,12 +25,9 @@ from aliasproof.targets.gradients import WithGradients
 from aliasproof.targets.registry import target
 from aliasproof.targets.second_calls import CHANGES
 from aliasproof.targets.target import Build, Function
+from tests.short_programs import program_of, view
 from tests.targets.planted_gradients import Doubled
 from tests.targets.vector_programs import of_vectors
-
-known_bug = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
-)
 
 
 def matrix() -> Tensor:
@@ -67,15 +61,6 @@ def test_a_wrong_decomposition_is_a_violation(monkeypatch: pytest.MonkeyPatch) -
         assert examine(Case.of(program), target(name)).symptom is None
         found = examine(Case.of(program), target(f"{name}:decompose")).symptom
         assert found == Symptom(f"{name}:decompose", "values", "wrong value")
-
-
-@known_bug
-def test_the_size_of_a_tensor_in_a_graph_breaks_reinplacing() -> None:
-    program = of_vectors("v0 = aten.flatten.using_ints(x0)\nreturn ()", 0, sizes=(1, 4))
-    found = examine(Case.of(program), target("fx-reinplace:symbolic")).symptom
-    assert found is not None
-    assert (found.target, found.oracle) == ("fx-reinplace:symbolic", "errors")
-    assert "'int' object has no attribute 'numel'" in found.kind
 
 
 def test_symbolic_sizes_are_in_the_graph() -> None:
@@ -152,20 +137,6 @@ def test_a_wrong_gradient_is_a_violation() -> None:
     assert [found.describe() for found in trial.judgement.violations] == ["wrong value (output 1)"]
 
 
-@known_bug
-def test_a_reproducer_shows_a_wrong_training_graph(tmp_path: Path) -> None:
-    """Two inputs are written, one requires gradients, and the other one is returned."""
-    body = "aten.add_.Scalar(x0, 1)\naten.add_.Scalar(x1, 1)\nreturn (x1,)"
-    program = of_vectors(body, 0, 1, dtypes=(torch.float32, torch.int64))
-    found = examine(Case.of(program), target("aot:grad"))
-    assert found.symptom is not None
-    assert found.symptom.target == "aot:grad"
-    path = tmp_path / "reproducer.py"
-    path.write_text(render(program, target("aot:grad"), found.violations[0], exact=True))
-    confirmation = confirm(path)
-    assert confirmation.shown, confirmation.output
-
-
 def test_inputs_on_one_storage_have_one_leaf() -> None:
     program = of_vectors("aten.mul_.Scalar(x0, 3)\nv0 = aten.add.Scalar(x1, 1)\nreturn (v0,)", 0, 0)
     trial = run_trial(Case.of(program), target("identity:grad"))
@@ -180,19 +151,7 @@ def test_without_an_input_that_can_require_gradients_nothing_is_judged() -> None
     assert "gradients" in str(examine(Case.of(program), target("aot:grad")).rejected)
 
 
-# --- Dynamo ---------------------------------------------------------------------------------------
-
-
-@known_bug
-def test_dynamo_loses_a_write_to_a_number_of_64_bits() -> None:
-    program = of_vectors("aten.add_.Scalar(x0, 1)\nreturn ()", 0, sizes=(), dtypes=(torch.float64,))
-    found = examine(Case.of(program), target("aot-eager:second-call"))
-    assert found.symptom == Symptom("aot-eager", "inputs", "input ends wrong")
-
-
 # --- the second call ------------------------------------------------------------------------------
-
-WRITE_ONE_READ_OTHER = "aten.add_.Scalar(x1, 1)\nv0 = aten.mul.Scalar(x0, 1)\nreturn (v0,)"
 
 
 def sharing(inputs: Sequence[Tensor]) -> int:
@@ -215,15 +174,6 @@ def test_the_first_call_has_inputs_of_other_sharing_and_equal_sizes() -> None:
     (alone,) = first_inputs([base])
     assert (alone.storage_offset(), alone.tolist()) == (4, base.tolist())
     assert base.tolist() == [0, 1, 2, 3]
-
-
-@known_bug
-@pytest.mark.parametrize("storages", [(0, 0), (0, 1)])
-def test_a_second_call_with_other_sharing_shows_a_missing_guard(storages: tuple[int, int]) -> None:
-    """pytorch/pytorch#139789."""
-    program = of_vectors(WRITE_ONE_READ_OTHER, *storages)
-    found = examine(Case.of(program), target("aot-eager:second-call"))
-    assert found.symptom == Symptom("aot-eager:second-call", "values", "wrong value")
 
 
 def test_second_inputs_of_the_user_are_those_that_are_compared() -> None:
@@ -308,3 +258,36 @@ def test_a_function_without_captured_tensors_is_not_for_the_variant() -> None:
 
     found = examine(Case.of_function(Function(), [matrix()]), target("functionalize:captured"))
     assert "captures no tensor" in str(found.rejected)
+
+
+# --- same input -----------------------------------------------------------------------------------
+
+WRITTEN = program_of(
+    """
+    aten.add_.Tensor(x0, x1)
+    v0 = aten.mul.Tensor(x1, x2)
+    return (v0, x1)
+    """,
+    view(2, 3),
+    view(2, 3),
+    view(3),
+)
+
+
+@pytest.mark.parametrize("name", ["identity", "aot", "inductor-fx", "reference"])
+def test_a_tensor_that_is_passed_twice_is_one_object(name: str) -> None:
+    tested = target(f"{name}:same-input")
+    case = Case.of(WRITTEN).under(tested)
+    x0, x1, x2 = case.fresh_inputs()
+    assert x0 is x1 is not x2
+    examination = examine(case, tested)
+    assert not examination.failed
+    assert examination.trial is not None
+    eager = examination.trial.eager
+    assert eager.outputs[1] is eager.inputs[1]
+
+
+def test_inputs_of_other_sizes_or_dtypes_are_not_merged() -> None:
+    apart = program_of("return (x0, x1)", view(2), view(3))
+    with pytest.raises(Rejected, match="no two inputs have equal sizes"):
+        Case.of(apart).under(target("aot:same-input")).fresh_inputs()
