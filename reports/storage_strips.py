@@ -184,7 +184,10 @@ def _add_line(storage: _Storage, letter: str, line: NodeLine, views: Mapping[str
     tensors = [tensor for tensor in line.tensors if tensor.storage == letter]
     operands = [views[name] for name in _operands(line.call, letter, views)]
     # A call that writes may return nothing of it; one of many tensors returns nothing at all.
-    written = (view for view in operands if view.name in _first_list(line.call))
+    # It is named in the first argument, which may be a list of tensors.
+    arguments = line.call.partition("(")[2]
+    first = arguments.partition("]" if arguments.startswith("[") else ",")[0]
+    written = (view for view in operands if view.name in _NAME.findall(first))
     regions = [*map(_region, tensors)] if tensors else [view.region for view in written]
     known = [region for region in regions if region is not None]
     same = _in_place(line, letter, views)
@@ -215,12 +218,6 @@ def _operands(call: str, letter: str, views: Mapping[str, _Named]) -> list[str]:
     """The views of a storage that a call names, in its order."""
     named = (name for name in _NAME.findall(call.partition("(")[2]) if name in views)
     return [name for name in named if views[name].storage == letter]
-
-
-def _first_list(call: str) -> list[str]:
-    """The names in the first argument of a call, which may be a list of tensors."""
-    arguments = call.partition("(")[2]
-    return _NAME.findall(arguments.partition("]" if arguments.startswith("[") else ",")[0])
 
 
 def _region(layout: ShownLayout) -> Region | None:

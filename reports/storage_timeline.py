@@ -96,9 +96,15 @@ class MemoryPlan:
 
     def parts(self, width: int) -> Mapping[str, str]:
         """The plan as text, by title."""
+        rows = [("graph", "peak bytes", "allocations")]
+        for name, one in self._timelines.items():
+            rows.append((name, f"{one.peak:,}", f"{one.allocations:,}"))
+        peaks = max(len(peak) for _, peak, _ in rows)
         return {
             "results": "\n".join(map(str, self.locations)) or NO_RESULTS,
-            "memory": _figures(self._timelines),
+            "memory": "\n".join(
+                f"{name:10}  {peak:>{peaks}}  {allocations:>11}" for name, peak, allocations in rows
+            ),
             "timeline of the functional graph": self.functional.drawn(width),
             "timeline of the planned graph": self.planned.drawn(width),
         }
@@ -122,15 +128,6 @@ class MemoryPlan:
         }
 
 
-def _figures(timelines: Mapping[str, StorageTimeline]) -> str:
-    rows = [("graph", "peak bytes", "allocations")]
-    rows += [(name, f"{one.peak:,}", f"{one.allocations:,}") for name, one in timelines.items()]
-    peaks = max(len(peak) for _, peak, _ in rows)
-    return "\n".join(
-        f"{name:10}  {peak:>{peaks}}  {allocations:>11}" for name, peak, allocations in rows
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Scale:
     """From calls to characters: `width` characters per call, or `calls` calls per character."""
@@ -151,7 +148,10 @@ def _drawn(timeline: StorageTimeline, width: int) -> Iterator[str]:
     if not timeline.rows:
         yield "Nothing is allocated, and no input is written."
         return
-    rows = _largest(timeline.rows)
+    # The largest storages, in their own order.
+    by_size = sorted(timeline.rows, key=lambda row: -(row.nbytes or 0))
+    least = {id(row) for row in by_size[:SHOWN_ROWS]}
+    rows = [row for row in timeline.rows if id(row) in least]
     sizes = [row.size for row in rows]
     letters = max(len("live"), *(len(row.storage) for row in rows))
     numbers = max(len("bytes"), *map(len, sizes))
@@ -162,13 +162,6 @@ def _drawn(timeline: StorageTimeline, width: int) -> Iterator[str]:
     yield f"{'live':{letters}}  {'':{numbers}}  {_live(timeline.live, scale)}".rstrip()
     if len(rows) < len(timeline.rows):
         yield f"... and {len(timeline.rows) - len(rows)} smaller storages"
-
-
-def _largest(rows: Sequence[StorageRow]) -> list[StorageRow]:
-    """The largest storages, in their own order."""
-    by_size = sorted(rows, key=lambda row: -(row.nbytes or 0))
-    least = {id(row) for row in by_size[:SHOWN_ROWS]}
-    return [row for row in rows if id(row) in least]
 
 
 def _bar(row: StorageRow, scale: _Scale) -> str:

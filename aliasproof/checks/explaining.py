@@ -294,7 +294,13 @@ def explain(
             comparable = Comparable.of(function, inputs)
             inputs, paths = comparable.inputs, comparable.names
             captured = capture(comparable, inputs)
-            _name_inputs(captured, paths)
+            # As the function reaches them: `cache.k` is `cache_k`.
+            placeholders = captured.graph.find_nodes(op="placeholder")
+            for node, path in zip(placeholders, paths, strict=True):
+                if path != UNNAMED:
+                    node._rename(re.sub(r"\W+", "_", path).strip("_"))
+                    node.target = node.name
+            captured.recompile()
             lifted = enumerate(comparable.captured_names, len(paths) - comparable.captured)
             notes += [f"input {index} is the captured tensor {name}" for index, name in lifted]
             code = _source_of(function)
@@ -365,16 +371,6 @@ def named_graph(program: Program) -> fx.GraphModule:
         for name, result in named.items():
             result._rename(name)
     return fx.GraphModule(torch.nn.Module(), graph)
-
-
-def _name_inputs(graph_module: fx.GraphModule, paths: Sequence[str]) -> None:
-    """Name the inputs of the graph as the function reaches them: `cache.k` is `cache_k`."""
-    placeholders = graph_module.graph.find_nodes(op="placeholder")
-    for node, path in zip(placeholders, paths, strict=True):
-        if path != UNNAMED:
-            node._rename(re.sub(r"\W+", "_", path).strip("_"))
-            node.target = node.name
-    graph_module.recompile()
 
 
 def _source_of(function: Function) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -82,7 +82,12 @@ def sites(
                 fired = fired_sites(target, seed, programs, advance, rules=rules)
         bar.add_task("reading the sites of torch", total=None)
         figures = fired.to_json(target, seed)
-    figures["sites"] = _only(figures["sites"], kind)
+    listed: Any = figures["sites"]
+    kinds = list(dict.fromkeys(site["kind"] for site in listed))
+    if kind is not None and kind not in kinds:
+        hint = did_you_mean(kind, kinds)
+        raise UserError(f"no site is of the kind '{kind}'{hint}; there are {', '.join(kinds)}")
+    figures["sites"] = [site for site in listed if kind in (None, site["kind"])]
     if json:
         write_json(figures)
     else:
@@ -107,15 +112,3 @@ def _of_run(run: Path, target: str | None) -> tuple[FiredSites, str, int]:
             hint = did_you_mean(target, known)
             raise UserError(f"{run} has no target '{target}'{hint}; it has {', '.join(known)}")
         return FiredSites.of_store(store, target), target, plan.seed
-
-
-def _only(listed: object, kind: str | None) -> list[dict[str, object]]:
-    """The sites of a kind. Raises `UserError` for one that does not exist."""
-    assert isinstance(listed, list)
-    kinds = list(dict.fromkeys(site["kind"] for site in listed))
-    if kind is not None and kind not in kinds:
-        raise UserError(
-            f"no site is of the kind '{kind}'{did_you_mean(kind, kinds)}; there are"
-            f" {', '.join(kinds)}"
-        )
-    return [site for site in listed if kind in (None, site["kind"])]

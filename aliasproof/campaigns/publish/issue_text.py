@@ -78,8 +78,12 @@ def issue_text(finding: Finding[Program], shown: Reproduced, origin: str = BY_FU
         known = f"It is known: {bug.title_and_link}." if bug.link else f"The cause: {bug.title}."
         analysis = f"{known} {analysis}"
     what = (analysis, *_graph(finding), _ablation(finding))
+    name = in_code(name_of(api(finding)))
+    called = " called under `torch.no_grad()`," if WITHOUT_GRADIENTS in shown.script else ""
+    silent = " No exception is raised." if finding.silent else ""
+    does = f"{name} {effect(finding.violation)}, unlike eager.{silent}"
     return in_sections(
-        (title(finding), _first_sentence(finding, shown), shown.script),
+        (title(finding), f"For this function,{called} {does}", shown.script),
         output,
         (*what, _how_it_was_found(finding, origin)),
         log,
@@ -118,13 +122,6 @@ def api(finding: Finding[Program]) -> str:
     """The first backend of `torch.compile` under which the finding shows, or else the target."""
     shows = [backend for backend, answer in finding.user_level.items() if answer == "shows"]
     return f"torch.compile(backend='{shows[0]}')" if shows else finding.target
-
-
-def _first_sentence(finding: Finding[Program], shown: Reproduced) -> str:
-    name = in_code(name_of(api(finding)))
-    called = " called under `torch.no_grad()`," if WITHOUT_GRADIENTS in shown.script else ""
-    silent = " No exception is raised." if finding.silent else ""
-    return f"For this function,{called} {name} {effect(finding.violation)}, unlike eager.{silent}"
 
 
 # --- the analysis ---------------------------------------------------------------------------------

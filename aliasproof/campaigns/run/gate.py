@@ -360,8 +360,12 @@ def distilled(stores: Sequence[Store], workers: int, progress: Callable[[str], N
     bugs, found = of_bugs(), _findings_of(stores)
     progress(f"running {len(bugs)} programs of known bugs and {len(found)} of findings")
     seen = run_entries([*bugs, *found], {}, workers)
-    chosen = _one_per_bug([*bugs, *found], seen)
-    entries = list(dict.fromkeys([*bugs, *(entry for entry in chosen if entry in found)]))
+    chosen: dict[object, Entry] = {}
+    for entry in [*bugs, *found]:  # of the programs that show one bug, the first
+        shown = seen[entry.name].shown
+        if shown is not None:
+            chosen.setdefault(shown.known or (shown.symptom, type(entry.program)), entry)
+    entries = list(dict.fromkeys([*bugs, *(it for it in chosen.values() if it in found)]))
     fired = [one for store in stores for one in fired_by_shards(store)]
     own = distilled_programs()
     progress(f"running {len(own)} programs of the present corpus")
@@ -407,16 +411,6 @@ def cover(choices: Mapping[T, tuple[frozenset[str], int]], wanted: Iterable[str]
         left -= choices[best][0]
         chosen.append(best)
     return chosen
-
-
-def _one_per_bug(entries: Iterable[Entry], seen: Mapping[str, Seen]) -> list[Entry]:
-    """Of the programs that show one bug, the first."""
-    chosen: dict[object, Entry] = {}
-    for entry in entries:
-        shown = seen[entry.name].shown
-        if shown is not None:
-            chosen.setdefault(shown.known or (shown.symptom, type(entry.program)), entry)
-    return list(chosen.values())
 
 
 def _findings_of(stores: Iterable[Store]) -> list[Entry]:
