@@ -135,25 +135,22 @@ def _print(given: str, bisection: Bisection, replays: Sequence[Replayed]) -> Non
     rows = ((layer.target, layer.state, layer.detail) for layer in bisection.layers)
     print_table(console, table_of(("target", "", "difference"), rows, texts=3, fold=True))
     part = bisection.part
-    if part is None:
-        named = "no experiment names a part of it"
-    else:
-        named = f"the part at fault is {part.name}"
+    named = f"the part at fault is {part.name}" if part else "no experiment names a part of it"
     console.print()
     print_lines(console, f"{given}: {symptom.target} is wrong first; {named}.", style="bold")
     if part is not None and part.before and part.after:
-        _print_change(part.before, part.after, part.name)
+        lines = list(changed_lines(part.before, part.after))
+        count = counted(sum(line[:1] in _STYLES for line in lines), "line")
+        print_heading(console, f"the graph before and after {part.name}: {count} differ")
+        for line in lines:
+            print_exactly(console, line, style=_STYLES.get(line[:1], ""))
     if replays:
-        _print_versions(replays)
-
-
-def _print_change(before: str, after: str, name: str) -> None:
-    console = results()
-    lines = list(changed_lines(before, after))
-    count = counted(sum(line[:1] in _STYLES for line in lines), "line")
-    print_heading(console, f"the graph before and after {name}: {count} differ")
-    for line in lines:
-        print_exactly(console, line, style=_STYLES.get(line[:1], ""))
+        print_heading(console, "versions of torch")
+        words = {STILL: "wrong", FIXED: "right"}
+        versions = ((f"torch {it.torch}", words.get(it.word, it.ending)) for it in replays)
+        print_table(console, table_of(("", ""), versions, texts=2, header=False))
+        if (first := first_wrong(replays)) is not None:
+            print_lines(console, f"The first that is wrong is torch {first}.")
 
 
 def first_wrong(replays: Sequence[Replayed]) -> str | None:
@@ -161,14 +158,3 @@ def first_wrong(replays: Sequence[Replayed]) -> str | None:
     words = [replayed.word for replayed in replays]
     first = words.index(STILL) if STILL in words else 0
     return replays[first].torch if first and set(words[:first]) == {FIXED} else None
-
-
-def _print_versions(replays: Sequence[Replayed]) -> None:
-    console = results()
-    print_heading(console, "versions of torch")
-    words = {STILL: "wrong", FIXED: "right"}
-    rows = ((f"torch {it.torch}", words.get(it.word, it.ending)) for it in replays)
-    print_table(console, table_of(("", ""), rows, texts=2, header=False))
-    first = first_wrong(replays)
-    if first is not None:
-        print_lines(console, f"The first that is wrong is torch {first}.")

@@ -103,21 +103,16 @@ def check(
 
         events = run_here(request)
     else:
+        if device is not None:  # before a process is started for it
+            from aliasproof.ir.devices import require_device
+
+            require_device(device)
+        start_server(PRELOADED)  # it imports torch, which this process then need not
         share = MEMORY_SHARE * memory_available()
         limits = Limits(limit, int(share if memory is None else memory * 2**30))
-        events = _isolated_results(request, limits)
+        events = IsolatedCheck(request, limits).results()
     checked = _print_check(request, events, Shown(documented, strict), as_json=json)
     return checked.exit_status(strict=strict)
-
-
-def _isolated_results(request: CheckRequest, limits: Limits) -> Iterator[CheckEvent]:
-    if request.device is not None:  # before a process is started for it
-        from aliasproof.ir.devices import require_device
-
-        require_device(request.device)
-    # It imports torch, which this process then need not.
-    start_server(PRELOADED)
-    return IsolatedCheck(request, limits).results()
 
 
 def _print_check(

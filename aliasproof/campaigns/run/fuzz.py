@@ -7,7 +7,6 @@ writes. So whatever ends it, it goes on where it was (docs/campaigns.md).
 
 from __future__ import annotations
 
-import functools
 import resource
 import time
 from dataclasses import dataclass, field, replace
@@ -57,7 +56,12 @@ def fuzz(
         with opened_run(plan, folder) as (files, store, notes):
             campaign = Campaign(plan, files.folder, {name: Statistics() for name in plan.targets})
             campaign.notes += notes
-            executor = make_executor(plan, files, functools.partial(_note, campaign, store))
+
+            def note(text: str) -> None:  # what happens to the workers
+                store.events.note(text)
+                campaign.notes.append(text)
+
+            executor = make_executor(plan, files, note)
             elapsed, spent = store.elapsed()
             # CUDA does not work in a fork, which an isolated reduction is made of.
             tasks = Tasks(store, files, executor, isolating=plan.device == CPU)
@@ -66,12 +70,6 @@ def fuzz(
             confirmations = Confirmations(campaign, store, files, seconds)
             _Loop(campaign, listener, store, files, scheduler, confirmations, interrupts).run()
             return campaign
-
-
-def _note(campaign: Campaign, store: Store, text: str) -> None:
-    """Say what happens to the workers."""
-    store.events.note(text)
-    campaign.notes.append(text)
 
 
 @dataclass(slots=True)
