@@ -111,7 +111,12 @@ class IsolatedCheck:
         begin = RemoteCall("", BEGIN, (self.request,))
         pool = Pool(begin, self.limits, self.most, device=self.request.device or CPU)
         with pool.at_work():
-            begun = self._beginning(pool.prepare())
+            outcome = pool.prepare()
+            if isinstance(outcome, Death):
+                raise UserError(f"{self.request.path}: {outcome.step} {self._ending(outcome)}")
+            if isinstance(outcome, Raised):
+                raise outcome.error
+            begun: Begun = outcome.value
             yield begun
             results = dict[str, TargetResult]()
             for name in begun.targets:
@@ -137,24 +142,13 @@ class IsolatedCheck:
     def _call(self, name: str, graphs: str = "", *, eager: bool = False) -> RemoteCall:
         return RemoteCall(name, RUN_TARGET, (name, self.request.missed, graphs, eager))
 
-    def _beginning(self, outcome: Outcome) -> Begun:
-        if isinstance(outcome, Death):
-            raise UserError(f"{self.request.path}: {outcome.step} {self._ending(outcome)}")
-        if isinstance(outcome, Raised):
-            raise outcome.error
-        begun: Begun = outcome.value
-        return begun
-
     def _ending(self, death: Death) -> str:
         """How it ended, which limit it met, and the line of the user's file."""
         path = self.request.path.resolve()
         line = next((frame.line for frame in death.stack if Path(frame.file) == path), None)
-        option = {"hangs": " (--limit)", OUT_OF_MEMORY: self._memory}.get(death.kind, "")
+        memory = f" of {self.limits.nbytes / 2**30:.1f} GiB (--memory)"
+        option = {"hangs": " (--limit)", OUT_OF_MEMORY: memory}.get(death.kind, "")
         return death.describe() + option + (f", at line {line}" if line is not None else "")
-
-    @property
-    def _memory(self) -> str:
-        return f" of {self.limits.nbytes / 2**30:.1f} GiB (--memory)"
 
     def _again(self, name: str, outcome: Outcome) -> RemoteCall | None:
         """The call that decides what this outcome means; None if nothing is left to decide."""

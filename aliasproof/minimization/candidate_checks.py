@@ -1,6 +1,7 @@
-"""Whether a candidate of a reduction is interesting: asked in isolated processes, or of a script.
+"""A reduction on several workers, and whether a candidate is interesting.
 
-Both kinds of check are called in several threads at once, one per worker.
+That is asked in isolated processes, or of a script. Both kinds of check are called in several
+threads at once, one per worker.
 """
 
 from __future__ import annotations
@@ -15,21 +16,25 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TextIO
 
 from aliasproof.ir.errors import InternalError, UserError, shown
 from aliasproof.ir.printing import inputs_source, source
 from aliasproof.ir.program import Program
-from aliasproof.ir.python_program import AnyProgram, PythonProgram
+from aliasproof.ir.python_program import AnyProgram, P, PythonProgram
 from aliasproof.ir.serialization import dumps
 from aliasproof.ir.stored_text import read_text
-from aliasproof.minimization.minimize import CandidateCheck
+from aliasproof.processes.interrupts import raise_interrupt, signal_handler
 from aliasproof.processes.isolation import CPU, Isolated, Limits
 from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
+from aliasproof.reduction.program_steps import PROGRAM
+from aliasproof.reduction.reducer import Predicate, Problem, Reducer, ahead
+from aliasproof.reduction.syntax_passes import PYTHON
 
 if TYPE_CHECKING:
     from aliasproof.campaigns.failure.failure import Kept
@@ -38,6 +43,15 @@ if TYPE_CHECKING:
 # By name: the function runs in the other processes.
 CALL = "operator:call"
 _LONGEST_WAIT = 0.05  # seconds between two looks at limits
+
+
+class CandidateCheck(Protocol):
+    """Says whether a candidate is interesting, in any thread."""
+
+    def __call__(self, candidate: Any, /) -> int: ...
+
+    def stop(self) -> None:
+        """Give up all checks that are under way."""
 
 
 @dataclass(slots=True)
@@ -295,3 +309,67 @@ class RepeatedCheck:
 
     def stop(self) -> None:
         self.check.stop()
+
+
+# --- the reduction --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Minimized(Generic[P]):
+    """The smallest program that was found, and what it cost.
+
+    `again` says in how many further runs it was interesting, if that was asked.
+    """
+
+    program: P
+    original: P
+    reducer: Reducer[P]
+    seconds: float
+    interrupted: bool
+    again: int | None = None
+
+    @property
+    def grade(self) -> int:
+        """How good a failure the program is, as the check says it."""
+        return self.reducer.grade
+
+
+def minimize(
+    program: P,
+    check: CandidateCheck,
+    workers: int,
+    listener: Callable[[Reducer[P]], None],
+    best_grade: int = 1,
+    again: Callable[[P], int] | None = None,
+) -> Minimized[P]:
+    """Reduce a program that the check finds interesting.
+
+    The result does not depend on the number of workers. Ctrl-C and SIGTERM end it with the best
+    program so far. `listener` is called before the first candidate and after each one. `again` is
+    asked about the result at the end.
+    """
+    problem: Problem[Any] = PROGRAM if isinstance(program, Program) else PYTHON
+    started, interrupted, showing = time.monotonic(), False, None
+    with ThreadPoolExecutor(workers) as executor:
+        several = ahead(executor, workers)
+
+        def evaluate(ask: Predicate[P], candidates: Iterable[P]) -> Generator[int, None, None]:
+            with contextlib.closing(several(ask, candidates)) as grades:
+                for grade in grades:
+                    listener(reducer)
+                    yield grade
+
+        reducer = Reducer(problem, program, check, evaluate, best_grade=best_grade)
+        try:
+            with signal_handler(signal.SIGTERM, lambda number, frame: raise_interrupt()):
+                listener(reducer)
+                reducer.run()
+                listener(reducer)
+                showing = None if again is None else again(reducer.current)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            check.stop()  # what was asked ahead need not end
+    seconds = time.monotonic() - started
+    best: P = problem.canonical(reducer.current)
+    return Minimized(best, program, reducer, seconds, interrupted, showing)

@@ -32,13 +32,15 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.python_case import EAGER
 from aliasproof.minimization.candidate_checks import (
     CALL,
+    CandidateCheck,
+    Minimized,
     RememberedCheck,
     RepeatedCheck,
     ScriptCheck,
     TargetCheck,
     file_source,
+    minimize,
 )
-from aliasproof.minimization.minimize import CandidateCheck, Minimized, minimize
 from aliasproof.minimization.minimize_python import KeptPython
 from aliasproof.minimization.minimize_request import (
     SESSION,

@@ -162,7 +162,10 @@ def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
             torch.enable_grad(),
             Replacing(work.replacement, work.note_result),
         ):
-            work.note_returned(copied.call())
+            # A tensor may also be returned without passing through any call.
+            for _, leaf in leaves(copied.call()):
+                if id(leaf) in work.copies:
+                    work.used.add(work.copies[id(leaf)])
     # Whatever the user's function raises: the run that is observed later reports it.
     except Exception as raised:  # noqa: BLE001 - see above
         error = raised
@@ -234,9 +237,3 @@ class _Search:
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and id(leaf) not in self.copies:
                 self.made[leaf] = None
-
-    def note_returned(self, returned: object) -> None:
-        """A tensor may also be returned without passing through any call."""
-        for _, leaf in leaves(returned):
-            if id(leaf) in self.copies:
-                self.used.add(self.copies[id(leaf)])

@@ -23,8 +23,7 @@ from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.formats.stored_graph import StoredGraph
 from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import dumps, loads
-from aliasproof.minimization.candidate_checks import ScriptCheck
-from aliasproof.minimization.minimize import minimize
+from aliasproof.minimization.candidate_checks import ScriptCheck, minimize
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
