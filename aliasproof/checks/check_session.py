@@ -91,7 +91,10 @@ def begin(request: CheckRequest) -> Begun:
         if out_of_memory(error.__cause__):
             raise MemoryError from error
         raise
-    notes = (*_prepared.notes, *_left_out(request), *_own_target(request))
+    # The default targets that this machine cannot run, and why.
+    missing = {} if request.targets else {it: target_named(it).unavailable() for it in CHECKED}
+    left_out = [f"left out: {name} {reason}" for name, reason in missing.items() if reason]
+    notes = (*_prepared.notes, *left_out, *_own_target(request))
     after = {name: row.after for name, row in _prepared.rows.items()}
     is_named = _prepared.called is not None  # what a call leaves has paths
     plain = {row.target.name.partition(":")[0] for row in _prepared.rows.values()}
@@ -103,14 +106,6 @@ def _seed() -> None:
     """Seed all generators: a file may run in several processes, and should do the same in each."""
     for seed in (torch.manual_seed, np.random.seed, random.seed):
         seed(SEED)
-
-
-def _left_out(request: CheckRequest) -> Iterator[str]:
-    """The default targets that this machine cannot run, and why."""
-    for name in () if request.targets else CHECKED:
-        reason = target_named(name).unavailable()
-        if reason is not None:
-            yield f"left out: {name} {reason}"
 
 
 def _own_target(request: CheckRequest) -> Iterator[str]:

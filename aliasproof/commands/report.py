@@ -79,23 +79,19 @@ def report(
     values = {name: _json(file, name) for name, file in further.items() if file is not None}
     if seconds:
         start_server([SESSION])  # it imports torch while this process does
-    written = replace(_report(given, seconds, target), **values)
-    _write(out, written, asked)
-
-
-def _report(given: str, seconds: float, target: str | None) -> RunReport:
     from aliasproof.findings import reporting
     from aliasproof.judge.trial import quiet_torch
 
     quiet_torch()
     with progress_bar() as progress:
         task = progress.add_task("running findings again", total=None)
-        return reporting.report(
+        written = reporting.report(
             given,
             seconds,
             target,
             lambda done, total: progress.update(task, completed=done, total=total),
         )
+    _write(out, replace(written, **values), asked)
 
 
 def _json(file: Path, option: str) -> Any:

@@ -85,24 +85,22 @@ def find_in_file(request: MinimizeRequest) -> Finding[PythonProgram]:
 
     Raises `UserError` if it does what eager does, or the file is not in the language.
     """
-    assert request.target is not None
+    target = request.target
+    assert target is not None
     grant(request.granted)
     quiet_torch()
     compare_within(request.tolerance)
-    if target_named(request.target).backend is None:
-        raise UserError(f"{request.target} is no backend of torch.compile")
+    if target_named(target).backend is None:
+        raise UserError(f"{target} is no backend of torch.compile")
     step("the file")
     names = FileNames(*request.names)
-    return user_file.apply_to(request.path, names, lambda given: _find(given, request, names))
 
+    def find(given: UserFunction | Program) -> Finding[PythonProgram]:
+        if isinstance(given, Program) or request.path.suffix != ".py":
+            raise UserError("it is no function of Python")
+        for program in python_programs(request.path, names, given):
+            if (finding := shown_by(program, target)) is not None:
+                return finding
+        raise UserError("as a Python program, it does what eager does")
 
-def _find(
-    given: UserFunction | Program, request: MinimizeRequest, names: FileNames
-) -> Finding[PythonProgram]:
-    assert request.target is not None
-    if isinstance(given, Program) or request.path.suffix != ".py":
-        raise UserError("it is no function of Python")
-    for program in python_programs(request.path, names, given):
-        if (finding := shown_by(program, request.target)) is not None:
-            return finding
-    raise UserError("as a Python program, it does what eager does")
+    return user_file.apply_to(request.path, names, find)

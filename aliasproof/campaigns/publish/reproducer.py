@@ -346,7 +346,15 @@ def _script(reproducer: Reproducer) -> str:
     exhausts = violation.kind == OUT_OF_MEMORY
     dies = violation.kind.startswith(DEATHS) and not exhausts
     standard = ["contextlib", "subprocess", "sys"] if dies else ["resource"] if exhausts else []
-    head = [_docstring(title, program.device), "\n".join(_imports(standard, imports))]
+    device = program.device
+    where = f" on {'a CPU with ' + cpu_capability() if device == CPU else full_name(device)}"
+    exits = (
+        "Exits 1 while the bug is there, 0 when it is gone."
+        f" Seen with torch {torch.__version__}{where}."
+    )
+    quoted = title.replace("\\", "\\\\").replace('"', "'")
+    # The script prints the first line of its docstring at the end.
+    head = [f'"""{quoted}.\n\n{exits}\n"""', "\n".join(_imports(standard, imports))]
     head += ["aten = torch.ops.aten"] if "aten." in written + recipe else []
     head += [_THREADS] if reproducer.literal else []
     compiles = "torch.compile(" in recipe + compiler.call and "fallback_random" not in recipe
@@ -384,17 +392,6 @@ def _operators(program: Program) -> list[str]:
     ops = (call.op for call in program.instructions)
     names = dict.fromkeys(op.split(".")[1] for op in ops if op.startswith(f"{NAMESPACE}."))
     return [definition(name) for name in names]
-
-
-def _docstring(title: str, device: str) -> str:
-    """The docstring of a script. Its first line is what the script prints at the end."""
-    where = f" on {'a CPU with ' + cpu_capability() if device == CPU else full_name(device)}"
-    quoted = title.replace("\\", "\\\\").replace('"', "'")
-    exits = (
-        "Exits 1 while the bug is there, 0 when it is gone."
-        f" Seen with torch {torch.__version__}{where}."
-    )
-    return f'"""{quoted}.\n\n{exits}\n"""'
 
 
 def _imports(standard: list[str], others: list[str]) -> list[str]:
