@@ -1,4 +1,4 @@
-"""Where a module of ours refers to parts of torch, and a torch in which one of them has moved.
+"""Where a module of ours refers to parts of torch, and a torch in which some of them have moved.
 
 It is imported before anything of `aliasproof`, also by the processes that a command starts.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -41,40 +41,40 @@ def references(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
             yield ".".join((known[value.id], *words)), node
 
 
-def moved(source: str, part: str) -> ast.Module | None:
-    """The module as it is for a torch that has no such part; None if it does not refer to it."""
-    if part.rpartition(".")[2] not in source:
+def moved(source: str, parts: Collection[str]) -> ast.Module | None:
+    """The module as it is for a torch without these parts; None if it refers to none of them."""
+    if not any(part.rpartition(".")[2] in source for part in parts):
         return None
     tree = ast.parse(source)
-    found = [node for name, node in references(tree) if name == part]
-    for node in found:
+    found = [(name, node) for name, node in references(tree) if name in parts]
+    for name, node in found:
         if isinstance(node, ast.alias):
             node.asname = node.asname or node.name.rpartition(".")[2]
             node.name += "_moved"
         elif isinstance(node, ast.Attribute):
             node.attr += "_moved"
         elif isinstance(node, ast.Constant):
-            node.value = f"{part}_moved"
+            node.value = f"{name}_moved"
     return tree if found else None
 
 
-def move(part: str) -> None:
-    """From now on, modules of ours are imported as if torch had renamed a part of it."""
+def move(*parts: str) -> None:
+    """From now on, modules of ours are imported as if torch had renamed these parts."""
     get_code, read_text = SourceFileLoader.get_code, Path.read_text
 
     def code(loader: SourceFileLoader, name: str) -> CodeType | None:
         path = Path(loader.get_filename(name)).resolve()
         if name.startswith("aliasproof") and path.is_relative_to(ROOT):
-            tree = moved(read_text(path, encoding="utf-8"), part)
+            tree = moved(read_text(path, encoding="utf-8"), parts)
             if tree is not None:
                 return compile(tree, str(path), "exec", dont_inherit=True)
         return get_code(loader, name)
 
     def text(path: Path, *args: object, **kwargs: object) -> str:
         read = read_text(path, *args, **kwargs)  # type: ignore[arg-type]
-        if path.name != "torch_parts.txt":
-            return read
-        return read.replace(f"{part}:", f"{part}_moved:").replace(f"{part}.", f"{part}_moved.")
+        for part in parts if path.name == "torch_parts.txt" else ():
+            read = read.replace(f"{part}:", f"{part}_moved:").replace(f"{part}.", f"{part}_moved.")
+        return read
 
     SourceFileLoader.get_code = code  # type: ignore[assignment, method-assign]
     Path.read_text = text  # type: ignore[assignment, method-assign]
