@@ -11,6 +11,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from _pytest.config import _prepareconfig
+
+from aliasproof.pytest import plugin
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # A pass that forgets writes to inputs, and one that ends its process at them.
@@ -110,24 +113,17 @@ def _typed(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_identifiers_are_stable_and_can_be_chosen(project: Path) -> None:
-    options = ("--aliasproof-target", "aot", "--aliasproof-programs", "600")
-    listed = pytest_in(project, *options, "--collect-only", "-q")
-    expected = [f"aliasproof::aot[shard-{number}-of-3]" for number in (1, 2, 3)]
-    assert [line for line in listed.stdout.splitlines() if "::" in line] == expected
-    (project / "test_own.py").write_text("def test_own(): pass\n")
-    own = pytest_in(project, *options, "-m", "not aliasproof", "-q")
-    assert "1 passed, 3 deselected" in own.stdout
-
-
-def test_ini_options_count_and_the_command_line_wins(project: Path) -> None:
+def test_identifiers_are_stable_and_options_may_be_in_an_ini_file(project: Path) -> None:
     (project / "pytest.ini").write_text("[pytest]\naliasproof_programs = 75\naliasproof_shards=3\n")
+    (project / "test_own.py").write_text("def test_own(): pass\n")
     listed = pytest_in(project, "--aliasproof-target", "aot", "--collect-only", "-q")
-    assert "aot[shard-3-of-3]" in listed.stdout
-    fewer = pytest_in(
-        project, "--aliasproof-target", "aot", "--aliasproof-shards", "1", "--collect-only", "-q"
-    )
-    assert "aot[shard-1-of-1]" in fewer.stdout
+    shards = [f"aliasproof::aot[shard-{number}-of-3]" for number in (1, 2, 3)]
+    names = [line for line in listed.stdout.splitlines() if "::" in line]
+    assert names == ["test_own.py::test_own", *shards]
+    # The command line wins, and the tests can be chosen.
+    options = ("--aliasproof-target", "aot", "--aliasproof-shards", "1")
+    own = pytest_in(project, *options, "-m", "not aliasproof", "-q")
+    assert "1 passed, 1 deselected" in own.stdout
 
 
 def test_a_project_that_does_not_use_it_is_not_disturbed(project: Path) -> None:
@@ -148,7 +144,8 @@ def test_a_project_may_have_packages_named_as_rooms_of_ours(project: Path) -> No
     lines = [f"from {name} import MINE" for name in names]
     lines += ["from aliasproof import check", "def test_own(): assert MINE and check"]
     (project / "test_own.py").write_text("\n".join(lines) + "\n")
-    done = pytest_in(project, "-o", "pythonpath=.", "--aliasproof-target=identity")
+    options = ("--aliasproof-target=identity", "--aliasproof-programs=1")
+    done = pytest_in(project, "-o", "pythonpath=.", *options)
     assert "2 passed" in done.stdout, done.stdout
 
 
@@ -157,11 +154,14 @@ def test_a_project_may_have_packages_named_as_rooms_of_ours(project: Path) -> No
     [("programs", "0"), ("programs", "many"), ("seed", "-1"), ("timeout", "nan"), ("known", "no")],
 )
 def test_bad_numbers_are_refused_before_anything_runs(
-    project: Path, option: str, value: str
+    project: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: str
 ) -> None:
-    done = pytest_in(project, "--aliasproof-target", "aot", f"--aliasproof-{option}", value)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert f"--aliasproof-{option} {value}: give" in done.stderr
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    options = ("--aliasproof-target", "aot", f"--aliasproof-{option}", value)
+    config = _prepareconfig([*PLUGIN, *options])
+    with pytest.raises(pytest.UsageError, match=f"--aliasproof-{option} {value}: give"):
+        plugin.pytest_configure(config)
 
 
 def test_an_unknown_target_is_refused_before_anything_runs(project: Path) -> None:
