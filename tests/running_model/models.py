@@ -187,100 +187,17 @@ def resnet_training(compile_: Compile) -> list[float]:
         nn.Linear(16, 5),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    losses = _classifier_losses(compile_(model), optimizer, lambda: torch.randn(4, 3, 12, 12))
-    return [*losses, *(float(buffer.double().sum()) for buffer in model.buffers())]
-
-
-def _classifier_losses(
-    model: Any, optimizer: torch.optim.Optimizer, images: Callable[[], torch.Tensor]
-) -> list[float]:
-    losses = []
+    compiled, losses = compile_(model), []
     for _ in range(STEPS):
-        loss = F.cross_entropy(model(images()), torch.randint(0, 5, (4,)))
+        loss = F.cross_entropy(compiled(torch.randn(4, 3, 12, 12)), torch.randint(0, 5, (4,)))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
         losses.append(loss.item())
-    return losses
+    return [*losses, *(float(buffer.double().sum()) for buffer in model.buffers())]
 
 
-class SkipNet(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.down1, self.down2 = self._stage(1, 8), self._stage(8, 16)
-        self.up = nn.ConvTranspose2d(16, 8, 2, 2)
-        self.last = nn.Sequential(*self._stage(16, 8), nn.Conv2d(8, 2, 1))
-
-    @staticmethod
-    def _stage(inside: int, outside: int) -> nn.Sequential:
-        return nn.Sequential(
-            nn.Conv2d(inside, outside, 3, padding=1),
-            nn.GroupNorm(4, outside),
-            nn.ReLU(inplace=True),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        skip = self.down1(x)
-        deep = self.down2(F.max_pool2d(skip, 2))
-        result: torch.Tensor = self.last(torch.cat([skip, self.up(deep)], 1))
-        return result
-
-
-def unet_training(compile_: Compile) -> list[float]:
-    """In-place activations, and skip connections around them."""
-    model = SkipNet().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
-    compiled, losses = compile_(model), []
-    for _ in range(STEPS):
-        image = torch.randn(2, 1, 8, 8).to(memory_format=torch.channels_last)
-        loss = F.cross_entropy(compiled(image), torch.randint(0, 2, (2, 8, 8)))
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
-
-
-# --- sequences, embeddings, optimizers ------------------------------------------------------------
-
-
-class LanguageLstm(nn.Module):
-    """By cells: Dynamo leaves `nn.LSTM` to eager."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens, self.cell, self.head = (
-            nn.Embedding(32, 16),
-            nn.LSTMCell(16, 16),
-            nn.Linear(16, 32),
-        )
-
-    def forward(
-        self, tokens: torch.Tensor, h: torch.Tensor, c: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        outputs = []
-        for x in self.tokens(tokens).unbind(1):
-            h, c = self.cell(x, (h, c))
-            outputs.append(h)
-        return self.head(torch.stack(outputs, 1)), h, c
-
-
-def lstm_training(compile_: Compile) -> list[float]:
-    """The state goes from batch to batch, detached."""
-    model = LanguageLstm()
-    optimizer = torch.optim.RMSprop(model.parameters(), foreach=False)
-    compiled, losses = compile_(model), []
-    h = c = torch.zeros(2, 16)
-    for _ in range(STEPS):
-        tokens = torch.randint(0, 32, (2, 6))
-        logits, h, c = compiled(tokens[:, :-1], h, c)
-        h, c = h.detach(), c.detach()
-        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+# --- embeddings, optimizers -----------------------------------------------------------------------
 
 
 def embedding_training(compile_: Compile) -> list[float]:
@@ -329,8 +246,6 @@ MODELS: dict[str, Steps] = {
     "Llama, training": llama_training,
     "GPT-2 with a static cache": gpt_generation,
     "ResNet, training": resnet_training,
-    "U-Net, in-place ReLU": unet_training,
-    "LSTM": lstm_training,
     "embedding with max_norm": embedding_training,
     "clipping and AdamW compiled": whole_step,
 }
