@@ -1,4 +1,4 @@
-"""From the options of `fuzz` to a plan, for a new run and for one that goes on."""
+"""From the options of `fuzz` and `hunt` to a plan, for a new run and for one that continues."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.shard import Statistics
 from aliasproof.campaigns.store import run_folder
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
@@ -23,7 +24,11 @@ def plan(call, monkeypatch) -> MakePlan:
     """The plan that `fuzz` makes of options, for a new run, or one with a stored plan."""
 
     def plan_of(
-        *options: str, stored: Plan | None = None, status: int = 0, interrupted: bool = False
+        *options: str,
+        stored: Plan | None = None,
+        status: int = 0,
+        interrupted: bool = False,
+        command: str = "fuzz",
     ) -> Plan:
         plans: list[Plan] = []
 
@@ -31,13 +36,14 @@ def plan(call, monkeypatch) -> MakePlan:
             plan: Plan, folder: Path, *rest: object, as_json: bool, everything: bool
         ) -> Campaign:
             plans.append(plan)
-            campaign = Campaign(plan, folder, findings={"aot-values-1": REDUCED})
+            judged = {"aot-eager": Statistics(programs=1)} if plan.language == "python" else {}
+            campaign = Campaign(plan, folder, judged, findings={"aot-values-1": REDUCED})
             campaign.interrupted = interrupted
             return campaign
 
         monkeypatch.setattr(fuzz, "run_campaign", keep)
         monkeypatch.setattr(run_folder, "stored_plan", lambda run: stored)
-        outcome = call("fuzz", "--run", "run", *options)
+        outcome = call(command, "--run", "run", *options)
         assert outcome.code == status, outcome.err
         return plans[0]
 
@@ -125,3 +131,33 @@ def test_after_ctrl_c_the_exit_status_is_130_whatever_was_found(plan):
 def test_a_profile_says_how_long_a_run_goes_on(plan):
     made = plan("--profile", "dev", stored=Plan(("aot",), seconds=40.0))
     assert (made.seconds, made.finish) == (90.0, True)
+
+
+# --- hunt -----------------------------------------------------------------------------------------
+
+
+def test_without_a_limit_a_hunt_takes_ten_minutes(plan):
+    made = plan(command="hunt")
+    assert (made.command, made.targets) == ("hunt", ("aot-eager",))
+    assert (made.seconds, made.programs) == (600.0, None)
+    assert plan("--programs", "30", command="hunt").seconds is None
+    both = plan("--programs", "30", "--seconds", "60", command="hunt")
+    assert (both.programs, both.seconds) == (30, 60.0)
+
+
+def test_a_hunt_continues_as_it_was(plan):
+    stored = Plan(("dynamo",), 7, 40, workers=3, past_known=True, share=(1, 2), language="python")
+    made = plan(stored=stored, command="hunt")
+    assert made == replace(stored, finish=True, workers=Plan(()).workers)
+    assert not plan("--seconds", "5", stored=stored, command="hunt").finish
+
+
+def test_shares_and_targets_of_a_hunt_are_checked(call):
+    for options, says in (
+        (("--shard", "3/2"), "give I/N"),
+        (("--target", "functionalize"), "give one of identity, dynamo"),
+        (("--workers", "9999"), "give at most"),
+    ):
+        done = call("hunt", *options)
+        assert done.code == 2
+        assert says in done.err
