@@ -1,5 +1,10 @@
 """`aliasproof prove`: given this function and this target, this is the answer for each pair."""
 
+import json
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -13,12 +18,24 @@ from aliasproof.oracles.proofs.target_proofs import Covered
 from aliasproof.targets.target import Target
 from tests.oracles.proofs.sized_programs import even_arena, no_clones
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "proofs.md"
+HALVES = """
+import torch
 
-def halves(x):
+
+def program(x):
     half = x.shape[0] // 2
     top, bottom = x[:half], x[half:]
     top.add_(1)
     return bottom, top.clone(), x + 0
+
+
+def inputs():
+    return torch.ones(6, 4)
+"""
+names: dict[str, Any] = {}
+exec(HALVES, names)
+halves = names["program"]
 
 
 def never_run(function, inputs):
@@ -52,9 +69,8 @@ def only(found, answer):
         "reference-planned",
     ],
 )
-@pytest.mark.parametrize("sizes", [Range(1, 64), Range(2, None)])
-def test_a_right_target_adds_no_alias_at_any_size(target, sizes):
-    (found,) = prove_function(halves, [torch.ones(6, 4)], [target], sizes)
+def test_a_right_target_adds_no_alias_at_any_size(target):
+    (found,) = prove_function(halves, [torch.ones(6, 4)], [target])
     assert set(answers(found).values()) == {Answer.PROVED}
     assert len(found.pairs) == 6
 
@@ -68,13 +84,6 @@ def test_two_inputs_have_symbols_of_their_own_and_what_is_asked_of_them_is_an_as
     assert found.shapes == (("n0", "n1"), ("n2",))
     assert found.assumptions == ("2 <= n0 <= 64", "3 <= n1 <= 64", "n2 == n1", "n1 - 1 >= 2")
     assert found.counts[Answer.PROVED] == 5
-
-
-def test_captured_tensors_are_inputs():
-    weight = torch.ones(3)
-    (found,) = prove_function(lambda x: (x + weight, weight), [torch.ones(3)], ["reference"])
-    assert found.shapes == (("n0",), ("n1",))
-    assert set(answers(found).values()) == {Answer.PROVED}
 
 
 def test_inputs_that_share_a_storage_are_taken_as_they_are():
@@ -140,48 +149,11 @@ def test_a_target_that_is_wrong_at_odd_sizes_only_is_refuted_by_an_odd_size():
     assert set(answers(found).values()) == {Answer.PROVED}
 
 
-def test_a_refutation_that_a_run_does_not_show_is_unknown():
-    def build(function, fakes):
-        return lambda x: x if isinstance(x, FakeTensor) else x.clone()
-
-    found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(), build)
-    (pair,) = found.pairs
-    assert (pair.proof.answer, pair.counterexample) == (Answer.UNKNOWN, None)
-    assert "does not show it" in pair.proof.how
-
-
-def test_a_proof_on_fake_tensors_with_another_layout_than_real_ones_is_unknown():
-    def build(function, fakes):
-        return lambda x: x.clone() if isinstance(x, FakeTensor) else x
-
-    found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(), build)
-    (pair,) = found.pairs
-    assert pair.proof.answer is Answer.UNKNOWN
-    assert "has another layout" in pair.proof.how
-
-
-def test_a_proof_of_a_target_that_raises_on_real_tensors_is_unknown():
-    def build(function, fakes):
-        def run(x):
-            if isinstance(x, FakeTensor):
-                return x.clone()
-            raise RuntimeError("no such kernel")
-
-        return run
-
-    found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(), build)
-    (pair,) = found.pairs
-    assert pair.proof.answer is Answer.UNKNOWN
-    assert pair.proof.how == "the target raises RuntimeError: no such kernel in a real run"
-
-
 @pytest.mark.parametrize("sizes", [Range(130, 300), Range(10**12, None)])
 def test_a_proof_is_held_against_a_real_run_also_if_the_sample_is_out_of_range(sizes):
     """Few sizes fulfil the guard, or inputs of such sizes fit into no memory."""
 
-    def build(function, fakes):
-        return lambda x: x.clone() if isinstance(x, FakeTensor) else x
-
+    build = by_kind(on_fakes=torch.clone, on_real=torch.detach)
     found = prove_build(
         lambda x: x.view(64, -1).clone(), [torch.ones(128)], stand_in(), build, sizes
     )
@@ -201,27 +173,38 @@ def test_what_the_target_does_not_promise_is_not_refuted():
 # --- what is not decided says why -----------------------------------------------------------------
 
 
-def test_a_target_without_a_symbolic_build_is_unknown():
-    found = prove_build(halves, [torch.ones(6, 4)], stand_in(), None)
-    assert {pair.proof.how for pair in found.pairs} == {
-        "the target has no build with symbolic sizes"
-    }
-    assert set(answers(found).values()) == {Answer.UNKNOWN}
+def by_kind(on_fakes, on_real):
+    """A build that does on real tensors what it does not do on fakes."""
+    return lambda *_: lambda x: (on_fakes if isinstance(x, FakeTensor) else on_real)(x)
 
 
-def test_a_target_that_cannot_be_built_is_unknown_with_its_error():
-    def build(function, fakes):
-        raise ZeroDivisionError("of all things")
+def not_built(function, fakes):
+    raise ZeroDivisionError("of all things")
 
-    found = prove_build(halves, [torch.ones(6, 4)], stand_in(), build)
-    assert {pair.proof.how for pair in found.pairs} == {
-        "with symbolic sizes, the target raises ZeroDivisionError: of all things"
-    }
+
+@pytest.mark.parametrize(
+    ("build", "how"),
+    [
+        (by_kind(torch.detach, torch.clone), "does not show it"),
+        (by_kind(torch.clone, torch.detach), "has another layout"),
+        (by_kind(torch.clone, lambda x: x.gone()), "AttributeError: 'Tensor' object has no"),
+        (None, "the target has no build with symbolic sizes"),
+        (not_built, "with symbolic sizes, the target raises ZeroDivisionError: of all things"),
+        (by_kind(lambda x: x.gone(), torch.clone), "with symbolic sizes, the target raises Attr"),
+    ],
+)
+def test_what_no_run_shows_is_unknown_with_the_reason(build, how):
+    found = prove_build(torch.clone, [torch.ones(6)], stand_in(), build)
+    (pair,) = found.pairs
+    assert (pair.proof.answer, pair.counterexample) == (Answer.UNKNOWN, None)
+    assert how in pair.proof.how
 
 
 def test_a_data_dependent_function_is_unknown():
     (found,) = prove_function(lambda x: x[: int(x.sum())], [torch.ones(6)], ["reference"])
     assert set(answers(found).values()) == {Answer.UNKNOWN}
+    reason = "with symbolic sizes, the function raises GuardOnDataDependent"
+    assert found.pairs[0].proof.how.startswith(reason)
 
 
 @pytest.mark.parametrize("target", ["identity", "aot", "reference"])
@@ -281,15 +264,146 @@ def test_a_guard_in_fractions_is_an_assumption(large):
     assert set(answers(found).values()) == {Answer.VACUOUS}
 
 
-def test_whether_function_or_target_fails_on_symbols_is_said():
-    def build(function, fakes):
-        return lambda x: x.no_such_method()
+# --- the command ----------------------------------------------------------------------------------
 
-    found = prove_build(lambda x: x + 1, [torch.ones(4)], stand_in(), build)
-    assert found.pairs[0].proof.how.startswith(
-        "with symbolic sizes, the target raises AttributeError"
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HALVES)
+    return path
+
+
+def test_the_command_prints_all_pairs_and_counts_them(call, mine):
+    done = call("prove", mine, "--target", "aot")
+    assert done.code == 0
+    assert "input 0 is [n0, n1]; sizes from 1 to 64" in done.out
+    assert re.search(r"input 0, output 0 +proved +as in eager +\d", done.out)
+    assert re.search(r"output 0, output 1 +proved +different storages +\d", done.out)
+    assert done.out.splitlines()[-1] == "6 proved, 0 refuted, 0 unknown, 0 vacuous"
+
+
+def test_a_refutation_ends_in_exit_code_1_and_can_be_checked_by_hand(call, mine, planted):
+    planted("careless", no_clones)
+    done = call("prove", mine, "--target", "careless")
+    assert done.code == 1
+    assert re.search(r"input 0, output 1 +refuted", done.out)
+    shown = re.search(
+        r"with input 0 of size \[(\d+), (\d+)\]: input 0 at \[(\d+), (\d+)\]"
+        r" and output 1 at \[(\d+), (\d+)\] both contain byte (\d+)",
+        done.out,
     )
-    found = prove_build(lambda x: x[: int(x.sum())], [torch.ones(4)], stand_in(), build)
-    assert found.pairs[0].proof.how.startswith(
-        "with symbolic sizes, the function raises GuardOnDataDependent"
+    assert shown is not None
+    rows, columns, *indices, byte = map(int, shown.groups())
+    for row, column in (indices[:2], indices[2:]):
+        assert 0 <= row < rows
+        assert byte // 4 == row * columns + column
+
+
+def test_json_has_all_of_it(call, mine, planted):
+    planted("careless", no_clones)
+    done = call(
+        "prove", mine, "--target", "careless", "--target", "reference", "--sizes", "2:", "--json"
     )
+    assert done.code == 1
+    given = json.loads(done.out)
+    assert given["sizes"] == [2, None]
+    careless, reference = given["targets"]["careless"], given["targets"]["reference"]
+    assert careless["inputs"] == [["n0", "n1"]]
+    assert "2 <= n0" in careless["assumptions"]
+    assert careless["sizes that satisfy them"] is None
+    assert reference["counts"] == {"proved": 6, "refuted": 0, "unknown": 0, "vacuous": 0}
+    refuted = [pair for pair in careless["pairs"] if pair["answer"] == "refuted"]
+    assert refuted
+    assert all(
+        set(pair["counterexample"]) == {"sizes of inputs", "indices", "shared byte"}
+        for pair in refuted
+    )
+    assert all(pair["counterexample"] is None for pair in reference["pairs"])
+
+
+def test_one_reason_for_all_pairs_is_said_once(call, mine):
+    done = call("prove", mine, "--target", "reference", "--sizes", "1:1")
+    assert done.code == 0
+    assert done.out.count("all pairs vacuous: no sizes in range satisfy the assumptions") == 1
+    assert done.out.splitlines()[-1] == "0 proved, 0 refuted, 0 unknown, 6 vacuous"
+
+
+def test_it_is_said_if_no_size_is_a_symbol(call, tmp_path):
+    path = tmp_path / "one.py"
+    path.write_text(
+        "import torch\ndef program(x): return x + 1\ndef inputs(): return torch.ones(1)\n"
+    )
+    done = call("prove", path, "--target", "reference", "--sizes", "2:3")
+    assert "no size became a symbol" in done.err
+    assert "input 0 is [1]\n" in done.out
+    assert " in range" not in done.out
+
+
+def test_captured_tensors_are_named(call, tmp_path):
+    path = tmp_path / "captures.py"
+    path.write_text(
+        "import torch\nW = torch.ones(5)\n"
+        "def program(x): return x * W\ndef inputs(): return torch.ones(5)\n"
+    )
+    assert (
+        "input 0 is [n0], input 1 (W) is [n1]; sizes"
+        in call("prove", path, "--target", "reference").out
+    )
+    given = json.loads(call("prove", path, "--target", "reference", "--json").out)
+    assert given["targets"]["reference"]["captured by the function"] == ["W"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sizes", "5:2"], "--sizes 5:2: give LOW:HIGH"),
+        (["--sizes", "64"], "--sizes 64: give LOW:HIGH"),
+        (["--sizes", "-1:4"], "--sizes -1:4: give LOW:HIGH"),
+        (["--sizes", "one:two"], "give LOW:HIGH in whole numbers"),
+        (["--limit", "0"], "--limit 0: give seconds above 0"),
+        (["--limit", "nan"], "--limit nan: give seconds above 0"),
+        (["--target", "inducktor"], "unknown target 'inducktor'"),
+    ],
+)
+def test_bad_options_end_in_one_line(call, mine, options, message):
+    done = call("prove", mine, *options)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_function_that_raises_in_eager_is_bad_input(call, tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text(
+        "import torch\ndef program(x): return x.view(3, 3)\ndef inputs(): return torch.ones(4)\n"
+    )
+    done = call("prove", path, "--target", "reference")
+    assert done.code == 2
+    assert "eager raises RuntimeError" in done.err
+
+
+def test_the_document_shows_what_the_command_prints(call, tmp_path):
+    """Times and the version of torch can differ."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    code, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "mine.py").write_text(code)
+    (shown,) = re.findall(r"```console\n\$ aliasproof (.*?)\n(.*?)```", text, re.DOTALL)
+    done = call(*shown[0].split())
+    assert plain(done.out) == plain(shown[1])
+    # The ranges come first, and are ours.
+    assert "assumptions: 2 <= n0 <= 64, 2 <= n1 <= 64, " in done.out
+    assert "assumptions: 2 <= n0 <= 64, 2 <= n1 <= 64, " in shown[1]
+
+
+def plain(text):
+    """The lines without times, widths and the version of torch.
+
+    Each version of torch notes other guards for the same program, in another order.
+    """
+    lines = [
+        re.sub(r" +[\d.]+$", "", line)
+        for line in text.splitlines()
+        if line and " in torch " not in line and not line.startswith("assumptions: ")
+    ]
+    return [re.sub(r"[ ─]+", " ", line).strip() for line in lines]
