@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -40,17 +39,27 @@ def doubled(graph_module):
 @known_bug
 def test_the_layer_the_pass_and_the_version_are_named(call, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(COPIES)
-    asked = ("bisect", tmp_path / "mine.py", "-t", "inductor-fx", "--torch", sys.executable)
-    done = call(*asked, "--json")
+    # By default, it searches in Inductor.
+    asked = ["bisect", tmp_path / "mine.py", "--json"]
+    for version, ending in (
+        ("2.13", "grep -q torch.compile $2 && echo BUG: it; exit 1"),
+        ("2.12", ":"),
+    ):
+        python = tmp_path / version
+        python.write_text(f'#!/bin/sh\n[ "$2" = -c ] && echo {version} && exit\n{ending}\n')
+        python.chmod(0o755)
+        asked += ["--torch", python]
+    done = call(*asked)
     assert done.code == 0, done.err
     found = json.loads(done.out)
     states = {layer["target"]: layer["state"] for layer in found["layers"]}
-    assert states == {"aot": "right", "inductor-reinplace": "right", "inductor-fx": "wrong"}
+    assert [*states] == ["aot", "inductor-reinplace", "inductor-fx", "inductor"]
+    assert [*states.values()][:3] == ["right", "right", "wrong"]
     assert found["pass"]["name"].endswith("remove_noop_ops")
     assert "clone" in found["pass"]["before"]
     assert "clone" not in found["pass"]["after"]
-    assert found["torch"] == {str(torch.__version__): STILL}
-    assert found["first wrong torch"] is None  # no older one was asked
+    assert found["torch"] == {"2.12": FIXED, "2.13": STILL}
+    assert found["first wrong torch"] == "2.13"
 
 
 def test_a_pass_of_the_user_is_named_with_the_graph_around_it(call, tmp_path: Path) -> None:
@@ -85,7 +94,8 @@ class GraphModule(torch.nn.Module):
 def test_a_graph_that_torch_printed_is_taken(call, tmp_path: Path, command: str) -> None:
     (tmp_path / "log.txt").write_text(PRINTED)
     (tmp_path / "passes.py").write_text(PASSES)
-    done = call(command, f"{tmp_path}/log.txt:1", "-t", f"{tmp_path}/passes.py:doubled")
+    options = {"check": ("--in-process",), "minimize": ("--workers", 1)}.get(command, ())
+    done = call(command, f"{tmp_path}/log.txt:1", "-t", f"{tmp_path}/passes.py:doubled", *options)
     assert done.code == int(command == "check"), done.err
     assert "a text has no values" in done.err
     assert ("your pass `doubled`" if command != "minimize" else "aten.add.Tensor") in done.out
@@ -96,13 +106,6 @@ def test_a_program_that_does_not_differ_is_bad_input(call, tmp_path: Path) -> No
     done = call("bisect", tmp_path / "mine.py", "-t", "identity")
     assert done.code == 2
     assert "nothing differs: identity does what eager does" in done.err
-
-
-def test_it_searches_in_inductor_by_default(call, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(COPIES)
-    done = call("bisect", tmp_path / "mine.py", "--json")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["layers"][-1]["target"] == "inductor"
 
 
 @pytest.mark.parametrize(
