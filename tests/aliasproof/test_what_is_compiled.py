@@ -155,22 +155,22 @@ def captured(program: Program) -> tuple[list[str], list[str]] | None:
     return [name.strip("L_") for name in names], [line for graph in found for line in calls(graph)]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_drawn_programs_are_compiled_as_dynamo_captures_them(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "count"), [(0, 60), (1, 100)])
+def test_drawn_programs_are_compiled_as_dynamo_captures_them(seed: int, count: int) -> None:
     same = 0
-    for program in DrawnPrograms().draw(seed, 60):
+    for program in DrawnPrograms().draw(seed, count):
         expected = captured(program)
         if expected is not None and expected[1]:
             passed, graph = as_dynamo_does(program)
             names = [program.inputs[index].name for index in passed]
             assert (names, calls(graph.graph)) == expected, source(program)
             same += 1
-    assert same > 50
+    assert same > 0.8 * count
 
 
 # --- each run starts from the same world ----------------------------------------------------------
 
-ORDER = ("aot", "dynamo", "aot-eager", "inductor-fx")
+ORDER = ("aot", "inductor-fx")  # without Dynamo, and with it
 
 
 @pytest.mark.parametrize("kind", GIVEN)
