@@ -1,6 +1,6 @@
 """What a healthy harness does: given this program and this compiler, this is the verdict.
 
-`CHECKS` are small end-to-end statements. With a mistake planted in the harness
+They are small end-to-end statements. With a mistake planted in the harness
 (`test_planted_mistakes.py`), those named with the mistake must fail.
 """
 
@@ -233,31 +233,3 @@ def a_bug_is_blamed_on_the_earliest_target() -> None:
     program = written("v0 = aten.add.Scalar(x0, 1); return (v0,)")
     assert attribution.shows(program, later, Symptom("earlier", "values", "wrong value"))
     assert not attribution.shows(program, later, Symptom("planted", "values", "wrong value"))
-
-
-CHECKS: dict[str, Callable[[], None]] = {
-    each.__name__: each
-    for each in (
-        a_right_compiler_is_not_blamed,
-        a_nan_of_other_bits_is_not_blamed,
-        interleaved_outputs_are_no_alias,
-        a_wrong_value_is_noticed,
-        permuted_values_are_noticed,
-        the_sign_of_a_zero_is_noticed,
-        the_next_float_is_noticed,
-        a_number_in_place_of_nan_is_noticed,
-        a_lost_mutation_is_noticed,
-        a_byte_beside_the_input_is_noticed,
-        a_new_alias_is_noticed,
-        an_alias_of_one_byte_is_noticed,
-        a_wrong_stride_is_noticed,
-        a_crash_is_noticed,
-        a_missing_error_is_noticed,
-        a_stale_read_of_a_shared_input_is_noticed,
-        a_stale_read_of_a_users_shared_input_is_noticed,
-        what_one_run_does_is_not_seen_by_the_next,
-        an_undefined_program_is_rejected,
-        a_reduced_program_shows_the_bug_that_was_found,
-        a_bug_is_blamed_on_the_earliest_target,
-    )
-}

@@ -1,6 +1,6 @@
 """Mistakes planted in the harness itself.
 
-A verifier that misses bugs looks like one that finds none. A healthy harness passes all `CHECKS`.
+A verifier that misses bugs looks like one that finds none. A healthy harness passes all checks.
 With a mistake planted, the checks named with it must fail.
 """
 
@@ -32,31 +32,7 @@ from aliasproof.oracles.contract import Contract, Refusal
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.oracles.verdict import HOLDS, Violation
 from aliasproof.targets.target import Target
-from tests.quality.harness_checks import (
-    CHECKS,
-    a_bug_is_blamed_on_the_earliest_target,
-    a_byte_beside_the_input_is_noticed,
-    a_crash_is_noticed,
-    a_lost_mutation_is_noticed,
-    a_missing_error_is_noticed,
-    a_nan_of_other_bits_is_not_blamed,
-    a_new_alias_is_noticed,
-    a_number_in_place_of_nan_is_noticed,
-    a_reduced_program_shows_the_bug_that_was_found,
-    a_right_compiler_is_not_blamed,
-    a_stale_read_of_a_shared_input_is_noticed,
-    a_stale_read_of_a_users_shared_input_is_noticed,
-    a_wrong_stride_is_noticed,
-    a_wrong_value_is_noticed,
-    an_alias_of_one_byte_is_noticed,
-    an_undefined_program_is_rejected,
-    interleaved_outputs_are_no_alias,
-    permuted_values_are_noticed,
-    the_next_float_is_noticed,
-    the_sign_of_a_zero_is_noticed,
-    violations,
-    what_one_run_does_is_not_seen_by_the_next,
-)
+from tests.quality import harness_checks as checks
 
 # --- mistakes -------------------------------------------------------------------------------------
 
@@ -115,7 +91,7 @@ def same_inputs_again(program: Program) -> Case:
 
 
 def any_failure(program: Program, target: Target, symptom: Symptom) -> bool:
-    return bool(violations(Case.of(program), target))
+    return bool(checks.violations(Case.of(program), target))
 
 
 def blames_itself(
@@ -146,17 +122,20 @@ WHATEVER_IT_IS = Refusal("", "", "whatever it is", when=lambda trace: True)
 MISTAKES: dict[str, Mistake] = {
     # An oracle that compares nothing, or too little.
     "values compares nothing": Mistake(
-        silenced("values"), (a_wrong_value_is_noticed, a_stale_read_of_a_shared_input_is_noticed)
+        silenced("values"),
+        (checks.a_wrong_value_is_noticed, checks.a_stale_read_of_a_shared_input_is_noticed),
     ),
     "inputs compares nothing": Mistake(
-        silenced("inputs"), (a_lost_mutation_is_noticed, a_byte_beside_the_input_is_noticed)
+        silenced("inputs"),
+        (checks.a_lost_mutation_is_noticed, checks.a_byte_beside_the_input_is_noticed),
     ),
     "aliasing compares nothing": Mistake(
-        silenced("aliasing"), (a_new_alias_is_noticed, an_alias_of_one_byte_is_noticed)
+        silenced("aliasing"),
+        (checks.a_new_alias_is_noticed, checks.an_alias_of_one_byte_is_noticed),
     ),
-    "metadata compares nothing": Mistake(silenced("metadata"), (a_wrong_stride_is_noticed,)),
+    "metadata compares nothing": Mistake(silenced("metadata"), (checks.a_wrong_stride_is_noticed,)),
     "values compares sums": Mistake(
-        replaced(values, "differ", differs_in_sum), (permuted_values_are_noticed,)
+        replaced(values, "differ", differs_in_sum), (checks.permuted_values_are_noticed,)
     ),
     "values is tolerant of everything": Mistake(
         replaced(
@@ -164,51 +143,54 @@ MISTAKES: dict[str, Mistake] = {
             "equal_elements",
             lambda a, b, _: healthy_equal(a, b, Tolerance(rounds=True)),
         ),
-        (the_next_float_is_noticed,),
+        (checks.the_next_float_is_noticed,),
     ),
     "-0.0 equals 0.0": Mistake(
         replaced(values, "equal_elements", equal_but_for_zeros),
-        (the_sign_of_a_zero_is_noticed,),
+        (checks.the_sign_of_a_zero_is_noticed,),
     ),
     "every op counts as inexact": Mistake(
-        replaced(tracing, "rounds_alike", lambda *_: False), (the_next_float_is_noticed,)
+        replaced(tracing, "rounds_alike", lambda *_: False), (checks.the_next_float_is_noticed,)
     ),
     "NaN equals everything": Mistake(
         replaced(values, "equal_elements", equal_where_nan),
-        (a_number_in_place_of_nan_is_noticed,),
+        (checks.a_number_in_place_of_nan_is_noticed,),
     ),
     "only the bytes of the inputs are compared": Mistake(
         replaced(inputs_oracle, "_around", lambda *_: ([], False)),
-        (a_byte_beside_the_input_is_noticed,),
+        (checks.a_byte_beside_the_input_is_noticed,),
     ),
     # Inputs that are not what they should be.
     "inputs are made without sharing": Mistake(
-        replaced(trial, "input_tensors", inputs_apart), (a_stale_read_of_a_shared_input_is_noticed,)
+        replaced(trial, "input_tensors", inputs_apart),
+        (checks.a_stale_read_of_a_shared_input_is_noticed,),
     ),
     "inputs are cloned without sharing": Mistake(
         replaced(trial, "clone_inputs", lambda inputs: [each.clone() for each in inputs]),
-        (a_stale_read_of_a_users_shared_input_is_noticed,),
+        (checks.a_stale_read_of_a_users_shared_input_is_noticed,),
     ),
     "inputs are not cloned at all": Mistake(
-        replaced(trial, "clone_inputs", list), (a_lost_mutation_is_noticed,)
+        replaced(trial, "clone_inputs", list), (checks.a_lost_mutation_is_noticed,)
     ),
     "inputs are used again": Mistake(
-        replaced(trial.Case, "of", same_inputs_again), (what_one_run_does_is_not_seen_by_the_next,)
+        replaced(trial.Case, "of", same_inputs_again),
+        (checks.what_one_run_does_is_not_seen_by_the_next,),
     ),
     # A reduction that loses what it reduces.
     "the predicate ignores the signature": Mistake(
-        replaced(failure, "grade", any_failure), (a_reduced_program_shows_the_bug_that_was_found,)
+        replaced(failure, "grade", any_failure),
+        (checks.a_reduced_program_shows_the_bug_that_was_found,),
     ),
     "the predicate ignores who is at fault": Mistake(
         replaced(attribution, "at_fault", blames_itself),
-        (a_bug_is_blamed_on_the_earliest_target,),
+        (checks.a_bug_is_blamed_on_the_earliest_target,),
     ),
     # Errors that get lost.
     "errors looks at nothing": Mistake(
-        silenced("errors"), (a_crash_is_noticed, a_missing_error_is_noticed)
+        silenced("errors"), (checks.a_crash_is_noticed, checks.a_missing_error_is_noticed)
     ),
     "the target's exception is swallowed": Mistake(
-        replaced(trial, "observe", never_raising), (a_crash_is_noticed,)
+        replaced(trial, "observe", never_raising), (checks.a_crash_is_noticed,)
     ),
     "every error counts as a documented refusal": Mistake(
         replaced(
@@ -216,32 +198,33 @@ MISTAKES: dict[str, Mistake] = {
             "refusal",
             lambda self, error, trace: Refusal("", "", "whatever it is", lambda trace: True),
         ),
-        (a_crash_is_noticed,),
+        (checks.a_crash_is_noticed,),
     ),
     # Aliasing and definedness by something other than exact bytes.
     "aliasing in elements": Mistake(
         lambda patch: patch.setattr(Region, "of", classmethod(in_elements)),
-        (an_alias_of_one_byte_is_noticed,),
+        (checks.an_alias_of_one_byte_is_noticed,),
     ),
     "aliasing of intervals": Mistake(
-        replaced(aliasing, "overlap", intervals_meet), (interleaved_outputs_are_no_alias,)
+        replaced(aliasing, "overlap", intervals_meet), (checks.interleaved_outputs_are_no_alias,)
     ),
     "nothing aliases": Mistake(
-        replaced(aliasing, "overlap", lambda *_: False), (a_new_alias_is_noticed,)
+        replaced(aliasing, "overlap", lambda *_: False), (checks.a_new_alias_is_noticed,)
     ),
     "everything is defined": Mistake(
-        replaced(definedness, "RULES", ()), (an_undefined_program_is_rejected,)
+        replaced(definedness, "RULES", ()), (checks.an_undefined_program_is_rejected,)
     ),
     # False alarms.
     "everything differs": Mistake(
         replaced(values, "differ", lambda *_, **__: {"different": True}),
-        (a_right_compiler_is_not_blamed,),
+        (checks.a_right_compiler_is_not_blamed,),
     ),
     "NaN differs from NaN": Mistake(
         replaced(values, "equal_elements", lambda a, b, _: a == b),
-        (a_nan_of_other_bits_is_not_blamed,),
+        (checks.a_nan_of_other_bits_is_not_blamed,),
     ),
 }
+CHECKS = {it.__name__: it for mistake in MISTAKES.values() for it in mistake.caught_by}
 PAIRS = [
     pytest.param(mistake, check, id=f"{name}: {check.__name__}")
     for name, mistake in MISTAKES.items()
@@ -261,9 +244,3 @@ def test_a_planted_mistake_is_caught(
     mistake.plant(monkeypatch)
     with pytest.raises((AssertionError, InternalError)):
         check()
-
-
-def test_every_check_catches_something() -> None:
-    assert {check.__name__ for mistake in MISTAKES.values() for check in mistake.caught_by} == set(
-        CHECKS
-    )
