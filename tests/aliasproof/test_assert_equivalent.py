@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -49,7 +47,7 @@ def test_what_a_target_does_right_passes() -> None:
     assert x.tolist() == [0, 1, 2, 3]
 
 
-def test_what_differs_is_told_as_check_tells_it_and_can_be_reproduced(tmp_path: Path) -> None:
+def test_what_differs_is_told_as_check_tells_it_and_can_be_reproduced(call, tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as failed:
         assert_equivalent(writes_to_expanded, torch.arange(4.0), target="aot")
     told = str(failed.value)
@@ -58,9 +56,9 @@ def test_what_differs_is_told_as_check_tells_it_and_can_be_reproduced(tmp_path: 
     _, _, rest = told.partition("put its ATen calls into FILE.py:\n")
     command, source = rest.split("\n\n", maxsplit=1)
     (tmp_path / "FILE.py").write_text("\n".join(line[4:] for line in source.splitlines()))
-    arguments = command.split()[1:]  # after `python`
-    done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, check=False)
-    assert done.returncode == 1
+    words = command.split()
+    assert words[:3] == ["python", "-m", "aliasproof"]
+    assert call(*words[3:]).code == 1
 
 
 def test_a_pass_or_backend_of_the_caller_is_a_target() -> None:

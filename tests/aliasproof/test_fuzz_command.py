@@ -67,26 +67,15 @@ def test_what_is_printed(campaign):
 def test_what_is_kept(campaign):
     _, folder, done = campaign
     run = next((folder / "runs").iterdir())
-    assert {path.name for path in run.iterdir()} <= {
-        "findings",
-        "unconfirmed",
-        "suspicions",
-        "run.json",
-        "store.sqlite",
-        "events.jsonl",
-        ".lock",
-    }
+    kept = {"findings", "unconfirmed", "suspicions", "run.json", "store.sqlite", "events.jsonl"}
+    assert {path.name for path in run.iterdir()} <= {*kept, ".lock"}
     outcome = json.loads((run / "run.json").read_text())
     assert {entry["identifier"] for entry in outcome["findings"]} == {
         path.name for path in (run / "findings").iterdir()
     }
     for finding in (run / "findings").iterdir():
-        assert {path.name for path in finding.iterdir()} == {
-            "program.json",
-            "finding.json",
-            "issue.md",
-            "reproducer.py",
-        }
+        files = {"program.json", "finding.json", "issue.md", "reproducer.py"}
+        assert {path.name for path in finding.iterdir()} == files
         assert finding.name in done.stdout
 
 
@@ -124,18 +113,8 @@ def test_the_reproducer_shows_the_bug(campaign):
 
 def test_the_same_seed_finds_the_same(campaign, tmp_path):
     seed, folder, _ = campaign
-    arguments = [
-        "--target",
-        "functionalize",
-        "--programs",
-        25,
-        "--seed",
-        seed,
-        "--run",
-        "again",
-        "--json",
-    ]
-    done = fuzz(tmp_path, arguments)
+    arguments = f"--target functionalize --programs 25 --seed {seed} --run again --json"
+    done = fuzz(tmp_path, arguments.split())
     assert done.returncode == 0, done.stderr  # findings alone are not a failure
     again = json.loads(done.stdout)
     before = json.loads(next(folder.glob("runs/*/run.json")).read_text())
@@ -155,20 +134,10 @@ def test_the_same_seed_finds_the_same(campaign, tmp_path):
 
 def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
     seed, _, _ = campaign
-    command = [
-        *COMMAND,
-        "--target",
-        "functionalize",
-        "--seconds",
-        "100",
-        "--seed",
-        str(seed),
-        "--run",
-        "run",
-    ]
-    command += ["--workers", "1"]  # so that few findings wait to be confirmed when the signal comes
+    # With one worker, few findings wait to be confirmed when the signal comes.
+    arguments = f"--target functionalize --seconds 100 --seed {seed} --run run --workers 1"
     running = subprocess.Popen(
-        command,
+        [*COMMAND, *arguments.split()],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -7,7 +7,6 @@ the browser.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import itertools
@@ -125,11 +124,6 @@ class Chromium:
         )
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[theme])
-
-    def screenshot(self, file: Path, *, whole: bool = False) -> None:
-        """Write what is seen, or the whole page, as a PNG."""
-        data = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        file.write_bytes(base64.b64decode(data))
 
     @property
     def requests(self) -> list[str]:
