@@ -1,5 +1,6 @@
 """`check`: the verdict on a user's own function."""
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,8 +14,9 @@ from aliasproof.oracles.check_result import Check
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.reports.side_by_side import value_text
+from aliasproof.targets import identity, second_calls
 from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.target import Build
+from aliasproof.targets.target import Build, Target
 
 SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
 
@@ -257,3 +259,84 @@ def test_a_notebook_shows_verdicts_and_what_is_wrong():
     assert "<td>violated</td>" in page
     assert "wrong value" in page
     assert "in eager, tensor(" in page
+
+
+# --- gradients that are there before the call: a step of an optimizer uses them -------------------
+
+MODEL = torch.nn.Linear(3, 2)
+OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.5)
+
+
+def scaled_step(scale: torch.Tensor) -> list[torch.Tensor]:
+    with torch.no_grad():
+        for parameter in MODEL.parameters():
+            assert parameter.grad is not None
+            parameter.grad.mul_(scale)
+    return step(scale)
+
+
+def step(scale: torch.Tensor) -> list[torch.Tensor]:
+    OPTIMIZER.step()
+    return [parameter.detach().clone() for parameter in MODEL.parameters()]
+
+
+def test_a_step_by_given_gradients_is_judged():
+    MODEL.zero_grad()
+    MODEL(torch.ones(4, 3)).sum().backward()
+    before = MODEL.bias.detach().clone()
+    for function, factor in ((scaled_step, 0.5), (step, 1.0)):
+        found = check(function, (torch.tensor(0.5),), ["aot-eager"])
+        assert found.eager.unjudged is None
+        assert found.eager.observation is not None
+        stepped = found.eager.observation.outputs[1]
+        assert isinstance(stepped, torch.Tensor)
+        assert torch.allclose(stepped, before - 0.5 * factor * 4)
+        assert not found.results["aot-eager"].violated
+    # Nothing of the caller changes.
+    assert torch.equal(MODEL.bias, before)
+    assert MODEL.bias.grad is not None
+    assert MODEL.bias.grad.tolist() == [4, 4]
+
+
+# --- a second call, and buffers where inputs require gradients ------------------------------------
+
+
+def without_alias(function, inputs):
+    """A compiler without a guard: it runs on copies if the first call shares nothing."""
+    first = []
+
+    def run(*tensors):
+        first.append(tensors[0].untyped_storage()._cdata == tensors[1].untyped_storage()._cdata)
+        copies = tensors if first[0] else [x.clone() for x in tensors]
+        output = function(*copies)
+        for x, copy in zip(tensors, copies, strict=True):
+            x.copy_(copy)
+        return output
+
+    return Build(run, [])
+
+
+def test_a_check_shows_the_inputs_of_the_first_call(monkeypatch):
+    change = second_calls.CHANGES["second-call"]
+    build = functools.partial(change.build, without_alias)
+    planted = Target("wrong", "", identity.TARGET.contract, build, "", conditions=change.conditions)
+    monkeypatch.setitem(TARGETS, "wrong", planted)
+    base = torch.arange(3.0)
+    found = check(lambda x, y: (y.add_(1), x + 0)[1], (base, base.view(3)), ["wrong"])
+    assert found.results["wrong"].violated
+    rows = {row[0]: row[1:] for row in found.results["wrong"].rows}
+    first = str(torch.arange(3.0))
+    assert rows["input 'x' in the first call"] == (first, first)
+    assert rows["in one storage in the first call"] == ("none", "none")
+    assert "input 'x' afterwards" in rows
+
+
+def test_buffers_of_a_module_do_not_require_gradients():
+    module = torch.nn.BatchNorm1d(3)  # eager writes its buffers, and no autograd may see that
+    found = check(module, torch.randn(4, 3), ["aot:grad", "identity:grad"])
+    for name in ("aot:grad", "identity:grad"):
+        assert found.results[name].verdict is Verdict.HOLDS
+        eager = found.results[name].eager
+        assert eager is not None
+        # The input, the weight and the bias have gradients; two buffers do not.
+        assert len(eager.outputs) == 4

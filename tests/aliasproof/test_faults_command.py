@@ -13,16 +13,6 @@ KILLED = ("--fault", "epilogue is dead code", "--programs", 10, "--workers", 1)
 SURVIVES = ("--fault", "expand-is-summed", "--programs", 1, "--workers", 1)
 
 
-def test_the_matrix_as_a_table(call):
-    outcome = call("faults", *KILLED)
-    assert outcome.code == 0
-    head, row, *rest = outcome.out.splitlines()
-    assert head.split() == ["fault", "killed", *EVERY_ORACLE]
-    assert row.startswith("epilogue is dead code")
-    assert "1 of 1 faults killed. Programs until the first kill: median 1, maximum 1." in rest
-    assert "killed by errors alone: none" in rest
-
-
 def test_the_catalogue_is_listed_without_a_run(call):
     outcome = call("faults", "--list")
     assert outcome.code == 0
@@ -46,7 +36,9 @@ def test_a_wrong_compiler_of_python_programs_is_killed(call):
 def test_a_survivor_is_an_exit_code(call):
     outcome = call("faults", *SURVIVES)
     assert outcome.code == 1
-    assert outcome.out.splitlines()[1].split()[-1] == "survives"
+    head, row, *_ = outcome.out.splitlines()
+    assert head.split() == ["fault", "killed", *EVERY_ORACLE]
+    assert row.split()[-1] == "survives"
 
 
 def test_the_matrix_as_json(call):

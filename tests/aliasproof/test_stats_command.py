@@ -16,7 +16,7 @@ from aliasproof.processes.pool import RemoteCall
 
 
 def test_stats(call):
-    outcome = call("stats", "--programs", "30")
+    outcome = call("stats", "--programs", "10")
     assert outcome.code == 0
     for heading in ("instructions by group", "dtypes of inputs", "scenarios played", "discarded"):
         assert heading in outcome.out
@@ -24,12 +24,12 @@ def test_stats(call):
 
 
 def test_stats_as_json(call):
-    found = json.loads(call("stats", "--programs", "30", "--seed", "4", "--json").out)
-    assert found["programs"] == 30
+    found = json.loads(call("stats", "--programs", "10", "--seed", "4", "--json").out)
+    assert found["programs"] == 10
     counts = found["instructions"]
     assert counts["drawn"] >= counts["kept"] > 0
-    assert found == json.loads(call("stats", "--programs", "30", "--seed", "4", "--json").out)
-    assert found != json.loads(call("stats", "--programs", "30", "--seed", "5", "--json").out)
+    assert found == json.loads(call("stats", "--programs", "10", "--seed", "4", "--json").out)
+    assert found != json.loads(call("stats", "--programs", "10", "--seed", "5", "--json").out)
 
 
 def test_a_blind_spot_is_marked(call, monkeypatch: pytest.MonkeyPatch) -> None:

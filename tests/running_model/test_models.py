@@ -1,6 +1,10 @@
-"""Models under the check: no false alarm, and they compute what they compute without it."""
+"""Models under the check compute what they compute without it, and planted faults are found."""
 
 from __future__ import annotations
+
+import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -56,3 +60,34 @@ def test_a_write_behind_a_buffer_is_a_difference(checking) -> None:
         torch.compile(function, dynamic=True)(torch.rand(64, 5, 5).mT)
     ((oracle, kind),) = {(it.violation.oracle, it.violation.kind) for it in check.differences}
     assert (oracle, kind) == ("bounds", "writes behind the end of a buffer")
+
+
+# --- faults of the catalogue, planted into a pass -------------------------------------------------
+
+
+@pytest.mark.timeout(900)  # minutes, on a machine that others use
+@pytest.mark.parametrize(
+    ("model", "fault", "oracle"),
+    [
+        ("Llama, training", "reinplaces_what_is_read_later", "values"),
+        ("ResNet, training", "one_input_is_written_back", "inputs"),
+    ],
+    ids=["Llama", "ResNet"],
+)
+def test_a_fault_is_found_in_the_first_call_and_reduced(
+    checking, planted, model: str, fault: str, oracle: str
+) -> None:
+    target = planted(fault)
+    torch.manual_seed(0)
+    with checking(target) as check:
+        MODELS[model](torch.compile)
+    found, folder = check.differences[0], check.folders[0]
+    assert (found.graph.number, found.call.number, found.violation.oracle) == (0, 1, oracle)
+    command = ["minimize", str(folder), "--target", target, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "aliasproof", *command], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    sizes = json.loads(done.stdout)["instructions"]
+    assert sizes["before"] > 30
+    assert sizes["after"] <= 8
