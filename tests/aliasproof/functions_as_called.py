@@ -45,7 +45,7 @@ def compile_with(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any], Any]) -
     monkeypatch.setattr(python_case, "compiler", compiler)
 
 
-# --- Parameters, .data, views ---------------------------------------------------------------------
+# --- Parameters, views ----------------------------------------------------------------------------
 
 
 def parameter_of_data(p: Tensor) -> Tensor:
@@ -59,17 +59,6 @@ def parameter_written(p: Tensor) -> Tensor:
     with torch.no_grad():
         p.mul_(2)
     return p * p.detach()
-
-
-def data_given_and_written(p: Tensor, q: Tensor) -> None:
-    p.data = q
-    q.add_(1)
-
-
-def data_copied(p: Tensor, q: Tensor) -> None:
-    with torch.no_grad():
-        p.copy_(q)
-    q.add_(1)
 
 
 def view_under_no_grad(x: Tensor) -> Tensor:
@@ -119,21 +108,6 @@ def function_returns_new(x: Tensor) -> Tensor:
     return BothNew.apply(x)
 
 
-# --- hooks ----------------------------------------------------------------------------------------
-
-
-def hook_on_returned_view(h: Tensor) -> tuple[Tensor, Tensor]:
-    view = h[0]
-    view.register_hook(lambda gradient: gradient * 7)
-    return view, h * 1
-
-
-def hook_on_result(h: Tensor) -> tuple[Tensor, Tensor]:
-    first = h[0] * 1
-    first.register_hook(lambda gradient: gradient * 7)
-    return first, h * 1
-
-
 # --- state ----------------------------------------------------------------------------------------
 
 
@@ -172,10 +146,8 @@ def number() -> Tensor:
 
 PAIRINGS = (
     Pairing(AOT, "errors", parameter_of_data, parameter_written, given(parameter)),
-    Pairing(AOT, "errors", data_given_and_written, data_copied, given(leaf, ones)),
     Pairing(AOT, "structure", view_under_no_grad, copy_under_no_grad, given(leaf)),
     Pairing("dynamo", "values", gradient_state_of_alias, written_by_parameter, given(ones, number)),
     Pairing("dynamo", "objects", function_returns_input, function_returns_new, given(ones)),
-    Pairing(AOT, "values", hook_on_returned_view, hook_on_result, given(result)),
     Pairing(AOT, "aliasing", set_of_intermediate, written_and_returned, given(ones, ones)),
 )

@@ -279,8 +279,16 @@ def test_other_names_and_neighbours(call, write, tmp_path):
     assert not (tmp_path / "__pycache__" / "mine.pyc").exists()
 
 
-@pytest.mark.parametrize("command", ["check --in-process", "explain", "prove", "minimize"])
-@pytest.mark.parametrize("colons", [":", "::"])
+@pytest.mark.parametrize(
+    ("command", "colons"),
+    [
+        ("check --in-process", ":"),
+        ("check --in-process", "::"),
+        ("explain", "::"),
+        ("prove", "::"),
+        ("minimize --workers 1", "::"),
+    ],
+)
 def test_the_function_can_be_named_as_pytest_does(call, write, command: str, colons: str) -> None:
     given = write(MISCOMPILED.replace("program", "step"))
     name, *options = command.split()
@@ -342,12 +350,13 @@ def off(graph):
 """
 
 
-@pytest.mark.parametrize("command", ["check", "minimize"])
+@pytest.mark.parametrize("command", ["check --in-process", "minimize --workers 1"])
 def test_a_tolerance_that_is_given_is_that_of_all_values(call, tmp_path, command: str) -> None:
     (tmp_path / "rounded.py").write_text(ROUNDED)
     (tmp_path / "off.py").write_text(OFF)
-    given = [command, "rounded.py", "--target", "off.py:off"]
-    wrong, right = {"check": (1, 0), "minimize": (0, 2)}[command]
+    name, *options = command.split()
+    given = [name, "rounded.py", "--target", "off.py:off", *options]
+    wrong, right = {"check": (1, 0), "minimize": (0, 2)}[name]
     assert call(*given, "--rtol", 0.0001).code == wrong
     assert call(*given, "--rtol", 0.01).code == right
     refused = call(*given, "--atol", -1)
