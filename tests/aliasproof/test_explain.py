@@ -445,39 +445,56 @@ def test_in_new_memory_with_the_condition_that_bars_operands():
     )
 
 
-def test_in_an_operand():
-    def program(a, b):
-        c, d = a * 2, b + 1
-        return c - d, c / 3
+WHERE = {
+    "operands": (
+        lambda a, b: ((c := a * 2) - (b + 1), c / 3),
+        {
+            "sub": "in place of its operand add: storage D",
+            "div": "in place of its operand mul: storage C",
+        },
+    ),
+    "a concatenation": (
+        lambda a, b: torch.cat([a.exp(), b.sin()]),
+        {
+            "exp": "in the buffer of cat: storage C",
+            "sin": "in the buffer of cat: storage C",
+            "cat": "in the buffer of its parts: storage C",
+        },
+    ),
+    "a buffer in a buffer": (
+        lambda a, b: torch.cat([torch.cat([a * 2, b * 3]), b + 1]),
+        {
+            **dict.fromkeys(("mul", "cat", "add"), "in the buffer of cat_1: storage C"),
+            "cat_1": "in the buffer of its parts: storage C",
+        },
+    ),
+    "a view in place of a copy": (
+        lambda a, _: torch.select_copy(c := a.view(2, 2) * 2, 0, 1).sum() + c.sum(),
+        {"select_copy": "not copied, but a view, select: storage C"},
+    ),
+    "an input": (
+        lambda a, b: (b.copy_(a.sin() * a.cos()), None)[1],
+        {"mul": "in the input that it is copied to in the end: storage B"},
+    ),
+    "an input that is written": (
+        lambda a, _: a.add_(1),
+        {"add": "in place of its operand a: storage A"},
+    ),
+    "in place with its cast": (
+        lambda a, _: (a * 2).ge_(1),
+        dict.fromkeys(("ge", "_to_copy"), "in place of its operand mul: storage C"),
+    ),
+    "lists": (
+        lambda a, b: torch._foreach_exp(torch._foreach_add([a, b], 1)),
+        {"_foreach_add": "in new memory: storages C, D"},
+    ),
+}
 
+
+@pytest.mark.parametrize(("program", "expected"), WHERE.values(), ids=WHERE)
+def test_where_a_result_is(program, expected):
     found = located(program, torch.ones(4), torch.ones(4))
-    assert found["sub"] == "in place of its operand add: storage D"
-    assert found["div"] == "in place of its operand mul: storage C"
-
-
-def test_in_the_buffer_of_a_concatenation():
-    found = located(lambda a, b: torch.cat([a.exp(), b.sin()]), torch.ones(4), torch.ones(4))
-    assert found["exp"] == found["sin"] == "in the buffer of cat: storage C"
-    assert found["cat"] == "in the buffer of its parts: storage C"
-
-
-def test_a_buffer_in_a_buffer():
-    def program(a, b):
-        inner = torch.cat([a * 2, b * 3])
-        return torch.cat([inner, b + 1])
-
-    found = located(program, torch.ones(4), torch.ones(4))
-    assert found["mul"] == found["cat"] == found["add"] == "in the buffer of cat_1: storage C"
-    assert found["cat_1"] == "in the buffer of its parts: storage C"
-
-
-def test_a_view_in_place_of_a_copy():
-    def program(a):
-        b = a * 2
-        return torch.select_copy(b, 0, 1).sum() + b.sum()
-
-    found = located(program, torch.ones(4, 4))
-    assert found["select_copy"] == "not copied, but a view, select: storage B"
+    assert {node: found[node] for node in expected} == expected
 
 
 def test_in_memory_that_is_not_read_any_more():
@@ -490,19 +507,6 @@ def test_in_memory_that_is_not_read_any_more():
     assert any("which is not read any more" in location for location in locations)
 
 
-def test_in_an_input():
-    def program(a, b):
-        b.copy_(a.sin() * a.cos())
-
-    found = located(program, torch.ones(4), torch.ones(4))
-    assert "in the input that it is copied to in the end: storage B" in found.values()
-
-
-def test_a_write_into_an_input_is_in_place_of_it():
-    found = located(lambda a: a.add_(1), torch.ones(4))
-    assert found == {"add": "in place of its operand a: storage A"}
-
-
 def test_in_a_view_that_is_erased():
     def program(a, b):
         b.index_fill_(0, torch.arange(1), 3)
@@ -511,19 +515,6 @@ def test_in_a_view_that_is_erased():
     found = located(program, base[:4], base)
     assert found["index_fill"] == "in place of its operand b: storage A"
     assert found["as_strided_scatter"] == "where it is already, in as_strided: storage A"
-
-
-def test_in_place_with_its_cast():
-    found = located(lambda a: (a * 2).ge_(1), torch.ones(4))
-    assert found["ge"] == found["_to_copy"] == "in place of its operand mul: storage B"
-
-
-def test_lists():
-    def program(a, b):
-        return torch._foreach_exp(torch._foreach_add([a, b], 1))
-
-    found = located(program, torch.ones(4), torch.ones(2))
-    assert found["_foreach_add"] == "in new memory: storages C, D"
 
 
 # --- timelines ------------------------------------------------------------------------------------
