@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import torch
+import torch._dynamo
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -55,6 +56,12 @@ class Reinplaced:
 
 
 Reinplaces: TypeAlias = Callable[..., Reinplaced]
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> None:
+    """Drop what Dynamo has compiled for other tests."""
+    torch._dynamo.reset()
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def tables() -> dict[str, Any]:
 
 
 def _modules(package: ModuleType) -> list[ModuleType]:
-    # What autograd does with operators is asked by `TRAINING` alone: `test_differentiation.py`.
+    # What autograd does with operators is asked by `TRAINING` alone: `test_training.py`.
     found = [
         each
         for each in pkgutil.iter_modules(package.__path__)

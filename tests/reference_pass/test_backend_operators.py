@@ -18,13 +18,6 @@ from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.capture.function_trace import capture
 
 
-@pytest.fixture(autouse=True)
-def fresh_dynamo():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def positive_definite() -> Tensor:
     return (torch.eye(3) * 2 + 0.1).requires_grad_()
 

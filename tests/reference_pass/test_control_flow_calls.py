@@ -21,13 +21,6 @@ from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
 
 
-@pytest.fixture(autouse=True)
-def fresh_dynamo():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def chooses(x: Tensor) -> Any:
     y = x * 2
     y.add_(1)

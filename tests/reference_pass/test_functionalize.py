@@ -39,16 +39,10 @@ def test_it_does_what_eager_does(program, inputs, name):
 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
-def test_its_passes_keep_what_they_require_and_ensure(views, subtests):
-    for program, inputs in PROGRAMS:
-        with subtests.test(program.__name__), checked():
-            pipeline(program, *inputs, views=views)
-
-
-@pytest.mark.parametrize("views", ["alias", "copy"])
 @pytest.mark.parametrize(("program", "inputs"), LAZY, ids=names(LAZY))
 def test_on_inputs_with_lazy_bits_it_does_what_eager_does(program, inputs, views):
-    compiled = pipeline(program, *afresh(inputs), views=views)
+    with checked():
+        compiled = pipeline(program, *afresh(inputs), views=views)
     assert seen_at_end(compiled, afresh(inputs)) == seen_at_end(program, afresh(inputs))
 
 
@@ -137,6 +131,11 @@ def bumps_a_view(demo, x, y):
     return result, x
 
 
+def reads_what_it_writes(demo, x, y):
+    demo.bump(x[:3], x[1:])
+    return x + 1
+
+
 def pours_into_several(demo, x, y):
     local = y + 1
     demo.pour(x[:3], [y, local])
@@ -163,6 +162,7 @@ def sees_another_dtype(demo, x, y):
     "program",
     [
         bumps_a_view,
+        reads_what_it_writes,
         pours_into_several,
         writes_through_a_custom_view,
         writes_through_a_view_that_the_schema_hides,
@@ -174,17 +174,6 @@ def test_custom_operators_do_what_they_do_in_eager(demo, program, name):
     trial = run_trial(subject, TARGETS[name])
     assert trial.eager.error is None
     assert trial.judgement.documented == []
-    assert trial.judgement.violations == []
-
-
-@pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])
-def test_a_custom_operator_that_reads_what_it_writes_does_so_as_in_eager(demo, name):
-    def program(x):
-        demo.bump(x[:3], x[1:])
-        return x + 1
-
-    trial = run_trial(Case.of_function(program, (counted(4),)), TARGETS[name])
-    assert trial.eager.error is None
     assert trial.judgement.violations == []
 
 

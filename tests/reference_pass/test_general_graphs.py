@@ -115,15 +115,3 @@ def test_inputs_that_share_a_storage_have_a_graph_per_size(built):
             given = actual[:1].clone() if apart else actual[:rows]
             assert torch.equal(compiled(actual[1:], given), wanted)
             assert torch.equal(actual, expected)
-
-
-@pytest.mark.filterwarnings("ignore")  # of Dynamo, about the refusal that it suppresses
-def test_a_refusal_is_raised_while_compiling_for_symbolic_sizes_too():
-    def program(x):
-        return torch.quantize_per_tensor(x, 0.5, 0, torch.qint8).dequantize()
-
-    torch._dynamo.reset()
-    with torch._dynamo.config.patch(suppress_errors=True):
-        compiled = torch.compile(program, backend=aliasproof, dynamic=True)
-        runs_alike(compiled, program, ROWS)
-    torch._dynamo.reset()

@@ -1,19 +1,593 @@
-"""Programs that a careless reinplacing compiles wrongly: each was once a bug of this one."""
+"""Reinplacing step by step: the conditions and rewrites, each with the example that torch gives.
+
+The steps (1) to (5) are those of the docstring of `torch.fx.passes.reinplace.reinplace`. Each
+program is compared with eager by the fixture, and its metadata must be true (step 4).
+"""
 
 from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.reference_pass import pipeline, reinplace
+from aliasproof.reference_pass.calls.operator_forms import in_place_form
+from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.candidates import How
 from aliasproof.targets.registry import TARGETS
 
 aten = torch.ops.aten
+VECTOR, SQUARE = torch.arange(1.0, 9), torch.arange(1.0, 17).view(4, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A program, what each node is made of, or which condition refuses it, and the calls left."""
+
+    program: Callable[..., Any]
+    inputs: Sequence[Tensor]
+    decisions: dict[str, How | str | tuple[How, str] | None]
+    calls: list[str] | None
+    is_functional: bool
+
+
+EXAMPLES: list[Example] = []
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def decides(
+    *inputs: Tensor,
+    calls: str | None = None,
+    is_functional: bool = False,
+    **decisions: How | str | tuple[How, str] | None,
+) -> Decorator:
+    """An example; `is_functional` if only `reinplace` may change it."""
+
+    def add(program: Callable[..., Any]) -> Callable[..., Any]:
+        left = None if calls is None else calls.split()
+        EXAMPLES.append(Example(program, inputs, decisions, left, is_functional))
+        return program
+
+    return add
+
+
+# --- (1a) what the operand is like ----------------------------------------------------------------
+
+
+@decides(add=(How.OUT, "same_size_and_dtype"))
+def an_operand_of_another_size_is_not_written():
+    a = torch.ones(1)
+    b = torch.ones(10)
+    return torch.add(a, b)
+
+
+@decides(VECTOR, ge="same_size_and_dtype")
+def an_operand_of_another_dtype_is_not_written(b):
+    a = torch.ones(8)
+    return torch.ge(a, b)
+
+
+@decides(SQUARE, mul="same_stride")
+def an_operand_of_other_strides_is_not_written_if_the_result_is_returned(x):
+    return (x + 1)[:, ::2].mul(2)
+
+
+@decides(SQUARE, mul=How.IN_PLACE)
+def an_operand_of_other_strides_is_written_if_nothing_can_tell(x):
+    return (x + 1)[:, ::2].mul(2).amax()
+
+
+@decides(add="no_self_overlap")
+def an_operand_that_overlaps_itself_is_not_written():
+    return torch.ones(1).expand(4, 4).add(1).amax()
+
+
+@decides(VECTOR, ge=How.CAST_BACK, calls="ones.default ge_.Tensor")
+def a_comparison_followed_by_a_cast_back_is_in_place_with_it(b):
+    a = torch.ones(8)
+    a_1 = a.ge(b)
+    return aten._to_copy(a_1, dtype=a.dtype, layout=torch.strided)  # as torch emits it
+
+
+@decides(VECTOR, ge=How.CAST_BACK, calls="ones.default ge_.Tensor")
+def what_functionalization_emits_for_ge__is_ge__again(b):
+    return torch.ones(8).ge_(b)
+
+
+@decides(VECTOR, ge="same_size_and_dtype")
+def a_cast_to_another_dtype_does_not_help(b):
+    return torch.ones(8).ge(b).to(torch.float64)
+
+
+# --- (1b) inputs ----------------------------------------------------------------------------------
+
+
+@decides(VECTOR, add="not_an_input")
+def an_input_is_not_written(x):
+    return x.add(1)
+
+
+@decides(SQUARE, add="not_an_input")
+def a_view_of_an_input_is_not_written(x):
+    return x.view(16)[4:].add(1).sum()
+
+
+@decides(VECTOR, mul=How.IN_PLACE, add=How.IN_PLACE, calls="mul_.Tensor add_.Tensor")
+def an_input_is_written_if_a_later_copy__overwrites_it(x):
+    return x.mul_(2).add_(1)
+
+
+@decides(VECTOR, VECTOR.flip(0), is_functional=True, calls="mul_.Tensor sum.default copy_.default")
+def an_input_is_written_with_contents_that_a_later_copy__overwrites(x, y):
+    total = x.mul(2).sum()
+    x.copy_(y)
+    return total
+
+
+@decides(VECTOR, VECTOR[:4], torch.ones(4), is_functional=True, mul="not_an_input")
+def an_input_is_not_written_if_a_later_copy__overwrites_a_part_of_it(x, front, y):
+    total = x.mul(2).sum()
+    front.copy_(y)
+    return total
+
+
+@decides(VECTOR, VECTOR.flip(0), is_functional=True, mul="dead_before_epilogue")
+def a_result_that_is_read_after_the_copy__is_not_written_into_the_input(x, y):
+    twice = x.mul(2)
+    x.copy_(y)
+    return twice.sum()
+
+
+# --- (1c) operands that overlap -------------------------------------------------------------------
+
+
+@decides(VECTOR, sub="no_overlapping_operand")
+def an_operand_that_overlaps_the_written_one_forbids_it(x):
+    a = x + 1
+    return a[1:3].sub(a[:2]).sum()
+
+
+@decides(VECTOR, sub=How.IN_PLACE)
+def an_operand_beside_the_written_one_does_not(x):
+    a = x + 1
+    return a[2:4].sub(a[:2]).sum()
+
+
+@decides(
+    torch.tensor([3, 2, 1, 0]),
+    torch.tensor([5, 6, 7]),
+    is_functional=True,
+    index_put="no_overlapping_operand",
+)
+def an_overlapping_operand_in_a_nested_list_forbids_it(x, values):
+    a = x + 0
+    return aten.index_put(a, [a[1:]], values).sum()
+
+
+# --- (2) later uses -------------------------------------------------------------------------------
+
+
+@decides(VECTOR, mul=How.IN_PLACE)
+def an_operand_that_is_not_used_later_is_written(x):
+    return x.add(1).mul(2)
+
+
+@decides(VECTOR, mul="no_later_use")
+def an_operand_that_is_used_later_is_not_written(x):
+    a = x.add(1)
+    return a.mul(2), a.sum()
+
+
+@decides(VECTOR, mul="no_later_use")
+def an_operand_that_is_returned_is_not_written(x):
+    a = x.add(1)
+    return a, a.mul(2)
+
+
+@decides(VECTOR, mul="no_later_use")
+def an_operand_with_a_view_that_is_used_later_is_not_written(x):
+    a = x.add(1)
+    view = a.view(2, 4)
+    return a.mul(2), view.sum()
+
+
+@decides(VECTOR, mul=How.IN_PLACE)
+def a_view_of_other_bytes_that_is_used_later_does_not_matter(x):
+    a = x.add(1)
+    return a[:4].mul(2).sum(), a[4:].sum()
+
+
+@decides(VECTOR, mul=How.IN_PLACE, calls="add.Tensor mul_.Tensor view.default zeros_like.default")
+def an_operand_with_a_view_that_is_made_later_is_written(x):  # (2a)
+    a = x.add(1)
+    b = a.mul(2)
+    return b, torch.zeros_like(a.view(2, 4))
+
+
+@decides(SQUARE, addmm="not_repeated")
+def a_repeated_argument_is_not_written(x):  # (2b)
+    a = x + 1
+    return torch.addmm(a, a, a)
+
+
+@decides(VECTOR, mul=How.IN_PLACE)
+def a_repeated_argument_of_a_pointwise_op_is_written(x):
+    a = x + 1
+    return a.mul_(a)
+
+
+@decides(SQUARE, fill=How.IN_PLACE, calls="add.Tensor diagonal.default fill_.Scalar")
+def a_view_is_written_if_the_only_later_use_is_a_scatter_over_it_that_is_erased(x):  # (2c)
+    a = aten.add(x, x)
+    b = aten.diagonal(a)
+    aten.fill_(b, 0)
+    return a
+
+
+@decides(SQUARE, is_functional=True, fill="no_later_use", diagonal_scatter=How.SCATTER)
+def a_view_is_not_written_if_the_scatter_has_other_arguments(x):
+    a = aten.add(x, x)
+    b_updated = aten.fill(aten.diagonal(a, 0), 0)[:3]
+    return aten.diagonal_scatter(a, b_updated, 1)
+
+
+@decides(SQUARE, is_functional=True, fill=How.IN_PLACE, diagonal_scatter=How.SCATTER)
+def a_scatter_into_another_base_stays(x):
+    a, other = aten.add(x, x), aten.mul(x, 3)
+    b_updated = aten.fill(aten.diagonal(a), 0)
+    return aten.diagonal_scatter(other, b_updated)
+
+
+@decides(VECTOR, torch.ones(1), neg_1=How.IN_PLACE, neg_2="no_later_use", neg_3=How.IN_PLACE)
+def a_scatter_reads_its_base_where_the_base_was_written(x, part):
+    y = -x
+    shifted = -y[1:]  # into y: its elements 0 and 1 are elements 1 and 2 of y
+    first = -shifted[:1]  # not over what the scatter reads
+    second = -shifted[1:2]  # but over what it does not
+    stored = torch.slice_scatter(shifted, part, 0, 1, 2)  # a copy of the storage of y
+    most = (torch.ones(64) + x.sum()).sum()  # the peak, so that the rest does not raise it
+    return stored.sum(), first.sum(), second.sum(), most
+
+
+# --- (3) doing it ---------------------------------------------------------------------------------
+
+
+@decides(torch.ones(2), select_scatter=How.SCATTER, calls="zeros.default select.int copy_.default")
+def a_scatter_becomes_a_view_and_a_copy_(b):
+    a = torch.zeros(2, 2)
+    return torch.select_scatter(a, b, 0, 0)
+
+
+@decides(torch.ones(2), copy=How.IN_PLACE, calls="zeros.default select.int copy_.default")
+def an_assignment_to_a_part_stores_into_it(b):
+    a = torch.zeros(2, 2)
+    a[0] = b
+    return a
+
+
+@decides(VECTOR, calls="neg.default clamp_.default flip.default")
+def an_op_becomes_its_in_place_form(x):
+    return x.neg().clamp(-3, 3).flip(0)
+
+
+# --- (5) scatters that are dropped ----------------------------------------------------------------
+
+
+@decides(
+    SQUARE,
+    select_scatter=How.REDUNDANT,
+    calls="neg.default slice.Tensor select.int slice.Tensor zero_.default",
+)
+def all_scatters_up_a_chain_of_views_are_erased(x):
+    a = x.neg()
+    a[1:].select(0, 1)[::2].zero_()
+    return a
+
+
+@decides(SQUARE, calls="select.int mul_.Tensor")
+def a_copy__of_a_value_that_is_in_the_input_already_is_erased(x):
+    x[0].mul_(2)
+
+
+# --- future work of the docstring, and what goes with it ------------------------------------------
+
+
+@decides(torch.full((8,), torch.nan), -torch.full((8,), torch.nan), add=(How.OUT, "not_an_input"))
+def an_op_that_commutes_keeps_the_order_of_its_operands(x, y):
+    return torch.add(x, y.mul(1)).signbit()  # the sign of a NaN is that of the first one
+
+
+@decides(VECTOR, sub=How.OUT, calls="neg.default sub.out")
+def an_op_is_written_into_its_other_operand(x):
+    return x.sub(x.neg())
+
+
+@decides(VECTOR, add=How.OUT)
+def a_scaled_sum_does_not_commute(x):
+    return x.add(x.neg(), alpha=2)
+
+
+@decides(SQUARE, calls="neg.default mm.default")
+def an_op_that_is_not_pointwise_is_not_written_into_its_other_operand(x):
+    return x.mm(x.neg())
+
+
+# --- what the docstring does not name, but FX passes must keep ------------------------------------
+
+
+@decides(VECTOR, mul="no_new_alias")
+def a_result_that_is_returned_does_not_come_to_share_memory_with_another_output(x):
+    a = x.neg()
+    return a[:4].mul(2), a[4:]
+
+
+@decides(VECTOR, mul="same_location")
+def a_result_whose_users_depend_on_its_offset_keeps_its_offset(x):
+    a = x.neg()[2:]
+    return a.mul(2).as_strided((2,), (1,), 0).sum()
+
+
+@decides(torch.ones(100, 3), mul="larger_output_storage")
+def a_small_result_that_is_returned_does_not_keep_a_large_storage_alive(x):
+    return (x + 1)[:1] * 2
+
+
+@decides(torch.ones(100, 3), mul=How.IN_PLACE)
+def a_result_that_is_returned_may_be_in_a_storage_as_large_as_in_eager(x):
+    return (x + 1)[:] * 2
+
+
+@decides(torch.ones(100, 3), mul=How.IN_PLACE)
+def a_small_result_that_is_not_returned_may_be_in_a_large_storage(x):
+    return ((x + 1)[:1] * 2).sum()
+
+
+# --- what the epilogue copies to an input ---------------------------------------------------------
+
+
+@decides(
+    VECTOR,
+    VECTOR + 1,
+    is_functional=True,
+    flip=How.COPIED,
+    calls="flip.default copy_.default add.Tensor sqrt_.default",
+)
+def a_result_without_an_in_place_form_is_copied_to_its_input_at_once(x, y):
+    new = y.flip(0)
+    result = (new + 1).sqrt()
+    x.copy_(new)
+    return result
+
+
+@decides(VECTOR, VECTOR + 1, is_functional=True, calls="sin.out add.Tensor")
+def a_pointwise_result_is_written_into_the_input_that_it_is_copied_to(x, y):
+    new = y.sin()
+    result = new + 1
+    x.copy_(new)
+    return result
+
+
+@decides(VECTOR, VECTOR + 1, is_functional=True, flip="no_later_use")
+def a_result_is_not_copied_to_an_input_whose_old_data_is_read_later(x, y):
+    new = y.flip(0)
+    old = x * 3
+    x.copy_(new)
+    return old
+
+
+@decides(
+    VECTOR, VECTOR + 1, is_functional=True, flip="no_new_alias", calls="flip.default copy_.default"
+)
+def a_result_that_is_returned_too_is_not_in_the_input(x, y):
+    new = y.flip(0)
+    x.copy_(new)
+    return new
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.program.__name__)
+def test_a_step(example, reinplaced, reinplaced_as_written):
+    run = reinplaced_as_written if example.is_functional else reinplaced
+    done = run(example.program, *example.inputs)
+    for node, expected in example.decisions.items():
+        how, condition = expected if isinstance(expected, tuple) else (expected, None)
+        if isinstance(how, str):
+            how, condition = None, how
+        assert done.how[node] is how
+        if condition is not None:
+            assert condition in (done.refused(node), done.refused(node, How.COPIED))
+    if example.calls is not None:
+        assert done.calls == example.calls
+
+
+def test_1c_an_overlapping_operand_in_kwargs_forbids_it(reinplaced_as_written):
+    graph = fx.Graph()
+    a = graph.call_function(aten.neg.default, (graph.placeholder("x"),))
+    halves = [graph.call_function(aten.slice.Tensor, (a, 0, start, start + 2)) for start in (1, 0)]
+    difference = graph.call_function(aten.sub.Tensor, (halves[0],), {"other": halves[1]})
+    graph.output(graph.call_function(aten.sum.default, (difference,)))
+
+    done = reinplaced_as_written(fx.GraphModule({}, graph), VECTOR)
+    assert done.how[difference.name] is None
+    assert done.refused(difference.name) == "no_overlapping_operand"
+
+
+def test_2c_a_scatter_of_another_part_of_its_base_stays(reinplaced_as_written):
+    def program(x):
+        a = aten.neg(x)
+        return aten.slice_scatter(a, a[4:6], 0, 0, 2)
+
+    done = reinplaced_as_written(program, VECTOR)
+    assert done.refused("slice_scatter", How.REDUNDANT) == "source_is_at_destination"
+    assert done.how["slice_scatter"] is How.SCATTER
+
+
+@pytest.mark.parametrize(
+    ("functional", "in_place"),
+    [
+        (aten.add.Tensor, aten.add_.Tensor),
+        (aten.add.Scalar, aten.add_.Scalar),
+        (aten.fill.Scalar, aten.fill_.Scalar),
+        (aten.clamp.default, aten.clamp_.default),
+        (aten.index_put.default, aten.index_put_.default),
+        (aten.normal_functional.default, aten.normal_.default),
+        (aten._foreach_add.Scalar, aten._foreach_add_.Scalar),
+        (aten.flip.default, None),
+    ],
+    ids=str,
+)
+def test_3b_the_in_place_form_is_found_by_schema(functional, in_place):
+    assert in_place_form(functional) is in_place
+
+
+def test_4_users_of_the_result_use_the_operand_and_have_its_metadata(reinplaced):
+    def program(x):
+        a = x.neg()[1::2]
+        b = a.mul(2)
+        return b[1:].amax()
+
+    done = reinplaced(program, VECTOR)
+    view = next(
+        node for node in reversed(done.graph_module.graph.nodes) if node.target is aten.slice.Tensor
+    )
+    value = view.meta["val"]
+    assert view.args[0].target is aten.slice.Tensor
+    assert (tuple(value.shape), value.stride(), value.storage_offset(), value.dtype) == (
+        (3,),
+        (2,),
+        3,
+        torch.float32,
+    )
+
+
+def test_4_the_aliases_of_operand_and_result_are_one_set(reinplaced):
+    def program(x):
+        a = x.neg()
+        c = a.mul(2).view(2, 4)
+        d = c.add(1)
+        return c.sum(), d.sum()
+
+    done = reinplaced(program, VECTOR)
+    assert done.how["mul"] is How.IN_PLACE
+    assert done.refused("add") == "no_later_use"
+    a, c, d = (storage_of(done.node(name).meta["val"]) for name in ("neg", "view", "add"))
+    assert a == c != d
+
+
+def test_4_users_of_a_scatter_use_its_base(reinplaced_as_written):
+    def program(x, source):
+        b = aten.slice_scatter(x.neg(), source, 0, 2, 4)
+        return b.view(2, 4).sum(), b.add(1)
+
+    done = reinplaced_as_written(program, VECTOR, torch.ones(2))
+    assert done.how == {"neg": None, "slice_scatter": How.SCATTER, "add": How.IN_PLACE}
+    assert done.node("view").args[0] is done.node("add").args[0] is done.node("neg")
+
+
+def test_4_users_of_results_that_an_op_does_not_hand_back_use_the_operands(reinplaced):
+    def program(x):
+        a, b = torch._foreach_add([x.neg(), x.abs()], 1)
+        return a.view(2, 4), b
+
+    done = reinplaced(program, VECTOR)
+    assert done.how["_foreach_add"] is How.IN_PLACE
+    assert done.calls == ["neg.default", "abs.default", "_foreach_add_.Scalar", "view.default"]
+    assert done.node("view").args[0] is done.node("neg")
+
+
+def test_4_a_cast_back_gives_its_users_the_dtype_of_the_operand(reinplaced):
+    done = reinplaced(lambda x: x.neg().ge_(-4)[2:].sum(), VECTOR)
+    (view,) = [node for node in done.graph_module.graph.nodes if node.target is aten.slice.Tensor]
+    assert (view.meta["val"].dtype, view.args[0].target) == (torch.float32, aten.neg.default)
+
+
+def test_a_product_of_complex_numbers_does_not_commute(reinplaced):
+    # 33 elements: the last one is not computed by the VECTOR loop.
+    x, y = torch.randn(2, 33, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+    product = reinplaced(lambda x, y: x * y.conj().resolve_conj(), x, y)
+    assert "mul.Tensor" in product.calls
+
+
+def test_results_of_one_call_are_copied_to_their_inputs_at_once(reinplaced_as_written):
+    def program(x, y, z):
+        first, second = torch.var_mean(z, 0)
+        result = first + second
+        x.copy_(first)
+        y.copy_(second)
+        return result
+
+    done = reinplaced_as_written(program, VECTOR[0].clone(), VECTOR[1].clone(), VECTOR)
+    assert list(done.how.values())[:2] == [How.COPIED, How.COPIED]
+    assert done.calls[-1] == "add.Tensor"
+    assert done.calls.count("copy_.default") == 2
+
+
+# --- bits -----------------------------------------------------------------------------------------
+#
+# Oracles tolerate a difference in the last bit. Eager does not give one to who asks twice.
+
+TENTHS = torch.arange(1, 21) / 10
+
+
+def scaled(x):
+    return aten.mul.Scalar(x + 0, 1.1283791670955126)
+
+
+def scaled_in_place(x):
+    return aten.mul_.Scalar(x + 0, 1.1283791670955126)
+
+
+def quotient(x):
+    return (x + 0) / (x - 3)
+
+
+def quotient_in_place(x):
+    return (x + 0).div_(x - 3)
+
+
+@pytest.mark.parametrize(
+    ("program", "x", "call"),
+    [
+        (scaled, TENTHS.to(torch.bfloat16), "mul_.Tensor"),  # `mul_.Scalar` rounds its scalar
+        (scaled_in_place, TENTHS.to(torch.bfloat16), "mul_.Scalar"),
+        (scaled, TENTHS, "mul_.Scalar"),
+        (quotient, torch.complex(TENTHS, TENTHS.flip(0)), "div.Tensor"),
+        (quotient_in_place, torch.complex(TENTHS, TENTHS.flip(0)), "div_.Tensor"),
+    ],
+)
+def test_a_result_has_the_bits_of_eager(reinplaced, program, x, call):
+    done = reinplaced(program, x)
+    assert call in done.calls
+    assert torch.equal(done.graph_module(x), program(x))
+
+
+def sum_of_the_chosen(x):
+    x = x[:5, :5, :5].transpose(0, 1)
+    chosen = (x > -0.5)[0].t().expand(5, 5, 5)
+    return torch.where(chosen, x * x, 0.1).sum([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        sum_of_the_chosen,
+        lambda x: x.neg()[:, ::2].mul(2).sum(),
+        lambda x: x.neg().flatten()[1::2].mul(2).sigmoid(),  # vector loops round otherwise
+    ],
+)
+def test_an_op_that_rounds_by_strides_has_operands_of_eagers_strides(reinplaced, program):
+    x = torch.randn(20, 40, 10, generator=torch.Generator().manual_seed(0))
+    done = reinplaced(program, x)
+    assert torch.equal(done.graph_module(x), program(x))
+
+
+# --- programs that a careless reinplacing compiles wrongly: each was once a bug -------------------
 
 
 def larger_elements(x):
