@@ -327,3 +327,154 @@ def test_what_reads_tensor_data(function: Function, read: str | None) -> None:
     patched = torch.Tensor.tolist, torch.Tensor.numpy
     assert traced(function, vector()).data_dependent == read
     assert (torch.Tensor.tolist, torch.Tensor.numpy) == patched
+
+
+# --- fused rounding: only what depends on a rounding between two ops is noted ---------------------
+
+
+BF16, F32 = torch.bfloat16, torch.float32
+THIRD = 1 / 3
+
+
+def rounds_between(function: Callable[[Tensor], Tensor], x: Tensor) -> bool:
+    watch = Watch([x])
+    with watch, torch.no_grad():
+        result = function(x)
+    return watch.trace.rounds_between(result)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        pytest.param(lambda x: x * THIRD, False, id="one op rounds as eager"),
+        pytest.param(lambda x: x * THIRD * 3, True, id="two ops"),
+        pytest.param(lambda x: (x * 2 + 1) * 4, False, id="small integers lose no digit"),
+        pytest.param(lambda x: x.mul_(THIRD).add_(1), True, id="in place"),
+        pytest.param(lambda x: (x * THIRD).clone(), False, id="moved in its dtype"),
+        pytest.param(lambda x: (x * THIRD).clone() * 3, True, id="moved, then read"),
+        pytest.param(lambda x: (x * THIRD).float(), True, id="moved to a wider dtype"),
+        pytest.param(lambda x: x * THIRD > 1, True, id="compared"),
+        pytest.param(lambda x: (x * THIRD)[1:] * 3, True, id="through a view"),
+        pytest.param(lambda x: torch.mul(x, THIRD, out=x.clone()) * 3, True, id="out="),
+        pytest.param(lambda x: x.float() * THIRD * 3, False, id="wide"),
+        pytest.param(torch.rand_like, False, id="random"),
+    ],
+)
+def test_what_depends_on_rounding_is_noted(
+    function: Callable[[Tensor], Tensor], expected: bool
+) -> None:
+    assert rounds_between(function, torch.arange(1, 5).to(BF16)) == expected
+
+
+def test_a_cast_to_a_narrow_dtype_and_back_is_noted() -> None:
+    assert rounds_between(lambda x: x.to(BF16).to(F32), torch.tensor([THIRD]))
+    assert not rounds_between(lambda x: x.to(BF16).to(F32), torch.tensor([3.0]))
+
+
+def test_a_number_may_come_from_any_tensor() -> None:
+    watch = Watch([x := torch.ones(2, dtype=BF16)])
+    with watch:
+        number = (x * THIRD).sum().item()
+    assert watch.trace.rounds_between(number)
+
+
+# --- which results correct kernels may have on two sides of a jump, or beside a huge number -------
+
+
+HIDDEN = torch.finfo(torch.float32).min
+INF = float("inf")
+SECOND_ROW = torch.tensor([[False], [True]])
+SEVENTH = torch.tensor([1.0, 2.0, 4.0, 7.0])  # of x.exp().log(), which rounds
+
+
+def scaled(x: Tensor) -> Tensor:
+    return x.exp().log()
+
+
+def is_open(function: Callable[[Tensor], object], x: Tensor) -> bool:
+    """Whether any value of the output is one that a correct kernel may have."""
+    observed, trace = observe_eager(function, [x])
+    assert observed.error is None
+    return trace.bits_open(observed.outputs[0])
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: scaled(x).round(), SEVENTH),
+        (lambda x: scaled(x).round().to(torch.int8), SEVENTH),
+        (lambda x: (scaled(x) <= 5).float(), SEVENTH),
+        (lambda x: scaled(x).floor(), SEVENTH + 0.5),
+        (lambda x: scaled(x).argmin(dim=0), SEVENTH),
+        (lambda x: scaled(x).view(2, 2).argmax(dim=1), torch.tensor([1.0, 2.0, 2.0, 4.0])),
+        (lambda x: scaled(x).masked_fill(x < 2, HIDDEN).softmax(0), SEVENTH),
+        (lambda x: (scaled(x) + torch.where(x < 2, HIDDEN, 0.0)).softmax(0), SEVENTH),
+        (lambda x: scaled(x).masked_fill(x < 2, -INF).softmax(0), SEVENTH),
+        (lambda x: scaled(x).view(2, 2).masked_fill(SECOND_ROW, -INF).log_softmax(0), SEVENTH),
+        (lambda x: scaled(x).sum().sort(-1).indices, SEVENTH),
+    ],
+    ids=range(11),
+)
+def test_away_from_a_jump_all_kernels_say_the_same(
+    function: Callable[[Tensor], object], x: Tensor
+) -> None:
+    assert not is_open(function, x)
+
+
+def masked_below(score: Tensor, least: Tensor) -> Tensor:
+    return score.masked_fill(score < least, 0.0)
+
+
+@pytest.mark.parametrize(
+    "compared",
+    [
+        lambda y: masked_below(y, y.topk(2).values[-1:]),
+        lambda y: masked_below(y, y.sort().values[[1]]),
+        lambda y: masked_below(y.view(2, 2), y.view(2, 2).amax(1, keepdim=True)),
+        lambda y: (y == y.clone().max()).float(),
+        lambda y: (y.clone() >= y[1:2]).float(),
+        lambda y: (y.relu_() <= y.median()).float(),
+    ],
+    ids=["topk", "sort", "amax", "max of a copy", "a part", "written before"],
+)
+def test_an_element_equals_itself_on_all_kernels(compared: Callable[[Tensor], Tensor]) -> None:
+    assert not is_open(lambda x: compared(scaled(x)), SEVENTH)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda y: (y == y.max()).float(), torch.tensor([1.0, 2.0, 2.0])),
+        (lambda y: (y[1:] > y[:-1]).float(), torch.tensor([1.0, 2.0, 2.0])),
+        (lambda y: (torch.cat([y, y.log().exp()]) < y.max()).float(), SEVENTH),
+        (lambda y: (y == y.to(torch.bfloat16).float()).float(), SEVENTH),
+        (lambda y: (y.masked_fill(y < 3, 7.0) < y.max()).float(), SEVENTH),
+        (lambda y: (y.max() > y.mul_(2).mul_(0.5)).float(), SEVENTH),
+    ],
+    ids=["ties", "parts with ties", "others beside it", "rounded", "a constant", "written after"],
+)
+def test_another_element_may_be_on_the_other_side(
+    function: Callable[[Tensor], Tensor], x: Tensor
+) -> None:
+    assert is_open(lambda x: function(scaled(x)), x)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: scaled(x).round(), SEVENTH + 0.5),
+        (lambda x: scaled(x).floor(), SEVENTH),
+        (lambda x: scaled(x).to(torch.int8), SEVENTH),
+        (lambda x: (scaled(x) <= 4).float(), SEVENTH),
+        (lambda x: scaled(x).argmin(dim=0), torch.tensor([2.0, 1.0, 1.0])),
+        (lambda x: scaled(x).sort().indices, torch.tensor([2.0, 1.0, 2.0])),
+        (lambda x: scaled(x).masked_fill(x < 9, HIDDEN).softmax(0), SEVENTH),
+        (lambda x: scaled(x).masked_fill(x < 9, -INF).softmax(0), SEVENTH),
+        (lambda x: scaled(x) + 1e20 - 1e20, SEVENTH),
+    ],
+    ids=range(9),
+)
+def test_at_a_jump_they_may_say_another_thing(
+    function: Callable[[Tensor], object], x: Tensor
+) -> None:
+    assert is_open(function, x)

@@ -73,12 +73,6 @@ def test_near_syntax_takes_a_number_for_a_tensor(program: Callable[..., Program]
     assert not same_calls(written, text)
 
 
-@given(programs())
-def test_ordinary_syntax_makes_the_calls_of_the_program(drawn: Program) -> None:
-    written = with_short_names(drawn)
-    assert same_calls(written, ordinary_source(written))
-
-
 def test_a_wrong_spelling_is_not_used(
     program: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +154,9 @@ def test_inputs_read_as_a_user_would_write_them(
 
 
 @given(programs())
-def test_printed_inputs_are_those_of_the_program(drawn: Program) -> None:
+def test_ordinary_syntax_makes_the_calls_and_the_inputs_of_the_program(drawn: Program) -> None:
+    written = with_short_names(drawn)
+    assert same_calls(written, ordinary_source(written))
     for near in (False, True):
         scope: dict = {"torch": torch}
         exec(ordinary_inputs(drawn, near=near), scope)

@@ -127,7 +127,7 @@ def test_operators_of_other_namespaces_are_printed_in_full() -> None:
 
 
 @given(programs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_generated_programs_are_printed_and_read(program: Program) -> None:
     check_reads_back(program)
     check_runs_alike(program)

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
+Given = TypeVar("Given")
 Program: TypeAlias = Callable[..., object]
 Example: TypeAlias = tuple[Program, tuple[Tensor, ...]]  # a program and the inputs to run it on
+
+
+def programs_of(
+    text: str, names: dict[str, object], read: Callable[..., Given]
+) -> list[tuple[Program, Given]]:
+    """The programs of a text: heads `name(x, y): given`, and bodies, which may use the names.
+
+    `read` gets what is given, as if it were its arguments.
+    """
+    programs = []
+    for block in re.split(r"\n(?=\w)", text.strip()):
+        if not block.startswith("#"):
+            head, body = block.split("\n", 1)
+            signature, given = head.split(": ", 1)
+            scope = names | {"read": read}
+            exec(f"def {signature}:\n{body}", scope)
+            program: Any = scope[signature.partition("(")[0]]
+            programs.append((program, eval(f"read({given})", scope)))  # noqa: S307 - our own text
+    return programs
 
 
 def adds_to(examples: list[Example]) -> Callable[..., Callable[[Program], Program]]:

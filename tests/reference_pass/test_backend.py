@@ -560,6 +560,14 @@ def numbers(requires_grad: bool = False) -> Tensor:
 
 
 @to_compare
+def gradients_that_the_function_takes(compiled):
+    def gradient(x):
+        return torch.func.grad(lambda y: (y * y).sum())(x)
+
+    return compiled(gradient)(numbers())
+
+
+@to_compare
 def a_second_layout_under_autocast(compiled):
     product, (x, y) = compiled(lambda x, y: x.t() @ y), (numbers(), numbers())
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -16,11 +16,10 @@ from aliasproof.judge.trial import Case, run_trial
 from aliasproof.reference_pass import Refused, checked, functionalize, pipeline
 from aliasproof.reference_pass.calls.invariants import is_functional
 from aliasproof.targets.registry import TARGETS
-from tests.reference_pass import programs_that_write, programs_with_views
+from tests.reference_pass.programs import PROGRAMS
 from tests.reference_pass.scene import afresh, counted, names, seen_at_end
 
 aten = torch.ops.aten
-PROGRAMS = [*programs_with_views.PROGRAMS, *programs_that_write.PROGRAMS]
 LAZY = [
     (program, inputs)
     for program, inputs in PROGRAMS

@@ -36,14 +36,11 @@ from aliasproof.reference_pass.planning.noops import (
 )
 from aliasproof.reference_pass.reinplace import put_in_place
 from aliasproof.reference_pass.semantics import NAIVE, Semantics
-from tests.reference_pass import programs_that_write, programs_with_views
+from tests.reference_pass.programs import PROGRAMS
 from tests.reference_pass.scene import Example, Program, afresh, counted, seen_at_end
 
 aten = torch.ops.aten
-EXAMPLES: dict[str, Example] = {
-    example[0].__name__: example
-    for example in (*programs_with_views.PROGRAMS, *programs_that_write.PROGRAMS)
-}
+EXAMPLES: dict[str, Example] = {example[0].__name__: example for example in PROGRAMS}
 # They return None or nested results, which `seen_at_end` does not take.
 OTHER_OUTPUTS = {
     "foreach_items_that_overlap",

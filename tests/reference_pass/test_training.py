@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._higher_order_ops.invoke_subgraph import mark_compile_region
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn import functional
+from torch.nn import functional  # noqa: F401 - the programs call it
 from torch.utils.checkpoint import checkpoint
 
 from aliasproof.generators.features import Features
@@ -26,6 +26,9 @@ from aliasproof.reference_pass.backend import aliasproof, building
 from aliasproof.reference_pass.backend.differentiation import TRAINING
 from aliasproof.reference_pass.calls import operand_reads
 from aliasproof.reference_pass.calls.operator_forms import functional_form
+from tests.reference_pass.scene import programs_of
+
+aten = torch.ops.aten
 
 # The inputs of one call, and the leaves whose gradients are compared.
 Inputs = Callable[[], tuple[Sequence[Tensor], Sequence[Tensor]]]
@@ -74,6 +77,11 @@ def trains(*calls: Inputs, compiled: bool | None = None) -> Decorator:
     return add
 
 
+def all_train(text: str) -> None:
+    for function, add in programs_of(text, globals(), trains):
+        add(function)
+
+
 def computed(*values: Tensor) -> Inputs:
     """Copies of these values. Those that require a gradient are computed from leaves."""
 
@@ -112,39 +120,34 @@ def with_weights(*shape: int) -> Inputs:
 # --- views that functionalization in AOTAutograd gets wrong, or refuses ---------------------------
 
 
-@trains(with_weights(3), with_weights(3))
-def expands(x, w):
+all_train(
+    """
+expands(x, w): with_weights(3), with_weights(3)
     z = x[:1] + 1
     z.expand(3).fill_(2)
     return z * w
 
-
-@trains(with_weights(8))
-def unfolds(x, w):
+unfolds(x, w): with_weights(8)
     z = x.clone()
     z.unfold(0, 2, 3).add_(1)
     return z * 2 * w
 
-
-@trains(with_weights(3), with_weights(3))
-def fills_bools(x, w):
+fills_bools(x, w): with_weights(3), with_weights(3)
     z = x > 1
     z[:1].expand(4).fill_(True)
     return z * w
 
-
-@trains(with_weights(3), with_weights(3))
-def restrides_a_slice(x, w):
+restrides_a_slice(x, w): with_weights(3), with_weights(3)
     z = x.clone()
     z[1:2].as_strided((2,), (1,)).add_(1)
     return z * w
 
-
-@trains(with_weights(3), with_weights(3))
-def scales_blocks(x, w):
+scales_blocks(x, w): with_weights(3), with_weights(3)
     z = x * w
     z.as_strided((2,), (2,)).mul_(3)
     return z + 1
+"""
+)
 
 
 @trains(with_weights(3), with_weights(3))
@@ -165,15 +168,14 @@ def detaches_and_scales(x, w):
     return y * w
 
 
-@trains(with_weights(3), with_weights(3))
-def scales_data(x, w):
+all_train(
+    """
+scales_data(x, w): with_weights(3), with_weights(3)
     y = x * w
     y.data.mul_(2)
     return y + w
 
-
-@trains(with_weights(3), with_weights(3))
-def turns(x, w):
+turns(x, w): with_weights(3), with_weights(3)
     with torch.no_grad():
         y = x - 1
         y.unsqueeze_(0)
@@ -181,34 +183,28 @@ def turns(x, w):
         torch.add(x, w, out=z)
     return y * w + z
 
-
-@trains(with_weights(3), with_weights(3))
-def compares(x, w):
+compares(x, w): with_weights(3), with_weights(3)
     y = x * w
     torch.eq(y, x, out=y)
     return y * w
 
-
-@trains(with_weights(3), with_weights(3))
-def clamps_weights(x, w):
+clamps_weights(x, w): with_weights(3), with_weights(3)
     with torch.no_grad():
         w.clamp_(1.5, 2.5)
     return (x * w).sum()
 
-
-@trains(with_weights(3), with_weights(3))
-def decides(x, w):
+decides(x, w): with_weights(3), with_weights(3)
     y = x * w
     y[1:].logical_not_()
     return y * w
 
-
-@trains(with_weights(3), with_weights(3))
-def averages_without_gradients(x, w):
+averages_without_gradients(x, w): with_weights(3), with_weights(3)
     with torch.no_grad():
         x.mul_(0.5).add_(w, alpha=0.25)
         copy = w * 2
     return x * w + copy, copy
+"""
+)
 
 
 @trains(with_weights(3), with_weights(3))
@@ -226,23 +222,22 @@ def zeroes_logarithms(x, w):
     return y.isnan(), y * x
 
 
-@trains(with_weights(4, 3))
-def normalises_batches(x, w):
+all_train(
+    """
+normalises_batches(x, w): with_weights(4, 3)
     return functional.batch_norm(x * w, torch.zeros(3), torch.ones(3), training=True).square()
 
-
-@trains(computed(weights(), torch.arange(3)))
-def writes_an_input_with_a_gradient_and_returns_one_without(x, y):
+writes_an_input_with_a_gradient_and_returns_one_without(x, y): computed(weights(), torch.arange(3))
     x.add_(1)
     y.add_(1)
     return y
 
-
-@trains(*[computed(weights(), weights())] * 2)
-def needs_in_the_backward_what_an_input_was(x, w):
+needs_in_the_backward_what_an_input_was(x, w): *[computed(weights(), weights())] * 2
     x.mul_(w)
     y = x * 2
     return x[0], y, y[1:], x.detach()
+"""
+)
 
 
 # --- inputs that share memory in some calls -------------------------------------------------------
@@ -259,21 +254,20 @@ def windows(*starts: int, count: int = 3) -> Inputs:
     return made
 
 
-@trains(windows(), windows(0, 1), windows(), windows(4, 4), windows(5, 3))
-def adds_to_one_of_two_windows(a, b, w):
+all_train(
+    """
+adds_to_a_window(a, b, w): windows(), windows(0, 1), windows(), windows(4, 4), windows(5, 3)
     a.add_(1)
     return b * w
 
-
-@trains(parts(6, lambda x: x[2:4]), parts(6, lambda x: x[:2]), parts(6, lambda x: x[3:5]))
-def reads_from_the_start(x):
+reads_from_the_start(x): *(parts(6, lambda x, at=at: x[at : at + 2]) for at in (2, 0, 3))
     return x.as_strided((2,), (1,), 0) * x
 
-
-@trains(*(windows(start, start + 2, count=4) for start in range(4)))
-def rolls_a_window_of_state(previous, new, w):
+rolls_a_window(previous, new, w): *(windows(at, at + 2, count=4) for at in range(4))
     new.copy_((previous * w + 1).detach())
     return (new * w).sum()
+"""
+)
 
 
 SEPARATE, TOGETHER = computed(weights(), weights()), parts(4, lambda x: x[:3], lambda x: x[1:])
@@ -439,25 +433,24 @@ sine.register_autograd(
 SEVENTHS = computed((torch.arange(1.0, 4) / 7).requires_grad_())
 
 
-@trains(SEVENTHS)
-def sine_of_a_doubled_row(x):
+all_train(
+    """
+sine_of_a_doubled_row(x): SEVENTHS
     y = x.view(3, 1) * torch.ones(3, 2)
     y.t()[0].mul_(2)
     return sine(y)
 
-
-@trains(SEVENTHS)
-def elu_of_a_view(x):
+elu_of_a_view(x): SEVENTHS
     y = x.view(3, 1) * torch.tensor([1.0, -17.0])
     functional.elu_(y.t())
     return y
 
-
-@trains(SEVENTHS)
-def celu_of_a_view(x):
+celu_of_a_view(x): SEVENTHS
     y = x.view(3, 1) * torch.tensor([1.0, -7.5])
     torch.celu_(y.t(), 1.2)
     return y
+"""
+)
 
 
 def test_what_dynamo_makes_of_addcmul_keeps_its_gradients():
@@ -489,35 +482,30 @@ def test_new_contents_keep_the_strides_of_dimensions_of_size_one():
     assert strides(torch.compile(divides, backend=aliasproof)) == strides(divides)
 
 
-@trains(parts(6, lambda x: x.view(3, 2)))
-def fills_a_diagonal(x):
-    """The fake `addr` with `beta=0` is contiguous, and the real one has the strides of its operand.
-
-    AOTAutograd traces with that fake.
+all_train(
     """
+fills_a_diagonal(x): parts(6, lambda x: x.view(3, 2))
+    # The fake `addr` with `beta=0` is contiguous, and the real one has the strides of its operand.
+    # AOTAutograd traces with that fake.
     y = torch.addr(x.t(), torch.ones(2), torch.ones(3), beta=0)
     y.addbmm_(torch.ones(1, 2, 1), torch.ones(1, 1, 3))
     y.as_strided((2,), (3,)).zero_()
     return y * x.t()
 
-
-@trains(windows(), windows(0, 1))
-def adds_to_a_list(x, y, w):
-    """Fakes have no new version after it."""
+adds_to_a_list(x, y, w): windows(), windows(0, 1)
+    # Fakes have no new version after it.
     torch._foreach_add_([x], 1)
     return y * w
 
-
-@trains(computed(torch.arange(3.0), weights()))
-def takes_sines_of_a_list(x, y):
+takes_sines_of_a_list(x, y): computed(torch.arange(3.0), weights())
     aten._foreach_sin_.default([x[:2], y[:2]])
     return y * 2
 
-
-@trains(computed(weights(2)))
-def reshapes_by_strides_that_fakes_have_wrong(v):
-    """It makes a view of this `reshape`, which is a copy in eager: its graph cannot run."""
+reshapes_by_strides_that_fakes_have_wrong(v): computed(weights(2))
+    # It makes a view of this `reshape`, which is a copy in eager: its graph cannot run.
     return torch.addr(torch.ones(3, 2).t(), v, torch.arange(3.0), beta=0).reshape(-1) * 2
+"""
+)
 
 
 def test_what_is_resized_is_in_the_storage_of_each_call():
@@ -545,48 +533,50 @@ def test_writes_to_gradients_of_8_bits_run_as_given():
     assert leaf.grad.item() == 0
 
 
-@trains(computed(weights()))
-def slides(x):
+all_train(
+    """
+slides(x): computed(weights())
     return (x * 2).unfold(0, 2, 1)
 
-
-@trains(computed(weights()))
-def returns_one_tensor_twice(x):
+returns_one_tensor_twice(x): computed(weights())
     view = x.view_as(x)
     return view, view.contiguous(), x * 2
 
-
-@trains(computed(weights()))
-def fills_what_overlaps_itself(x):
+fills_what_overlaps_itself(x): computed(weights())
     with torch.no_grad():
         x.as_strided((2, 2), (1, 1)).zero_()
     return x * 2
+"""
+)
 
 
 def test_one_tensor_that_is_returned_twice_is_one_object():
-    first, second, _ = torch.compile(returns_one_tensor_twice, backend=aliasproof)(weights() * 1)
+    def twice(x):
+        view = x.view_as(x)
+        return view, view.contiguous(), x * 2
+
+    first, second, _ = torch.compile(twice, backend=aliasproof)(weights() * 1)
     assert first is second
 
 
-@trains(*[parts(3, lambda x: x.as_strided((4,), (0,)), lambda x: x[1:2])] * 2)
-def signs_and_fills(x, y):
-    """The gradient of `sgn` is such zeros, and what is added to them is written in place."""
+all_train(
+    """
+signs_and_fills(x, y): *[parts(3, lambda x: x.as_strided((4,), (0,)), lambda x: x[1:2])] * 2
+    # The gradient of `sgn` is such zeros, and what is added to them is written in place.
     signs = aten.mul.Scalar(y, 2).sgn_()
     y.masked_fill_(y > 2, -1)
     return signs, y, x
 
-
-@trains(computed(weights()))
-def writes_what_drops_nothing(x):
+writes_what_drops_nothing(x): computed(weights())
     torch.dropout(x, 0.1, False).zero_()
     return x * 2
 
-
-@trains(computed(weights()))
-def detaches_what_has_no_finite_gradient(x):
+detaches_what_has_no_finite_gradient(x): computed(weights())
     y = (x - 1).log()
     x.zero_()
     return y.detach(), x * 2
+"""
+)
 
 
 def test_a_history_of_its_own_through_detach_runs_as_given():
@@ -640,84 +630,64 @@ def test_a_write_to_what_autograd_saved_is_refused_in_backward(function) -> None
 # --- training programs that overwrite what has a history, or draw numbers: each bit as in eager ---
 
 
-aten = torch.ops.aten
-
-
 # --- what is overwritten --------------------------------------------------------------------------
 
 
-@trains(computed(transposed()), compiled=True)
-def negates_and_zeroes(x):
+all_train(
+    """
+negates_and_zeroes(x): computed(transposed()), compiled=True
     x.neg_()
     x.zero_()
 
-
-@trains(computed(transposed()), compiled=True)
-def takes_logarithms_and_zeroes(x):
+takes_logarithms_and_zeroes(x): computed(transposed()), compiled=True
     x.sub_(x.detach().clone()).log_()
     x.zero_()
 
-
-@trains(computed(transposed()), compiled=True)
-def negates_and_copies(x):
+negates_and_copies(x): computed(transposed()), compiled=True
     x.neg_()
     x.copy_(x.detach() * 2)
 
-
-@trains(computed(transposed()), compiled=True)
-def copies(x):
+copies(x): computed(transposed()), compiled=True
     x.copy_(torch.ones(3, 2))
 
-
-@trains(computed(transposed()), compiled=True)
-def copies_and_negates_a_new_tensor(x):
+copies_and_negates_a_new_tensor(x): computed(transposed()), compiled=True
     y = -x
     y.copy_(torch.ones(3, 2))
     return -y
 
-
-@trains(computed(transposed()), compiled=True)
-def compares_and_scales(x):
+compares_and_scales(x): computed(transposed()), compiled=True
     x.ne_(2)
     x.mul_(-1)
 
-
-@trains(computed(transposed()), compiled=True)
-def negates_and_draws(x):
+negates_and_draws(x): computed(transposed()), compiled=True
     x.neg_()
     x.uniform_()
 
-
-@trains(computed(transposed()), compiled=True)
-def adds_to_a_part(x):
+adds_to_a_part(x): computed(transposed()), compiled=True
     y = -x
     y[0].zero_()
     y[1:].neg_()
     return y
 
-
-@trains(computed(transposed()), compiled=True)
-def negates_parts_and_zeroes(x):
+negates_parts_and_zeroes(x): computed(transposed()), compiled=True
     x[1:].neg_()
     torch.diagonal(x)[:1].neg_()
     x.t()[0].neg_()
     x.zero_()
 
-
-@trains(computed(transposed()), compiled=True)
-def draws_a_part_of_negatives(x):
+draws_a_part_of_negatives(x): computed(transposed()), compiled=True
     y = -x
     y[1:].uniform_()
     z = y * 1
     y.zero_()
     return z[:2]
 
-
-@trains(computed(transposed()), compiled=True)
-def compares_with_itself(x):
+compares_with_itself(x): computed(transposed()), compiled=True
     y = x.view(6) if x.is_contiguous() else x.t().reshape(6)
     y[1:].le_(y[:-1].clone())
     return y
+"""
+)
 
 
 @torch.library.custom_op("reference_pass_tests::double_strided", mutates_args=("y",))
@@ -725,60 +695,50 @@ def double_strided(y: Tensor) -> None:
     y.mul_(2)
 
 
-@trains(computed(transposed()), compiled=True)
-def calls_a_custom_operator(x):
+all_train(
+    """
+calls_a_custom_operator(x): computed(transposed()), compiled=True
     y = torch.ones(3, 2).t()
     double_strided(y)
     with torch.no_grad():
         double_strided(x)
     return x * y.t()
 
-
 # --- random numbers, and strides of what is written -----------------------------------------------
 
-
-@trains(computed(transposed()), compiled=True)
-def fills(x):
+fills(x): computed(transposed()), compiled=True
     x.bernoulli_()
     x.mul_(2)
     return x
 
-
-@trains(computed(transposed()), compiled=True)
-def fills_a_new_tensor(x):
+fills_a_new_tensor(x): computed(transposed()), compiled=True
     y = x + 1
     y.t()[1:].normal_()
     return y, y.uniform_() * x
 
-
-@trains(computed(transposed()), compiled=True)
-def draws_what_nothing_uses(x):
+draws_what_nothing_uses(x): computed(transposed()), compiled=True
     (x + 1).uniform_()
     torch.rand(2)
     return torch.randn_like(x) * x
 
-
-@trains(computed(transposed()), compiled=True)
-def draws_without_writes(x):
+draws_without_writes(x): computed(transposed()), compiled=True
     torch.rand(3)
     y = torch.rand(3, 2) * x
     torch.rand(3)
     return y * torch.rand(1)
 
-
-@trains(computed(transposed()), compiled=True)
-def scatters(x):
+scatters(x): computed(transposed()), compiled=True
     y = x + 1
     y.scatter_(0, torch.zeros(1, 1, dtype=torch.int64), 0)
     return y
 
-
-@trains(computed(transposed()), compiled=True)
-def writes_an_out(x):
+writes_an_out(x): computed(transposed()), compiled=True
     y = x.new_empty([3, 2])
     with torch.no_grad():
         torch.sigmoid(x, out=y)
     return y, x * y
+"""
+)
 
 
 def test_each_random_call_is_in_one_graph():
@@ -799,29 +759,28 @@ def draws(x):
     return (x * y).sin()
 
 
-@trains(computed(transposed()), compiled=True)
-def draws_in_a_checkpoint(x):
+all_train(
+    """
+draws_in_a_checkpoint(x): computed(transposed()), compiled=True
     x = x * 2
     x[0].zero_()
     return checkpoint(draws, x, use_reentrant=False)
 
-
-@trains(computed(transposed()), compiled=True)
-def switches_on(x):
+switches_on(x): computed(transposed()), compiled=True
     with torch.no_grad():
         torch._dynamo.graph_break()
         x.mul_(2)
     x.zero_()
 
-
-@trains(computed(transposed()), compiled=True)
-def switches_off(x):
+switches_off(x): computed(transposed()), compiled=True
     x.neg_()
     with torch.no_grad():
         x.mul_(2)
         torch._dynamo.graph_break()
         x.add_(1)
     return x * 2
+"""
+)
 
 
 def test_a_trace_that_is_given_up_leaves_the_switches():
@@ -837,66 +796,52 @@ def test_a_trace_that_is_given_up_leaves_the_switches():
     assert not torch.is_autocast_enabled("cpu")
 
 
-@trains(parts(6, lambda x: x.as_strided((2, 1), (3, 1))), compiled=True)
-def scatters_a_diagonal_of_a_copy_with_the_strides_of_the_input(x):
-    x.log10_()
+all_train(
+    """
+scatters_a_diagonal(x): parts(6, lambda x: x.as_strided((2, 1), (3, 1))), compiled=True
+    x.log10_()  # the copy of the input keeps its strides
     return x.diagonal_scatter(x.diagonal())
-
 
 # --- as it was given ------------------------------------------------------------------------------
 
-
-@trains(computed(transposed()), compiled=False)
-def as_given(x):
+as_given(x): computed(transposed()), compiled=False
     x.polygamma_(0)
     return x * 2
 
-
-@trains(computed(transposed()), compiled=False)
-def steps(x):
+steps(x): computed(transposed()), compiled=False
     aten._fused_sgd_.default(
         [x], [x * 2], [], weight_decay=0, momentum=0, lr=0.1, dampening=0, nesterov=False,
         maximize=False, is_first_step=True,
     )  # fmt: skip
 
-
-@trains(computed(transposed()), compiled=False)
-def checks_for_numbers(x):
+checks_for_numbers(x): computed(transposed()), compiled=False
     with torch.no_grad():
         x.mul_(2)
     torch._amp_foreach_non_finite_check_and_unscale_([x], torch.zeros(1), torch.ones(1))
 
-
-@trains(computed(transposed()), compiled=False)
-def shows_other_memory(x):
+shows_other_memory(x): computed(transposed()), compiled=False
     y = aten.alias.default(x.t().reshape(-1))
     with torch.no_grad():
         y.set_(torch.zeros(6))
     return y * 2
 
-
-@trains(computed(transposed()), compiled=False)
-def shows_more_than_a_row(x):
+shows_more_than_a_row(x): computed(transposed()), compiled=False
     row = x[:1]
     x.add_(1)
     return row.as_strided([3], [1]) * 2
 
-
-@trains(computed(transposed()), compiled=False)
-def shows_more_than_a_row_without_writes(x):
+shows_more_than_a_row_without_writes(x): computed(transposed()), compiled=False
     return x[:1].as_strided([3], [1])
 
-
-@trains(computed(transposed()), compiled=False)
-def drops_all(x):
+drops_all(x): computed(transposed()), compiled=False
     x.sin_()
     torch.native_dropout(x, 1.0, True)
 
-
-@trains(computed(transposed()), compiled=False)
-def drops_all_without_writes(x):
+drops_all_without_writes(x): computed(transposed()), compiled=False
     torch.native_dropout(x, 1.0, True)
     return x * 2
+"""
+)
 
 
 @pytest.mark.parametrize("new", [False, True])
