@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
-from torch import fx
+from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from aliasproof.reference_pass import functionalize, pipeline
+from aliasproof.reference_pass import functionalize, pipeline, update_metadata
+from aliasproof.reference_pass.alias_analysis import Analysis, analyse
+from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.fake_inputs import fake_inputs
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode
 from aliasproof.reference_pass.calls.storages import storage_of
+from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.eager.fake_execution import _view_as
+from aliasproof.reference_pass.eager.noted_values import NotedValues
+from aliasproof.reference_pass.eager.torch_semantics import EAGER
 from aliasproof.reference_pass.exceptions import DataDependent, Refused
+from aliasproof.reference_pass.pipeline import metadata_is_true
 from tests.reference_pass.graphs import GRID, ROW, X, Y, analysis_of, graph_of, layout_of
 
 aten = torch.ops.aten
@@ -208,3 +218,257 @@ def test_shuffled_channels_are_a_new_tensor_also_in_one_group(op, groups, views)
         assert torch.equal(result, wanted)
         assert result.stride() == wanted.stride()
         assert torch.equal(seen, expected)
+
+
+# --- `update_metadata`: true after any rewrite, and no node runs that need not --------------------
+
+
+def chain(x):
+    first = x.view(2, 3)
+    second = first + 1
+    third = second.t()
+    return third * 2, third.sum()
+
+
+def graph_and_nodes():
+    graph_module = functionalize(chain, torch.arange(6.0))
+    return graph_module, {node.name: node for node in graph_module.graph.nodes}
+
+
+def test_a_graph_with_true_metadata_is_not_run():
+    graph_module, _ = graph_and_nodes()
+    assert update_metadata(graph_module) == 0
+
+
+def test_a_graph_without_metadata_is_run_once():
+    graph_module, nodes = graph_and_nodes()
+    for node in nodes.values():
+        node.meta.clear()
+    assert update_metadata(graph_module, torch.arange(6.0)) == len(nodes) - 2
+    assert metadata_is_true(graph_module) is None
+
+
+def test_a_change_that_changes_no_value_stops_where_it_is():
+    graph_module, nodes = graph_and_nodes()
+    nodes["add"].target = aten.sub.Tensor
+    assert update_metadata(graph_module) == 1
+
+
+def test_a_change_of_layout_goes_through_to_the_end():
+    graph_module, nodes = graph_and_nodes()
+    with graph_module.graph.inserting_before(nodes["mul"]):
+        copy = graph_module.graph.call_function(
+            aten.clone.default, (nodes["t"],), {"memory_format": torch.contiguous_format}
+        )
+    nodes["mul"].replace_input_with(nodes["t"], copy)
+    assert update_metadata(graph_module) == 2
+    assert nodes["mul"].meta["val"].stride() == (2, 1)
+    assert metadata_is_true(graph_module) is None
+
+
+def test_a_view_of_another_tensor_shares_the_storage_of_that_one():
+    graph_module, nodes = graph_and_nodes()
+    nodes["t"].replace_input_with(nodes["add"], nodes["view"])
+    assert update_metadata(graph_module) >= 1
+    assert storage_of(nodes["t"].meta["val"]) == storage_of(nodes["view"].meta["val"])
+    assert metadata_is_true(graph_module) is None
+
+
+def moved(x):
+    parts = (
+        x.view(2, 3),
+        x[1:4],
+        x.t(),
+        x.unsqueeze(0),
+        x.expand(2, 6),
+        aten.split.Tensor(x, 4)[1],
+    )
+    return (x + 1, x[2:].clone(), *(part * 2 for part in parts))
+
+
+def test_views_of_an_operand_that_moved_move_with_it():
+    graph_module = functionalize(moved, torch.arange(6.0))
+    nodes = {node.name: node for node in graph_module.graph.nodes}
+    (x,) = graph_module.graph.find_nodes(op="placeholder")
+    with graph_module.graph.inserting_after(x):
+        buffer = graph_module.graph.call_function(aten.new_zeros.default, (x, [9]))
+    with graph_module.graph.inserting_after(buffer):
+        part = graph_module.graph.call_function(aten.slice.Tensor, (buffer, 0, 3, 9))
+    for user in list(x.users):
+        if user is not buffer:
+            user.replace_input_with(x, part)
+    update_metadata(graph_module)
+    assert nodes["slice_1"].meta["val"].storage_offset() == 4
+    assert metadata_is_true(graph_module) is None
+
+
+def test_views_of_an_operand_with_another_layout_are_run():
+    graph_module, nodes = graph_and_nodes()
+    (x,) = graph_module.graph.find_nodes(op="placeholder")
+    with graph_module.graph.inserting_after(x):
+        wide = graph_module.graph.call_function(aten.unsqueeze.default, (x, 0))
+    nodes["view"].replace_input_with(x, wide)
+    with mock.patch.object(fake_execution, "run_call", wraps=fake_execution.run_call) as run:
+        update_metadata(graph_module)
+    assert "view" in {call.args[0].name for call in run.call_args_list}
+    assert metadata_is_true(graph_module) is None
+
+
+def test_an_op_made_in_place_gives_its_operand():
+    graph_module, nodes = graph_and_nodes()
+    nodes["mul"].target = aten.mul_.Tensor
+    update_metadata(graph_module)
+    assert nodes["mul"].meta["val"] is nodes["t"].meta["val"]
+    assert metadata_is_true(graph_module) is None
+
+
+def test_stale_metadata_is_found():
+    graph_module, nodes = graph_and_nodes()
+    nodes["mul"].meta["val"] = nodes["mul"].meta["val"].contiguous()
+    assert "mul" in (metadata_is_true(graph_module) or "")
+
+
+# --- an analysis with noted values is that of a run, and runs only the calls that it must ---------
+
+SMALL = torch.arange(12.0).view(3, 4)
+
+
+def traced(function: Callable[..., Any], *args: Tensor) -> fx.GraphModule:
+    """A graph with the metadata of a run on fakes."""
+    return make_fx(function, tracing_mode="fake")(*args)
+
+
+def described(graph_module: fx.GraphModule, analysis: Analysis) -> Any:
+    """All geometries, by node. Storages are numbered in order of first use."""
+    return {
+        node.name: [geometry.key for geometry in effect.shows.values()]
+        for node, effect in analysis.effects.items()
+    }
+
+
+def noted_analysis(graph_module: fx.GraphModule, args: Sequence[object]) -> Analysis:
+    return analyse(graph_module, args, replace(EAGER, run=NotedValues().run))
+
+
+def runs_of(graph_module: fx.GraphModule, *args: Any) -> list[str]:
+    """The calls that run on fakes; the analysis must be that of a run of all."""
+    expected = described(graph_module, analysis_of(graph_module, args))
+    with mock.patch.object(fake_execution, "run_call", wraps=fake_execution.run_call) as run:
+        actual = described(graph_module, noted_analysis(graph_module, args))
+    assert actual == expected
+    return [str(call.args[0].target) for call in run.call_args_list]
+
+
+def views_and_sums(x: Tensor) -> Any:
+    first, second = aten.split.Tensor(x, 2, 1)
+    sums = aten._foreach_add.List([first, second], [second, first])
+    return sums[0].t(), aten._unsafe_view(sums[1], [6]), x[1:].unsqueeze(0)
+
+
+def test_no_call_runs_for_inputs_as_noted():
+    assert runs_of(traced(views_and_sums, SMALL), SMALL) == []
+
+
+def unscaled(x: Tensor, found: Tensor, scale: Tensor) -> Any:
+    pairs, found = aten._amp_foreach_non_finite_check_and_unscale([x], found, scale)
+    return pairs[0] + 1, found + 1
+
+
+def test_a_list_within_a_result():
+    args = (SMALL, torch.zeros(1), torch.ones(1))
+    assert runs_of(traced(unscaled, *args), *args) == []
+
+
+def test_an_input_at_another_offset():
+    elsewhere = torch.zeros(100).as_strided((3, 4), (4, 1), 7)
+    assert runs_of(traced(views_and_sums, SMALL), elsewhere) == []
+
+
+@pytest.mark.parametrize("other", [SMALL[:2], SMALL.t().contiguous().t(), SMALL.double()])
+def test_calls_run_for_inputs_of_another_layout(other):
+    def program(x):
+        return x.t() + 1, x[1:].unsqueeze(0)
+
+    assert len(runs_of(traced(program, SMALL), other)) == 4
+
+
+def test_inputs_that_share_a_storage_only_in_one_of_both():
+    def both(x, y):
+        return x.t(), y.t(), x + y
+
+    apart, shared = (SMALL.clone(), SMALL.clone()), (SMALL, SMALL.view(3, 4))
+    assert runs_of(traced(both, *apart), *shared) == ["aten.t.default", "aten.add.Tensor"]
+    # For the second input a trace of the same tensors has a storage of its own.
+    graph_module = traced(lambda x: (x.t(), x.view(12).view(3, 4).t()), SMALL)
+    assert runs_of(graph_module, SMALL) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "runs"),
+    [
+        (lambda x: aten.as_strided(x, [2], [1], 3) + 1, ["aten.as_strided.default"]),
+        (lambda x: x.view(torch.int32) + 1, ["aten.view.dtype"]),
+        (lambda x: aten.fill.Scalar(x, 1), ["aten.fill.Scalar"]),
+        (lambda x: aten.slice_scatter(x, x[1:], 0, 1), ["aten.slice_scatter.default"]),
+        (lambda x: x.clone().add_(1), ["aten.add_.Tensor"]),
+        (lambda x: aten.xlogy.Tensor(x, x), []),
+        (lambda x: aten.xlogy.Tensor(x, x.t().contiguous().t()), ["aten.xlogy.Tensor"]),
+        (lambda x: x.copy_(x + 1), []),
+    ],
+)
+def test_calls_that_run_all_the_same(function, runs):
+    assert runs_of(traced(function, SMALL), SMALL) == runs
+
+
+def test_a_view_that_is_noted_on_a_storage_of_its_own_runs():
+    graph_module = traced(lambda x: x.t() + 1, SMALL)
+    (view,) = graph_module.graph.find_nodes(op="call_function", target=aten.t.default)
+    mode = view.meta["val"].fake_mode
+    with mode:
+        view.meta["val"] = torch.empty_strided((4, 3), (1, 4))
+    # The run disagrees with the note, so the calls after it run, too.
+    assert runs_of(graph_module, SMALL) == ["aten.t.default", "aten.add.Tensor"]
+
+
+def test_a_graph_without_notes():
+    graph_module = traced(views_and_sums, SMALL)
+    for node in graph_module.graph.nodes:
+        node.meta.clear()
+    assert "aten.split.Tensor" in runs_of(graph_module, SMALL)
+
+
+def test_the_values_are_new_fakes():
+    graph_module = traced(views_and_sums, SMALL)
+    analysis = noted_analysis(graph_module, [SMALL])
+    for node, effect in analysis.effects.items():
+        for value in torch.utils._pytree.tree_leaves(effect.value):
+            assert isinstance(value, FakeTensor)
+            assert value.fake_mode is analysis.mode
+            assert value is not node.meta["val"]
+
+
+def test_the_values_are_of_the_mode_of_the_inputs():
+    graph_module = traced(views_and_sums, SMALL)
+    given = FakeTensorMode().from_tensor(SMALL)
+    for effect in noted_analysis(graph_module, [given]).effects.values():
+        for value in torch.utils._pytree.tree_leaves(effect.value):
+            assert value.fake_mode is given.fake_mode
+
+
+def test_a_training_step_runs_no_product_on_fakes():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    torch._dynamo.reset()
+    with mock.patch.object(fake_execution, "run_call", wraps=fake_execution.run_call) as run:
+        torch.compile(model, backend=aliasproof)(torch.ones(5, 3)).sum().backward()
+    assert not any("mm" in str(call.args[0].target) for call in run.call_args_list)
+
+
+def test_code_is_written_for_the_last_graph_alone():
+    graph_module = traced(lambda x: (x + 1).mul_(2), SMALL)
+    with mock.patch.object(
+        fx.Graph, "python_code", autospec=True, side_effect=fx.Graph.python_code
+    ) as written:
+        compiled = pipeline(graph_module, SMALL)
+        assert written.call_count == 0
+        assert torch.equal(compiled(SMALL), (SMALL + 1) * 2)
+    assert written.call_count == 1

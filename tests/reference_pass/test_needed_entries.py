@@ -1,18 +1,172 @@
-"""Each entry of the tables of `eager/` is needed: without it, a program is not what it is with it.
+"""The entries of the tables of `eager/`, and for each a program that needs it.
 
-A program is wrong then, or its graph raises; or it is refused for nothing, or allocates more.
+`needed_entries.jsonl` has one line per entry: a program that is right with it, and the answer
+without it. A search over the samples of `op_db`, in several layouts, has found them: the result of
+the operator is seen in a way that depends on its layout (as another dtype, flattened and written,
+by `as_strided`), or a value with gaps is its operand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+import importlib
+import json
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, TypeAlias
 
 import pytest
 import torch
 from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
 
+from aliasproof import reference_pass
 from aliasproof.ir.devices import cpu_capability
-from tests.reference_pass.needed_entries import answer_without, needed_entries, tables
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.program import Program
+from aliasproof.ir.serialization import from_json, to_json
+from aliasproof.ir.values import input_tensors
+from aliasproof.reference_pass import Refused, calls, eager, pipeline
+from aliasproof.reference_pass.capture.footprint import Footprint, footprint
+from aliasproof.targets.tracing import untraced
+from tests.reference_pass.scene import Program as Runnable
+from tests.reference_pass.scene import afresh, seen_at_end
+
+FILE = Path(__file__).with_name("needed_entries.jsonl")
+
+# How a program is compiled: as its graph, or by a trace with symbols.
+Mode: TypeAlias = Literal["alias", "copy", "strict", "symbolic"]
+MODES: dict[Mode, dict[str, Any]] = {
+    "alias": {},
+    "copy": {"views": "copy"},
+    "strict": {"strict": True},
+    "symbolic": {"sizes": "symbolic"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NeededEntry:
+    """An entry of a table, a program, and its answer without the entry.
+
+    That is "wrong", "raises" or "refused", or "costs more": more allocations or bytes. With the
+    entry, the program is right; or it is refused, and raises without it.
+    """
+
+    table: str
+    entry: str
+    mode: Mode
+    without: str
+    program: Program
+
+    def line(self) -> str:
+        """The entry as a line of the file."""
+        fields = {"table": self.table, "entry": self.entry, "mode": self.mode}
+        return json.dumps(fields | {"without": self.without, "program": to_json(self.program)})
+
+    def answer_without(self) -> str:
+        """The answer without the entry; that with it, if it is not needed."""
+        function, inputs = ProgramFunction(self.program), input_tensors(self.program)
+        return answer_without(self.table, self.entry, function, inputs, self.mode)
+
+
+def needed_entries() -> list[NeededEntry]:
+    """All entries of the file."""
+    rows = map(json.loads, FILE.read_text().splitlines())
+    return [NeededEntry(**row | {"program": from_json(row["program"])}) for row in rows]
+
+
+def answer_without(
+    table: str, entry: str, function: Runnable, inputs: Sequence[Tensor], mode: Mode
+) -> str:
+    """The answer of a program without an entry; that with it, if it is not needed."""
+    answer, cost = compiled(function, inputs, mode)
+    assert answer in ("right", "refused")
+    with left_out(table, entry):
+        without, other = compiled(function, inputs, mode)
+    is_more = other != cost and other.calls >= cost.calls and other.peak >= cost.peak
+    return "costs more" if without == "right" and is_more else without
+
+
+def compiled(function: Runnable, inputs: Sequence[Tensor], mode: Mode) -> tuple[str, Footprint]:
+    """The answer of a program that went through all passes, and what its graph allocates."""
+    given = function if mode == "symbolic" else untraced(function)
+    try:
+        made = pipeline(given, *afresh(tuple(inputs)), **MODES[mode])
+        seen = _seen(made, inputs)
+    except Refused:
+        return "refused", Footprint(0, 0)
+    except Exception:  # noqa: BLE001 - whatever a kernel, a fake or a trace raises
+        return "raises", Footprint(0, 0)
+    return "right" if seen == _seen(function, inputs) else "wrong", footprint(made.graph)
+
+
+def _seen(function: Runnable, inputs: Sequence[Tensor]) -> str:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return repr(seen_at_end(function, afresh(tuple(inputs))))
+
+
+# --- the tables -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def tables() -> dict[str, Any]:
+    """The tables of operators by name: sets and dictionaries that a module of `eager` makes."""
+    modules = (*_modules(reference_pass), *_modules(calls))
+    core = {id(value) for module in modules for value in vars(module).values()}
+    return {
+        name: value
+        for module in _modules(eager)
+        for name, value in vars(module).items()
+        if isinstance(value, (set, dict)) and value and all(map(_is_operator, value))
+        if id(value) not in core
+    }
+
+
+def _modules(package: ModuleType) -> list[ModuleType]:
+    # What autograd does with operators is asked by `TRAINING` alone: `test_training.py`.
+    found = [
+        each
+        for each in pkgutil.iter_modules(package.__path__)
+        if not each.ispkg and each.name != "history"
+    ]
+    return [importlib.import_module(f"{package.__name__}.{each.name}") for each in found]
+
+
+def _is_operator(entry: object) -> bool:
+    return isinstance(entry, (OpOverload, OpOverloadPacket))
+
+
+@contextlib.contextmanager
+def left_out(table: str, entry: str) -> Iterator[None]:
+    """A context in which a table has no such entry."""
+    value = tables()[table]
+    before = value.copy()
+    (operator,) = (each for each in value if str(each) == entry)
+    try:
+        value.pop(operator) if isinstance(value, dict) else value.remove(operator)
+        _forget()
+        yield
+    finally:
+        value.clear()
+        value.update(before)
+        _forget()
+
+
+def _forget() -> None:
+    """Clear what functions remember of the tables."""
+    for module in _modules(eager):
+        for value in vars(module).values():
+            if isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()
+
+
+# --- the tests ------------------------------------------------------------------------------------
+
 
 aten = torch.ops.aten
 

@@ -7,15 +7,25 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, fx
+from torch import Tensor, distributed, fx
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import aliasproof.ir.custom_operators  # noqa: F401 - it registers them
-from aliasproof.reference_pass import functionalize, pipeline, remove_noops
+from aliasproof.reference_pass import (
+    Broken,
+    Refused,
+    functionalize,
+    pipeline,
+    plan_memory,
+    remove_noops,
+)
 from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.capture.footprint import footprint
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.pipeline import NOOP_RULES
 from tests.reference_pass.graphs import X, Y, graph_of
+from tests.reference_pass.scene import counted
 
 ops = torch.ops.aliasproof
 
@@ -218,3 +228,183 @@ def test_a_copy_of_a_storage_that_ends_in_a_part_of_an_element_is_not_made(views
     program(one[:8])
     pipeline(program, other[:8], views=views)(other[:8])
     assert torch.equal(one, other)
+
+
+# --- opaque calls may keep what they are given, and return it later -------------------------------
+
+
+KEPT: list[torch.Tensor] = []  # what `cached` was given first
+
+
+@torch.library.custom_op("aliasproof_keeping::kept", mutates_args=())
+def kept(x: torch.Tensor) -> torch.Tensor:
+    KEPT.append(x)
+    return x.sum()
+
+
+kept.register_fake(lambda x: x.new_empty(()))
+KEEPS = torch.ops.aliasproof_keeping.kept.default
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library():
+    """An operator that returns what it got first, against its schema."""
+    with torch.library._scoped_library("aliasproof_opaque_calls", "DEF") as library:
+        library.define("cached(Tensor x) -> Tensor")
+
+        def cached(x):
+            KEPT.append(x)
+            return KEPT[0]
+
+        library.impl("cached", cached, "CPU")
+        library.impl("cached", torch.empty_like, "Meta")
+        yield
+    KEPT.clear()
+
+
+def cached(x):
+    return torch.ops.aliasproof_opaque_calls.cached.default(x)
+
+
+def hidden_alias(x):
+    a = x * 2
+    count = cached(a).sum()
+    b = a + 1  # must not be in `a`: the next call returns it
+    return cached(b) * b + count
+
+
+def planned(**options):
+    KEPT.clear()
+    made = plan_memory(functionalize(hidden_alias, torch.ones(3)), **options)
+    KEPT.clear()
+    return made
+
+
+def test_what_an_opaque_call_was_given_is_not_overwritten():
+    KEPT.clear()
+    expected = hidden_alias(torch.ones(3))
+    assert torch.equal(planned()(torch.ones(3)), expected)
+
+
+def stated():
+    return [torch.ops.aliasproof_opaque_calls.cached.default]
+
+
+def test_an_operator_that_is_stated_to_keep_nothing_bars_nothing():
+    calls = footprint(planned().graph).calls
+    assert footprint(planned(non_aliasing=stated()).graph).calls < calls
+
+
+def test_a_wrong_statement_is_found_when_the_graph_runs():
+    made = planned(non_aliasing=stated(), check_non_aliasing=True)
+    with pytest.raises(Broken, match="returns memory that it had before"):
+        made(torch.ones(3))
+
+
+def test_an_operator_that_keeps_what_it_was_given_is_found_at_once():
+    KEPT.clear()
+    program = functionalize(lambda x: kept(x * 2) + 1, torch.ones(3))
+    made = plan_memory(program, non_aliasing=[KEEPS], check_non_aliasing=True)
+    with pytest.raises(Broken, match="keeps what it was given"):
+        made(torch.ones(3))
+
+
+@pytest.mark.parametrize("wrong", [["aten.mul"], KEEPS, [torch.ops.aten.mul], None])
+def test_what_is_no_operator_is_refused(wrong):
+    with pytest.raises(Refused, match="give a list of operators"):
+        plan_memory(functionalize(lambda x: x + 1, torch.ones(3)), non_aliasing=wrong)
+
+
+def test_the_reason_says_who_may_have_kept_it():
+    made = planned()
+    reasons = str(made.meta["reinplace"])
+    assert "may have kept mul" in reasons
+    assert "later reads mul" not in reasons
+
+
+def test_another_number_of_sample_arguments_is_refused():
+    made = functionalize(lambda x, y: x * 2 - y, torch.ones(3), torch.ones(3))
+    with pytest.raises(Refused, match="takes 2 inputs, but 1"):
+        plan_memory(made, torch.ones(3))
+
+
+def remembers(x):
+    """A Python function that returns what it got first."""
+    KEPT.append(x)
+    return KEPT[0]
+
+
+def graph_with_a_function():
+    made = functionalize(hidden_alias, torch.ones(3))
+    for node in made.graph.nodes:
+        if node.target is torch.ops.aliasproof_opaque_calls.cached.default:
+            node.target = remembers
+    made.recompile()
+    return made
+
+
+def test_a_python_function_is_an_opaque_call():
+    KEPT.clear()
+    expected = hidden_alias(torch.ones(3))
+    KEPT.clear()
+    made = plan_memory(graph_with_a_function())
+    assert not KEPT  # it is not run on fakes
+    assert torch.equal(made(torch.ones(3)), expected)
+    assert remembers in [node.target for node in made.graph.nodes]
+
+
+def test_a_python_function_without_metadata_is_refused():
+    made = graph_with_a_function()
+    for node in made.graph.nodes:
+        node.meta.clear()
+    with pytest.raises(Refused, match="is not an ATen call"):
+        plan_memory(made, torch.ones(3))
+
+
+# --- functional collectives use memory after their call -------------------------------------------
+
+
+aten = torch.ops.aten
+
+
+@pytest.fixture
+def group():
+    distributed.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+    # Registers the operators.
+    import torch.distributed._functional_collectives
+
+    yield torch.ops._c10d_functional
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("views", ["alias", "copy"])
+def test_what_is_waited_for_is_not_overwritten_while_its_operand_lives(group, views):
+    def doubled(x):
+        return aten.mul.Tensor(group.wait_tensor.default(x), 2)
+
+    def both(x):
+        made = aten.add.Tensor(x, 1)
+        sine = aten.sin.default(group.wait_tensor.default(made))
+        return aten.add.Tensor(sine, made)
+
+    for program in (doubled, both):
+        x = counted(3)
+        result = pipeline(fx.symbolic_trace(program), counted(3), views=views)(x)
+        assert torch.equal(x, counted(3))
+        assert torch.equal(result, program(counted(3)))
+
+
+@pytest.mark.parametrize("views", ["alias", "copy"])
+def test_a_result_that_only_the_wait_has_is_overwritten(group, views):
+    def mean(x):
+        made = aten.add.Tensor(x, 1)
+        total = group.all_reduce.default(made, "sum", "0")
+        sine = aten.sin.default(made)  # not in place: the collective may still read its operand
+        return aten.mul.Tensor(group.wait_tensor.default(total), 0.5), sine
+
+    done = pipeline(fx.symbolic_trace(mean), counted(3), views=views)
+    found = [node.target for node in done.graph.nodes]
+    assert aten.mul_.Tensor in found
+    assert aten.sin.default in found
+    for one, other in zip(done(counted(3)), mean(counted(3)), strict=True):
+        assert torch.equal(one, other)

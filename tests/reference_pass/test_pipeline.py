@@ -73,42 +73,41 @@ def test_functionalize_as_a_pass_gives_a_new_graph():
     assert is_functional(result.graph_module) is None
 
 
-def test_reinplace_requires_a_functional_graph_if_checked():
+def test_reinplace_refuses_a_graph_with_mutation_whether_checked_or_not():
     traced = graph_of(("a", aten.add.Tensor, "x", 1), ("b", aten.mul_.Tensor, "a", 2), output="a")
     with checked(), pytest.raises(Broken, match="Reinplace requires is_functional"):
         Reinplace(X, X + 1)(with_metadata(traced))
-
-
-def test_reinplace_refuses_a_graph_with_mutation_whether_checked_or_not():
-    traced = graph_of(("a", aten.add.Tensor, "x", 1), ("b", aten.mul_.Tensor, "a", 2), output="a")
     with pytest.raises(Refused, match="functionalize the graph first"):
         reinplace(traced, X, X + 1)
 
 
-def test_an_epilogue_in_front_of_a_call_is_found():
-    graph_module = graph_of(
-        ("a", aten.copy_.default, "x", "y"), ("b", aten.add.Tensor, "x", 1), output="b"
-    )
-    assert "computes after the epilogue began" in (is_functional(with_metadata(graph_module)) or "")
-
-
-def test_a_write_to_what_is_not_an_input_is_found():
-    graph_module = graph_of(
-        ("a", aten.add.Tensor, "x", 1), ("b", aten.copy_.default, "a", "y"), output="a"
-    )
-    assert "writes to what is not an input" in (is_functional(with_metadata(graph_module)) or "")
-
-
-def test_a_copy_that_reads_what_it_writes_is_found():
-    graph_module = graph_of(
-        ("a", aten.slice.Tensor, "x", 0, 0, 4),
-        ("b", aten.slice.Tensor, "x", 0, 1, 5),
-        ("c", aten.copy_.default, "a", "b"),
-        output="x",
-    )
-    assert "reads what it writes" in (
-        no_copy_reads_what_it_writes(with_metadata(graph_module)) or ""
-    )
+@pytest.mark.parametrize(
+    ("calls", "invariant", "reason"),
+    [
+        (
+            [("a", aten.copy_.default, "x", "y"), ("b", aten.add.Tensor, "x", 1)],
+            is_functional,
+            "computes after the epilogue began",
+        ),
+        (
+            [("a", aten.add.Tensor, "x", 1), ("b", aten.copy_.default, "a", "y")],
+            is_functional,
+            "writes to what is not an input",
+        ),
+        (
+            [
+                ("a", aten.slice.Tensor, "x", 0, 0, 4),
+                ("b", aten.slice.Tensor, "x", 0, 1, 5),
+                ("c", aten.copy_.default, "a", "b"),
+            ],
+            no_copy_reads_what_it_writes,
+            "reads what it writes",
+        ),
+    ],
+)
+def test_what_is_planted_in_a_graph_is_found(calls, invariant, reason):
+    graph_module = graph_of(*calls, output=calls[-1][0])
+    assert reason in invariant(with_metadata(graph_module))
 
 
 def test_a_result_written_into_an_input_that_is_returned_is_found():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch._higher_order_ops.invoke_subgraph import mark_compile_region
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional  # noqa: F401 - the programs call it
 from torch.utils.checkpoint import checkpoint
@@ -25,7 +27,8 @@ from aliasproof.reference_pass import views
 from aliasproof.reference_pass.backend import aliasproof, building
 from aliasproof.reference_pass.backend.differentiation import TRAINING
 from aliasproof.reference_pass.calls import operand_reads
-from aliasproof.reference_pass.calls.operator_forms import functional_form
+from aliasproof.reference_pass.calls.operator_forms import functional_form, writes
+from aliasproof.reference_pass.capture.autograd_notes import KEEP_HISTORY
 from tests.reference_pass.scene import programs_of
 
 aten = torch.ops.aten
@@ -627,9 +630,6 @@ def test_a_write_to_what_autograd_saved_is_refused_in_backward(function) -> None
         total.backward()
 
 
-# --- training programs that overwrite what has a history, or draw numbers: each bit as in eager ---
-
-
 # --- what is overwritten --------------------------------------------------------------------------
 
 
@@ -981,3 +981,39 @@ def test_it_trains_as_in_eager(function, calls, compiled, caplog):
     assert_as_eager(function, *calls)
     if compiled is not None:
         assert any("not compiled" in each.message for each in caplog.records) != compiled
+
+
+# --- what the notes of autograd say about operators, compared with autograd itself ----------------
+
+
+def keeps_history(op: OpOverload) -> bool:
+    """True if an in-place operator leaves the history of what it writes as it is."""
+    written = torch.full((3,), 0.5).requires_grad_() * 1
+    before = written.grad_fn
+    required = [each for each in op._schema.arguments[1:] if not each.has_default_value()]
+    values = {"Tensor": torch.ones(3), "number": 1, "int": 1, "float": 0.5, "bool": True}
+    given = {each.name: values.get(str(each.type)) for each in required}
+    try:
+        op(written, **given)
+    except (RuntimeError, TypeError, IndexError):  # not for such arguments
+        return False
+    return written.grad_fn is before
+
+
+def overloads(name: str) -> list[OpOverload]:
+    packet = getattr(aten, name)
+    return [getattr(packet, overload) for overload in packet.overloads()]
+
+
+def test_these_operators_alone_keep_the_history_of_what_they_write():
+    names = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    methods = [
+        name[6:]
+        for name in sorted(names)
+        if name.startswith("aten::") and name.endswith("_") and hasattr(Tensor, name[6:])
+    ]
+    methods.remove("requires_grad_")
+    in_place = [op for name in methods for op in overloads(name) if writes(op)]
+    assert len(in_place) > 100
+    with warnings.catch_warnings(action="ignore"):
+        assert {op for op in in_place if keeps_history(op)} == KEEP_HISTORY
