@@ -277,9 +277,23 @@ def test_a_node_that_is_not_a_call_of_a_function_is_refused():
         refuse_other_calls(fx.GraphModule({}, graph))
 
 
-def test_a_data_dependent_result_is_refused():
-    with pytest.raises(Refused, match="data-dependent"):
-        analysis_of(graph_of((aten.equal.default, X, X)), (GRID,))
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        (graph_of((aten.equal.default, X, X)), "data-dependent"),
+        (
+            graph_of((aten.nonzero.default, X), (aten.split.Tensor, Y, 2)),
+            r"aten\.split\.Tensor may not support an operand of data-dependent size",
+        ),
+        (
+            graph_of((aten.nonzero.default, X), (aten.squeeze_.dim, Y, 0)),
+            r"aten\.squeeze_\.dim may not support an operand of data-dependent size",
+        ),
+    ],
+)
+def test_what_depends_on_data_is_refused(graph, reason):
+    with pytest.raises(Refused, match=reason):
+        analysis_of(graph, (GRID,))
 
 
 def test_a_data_dependent_shape_is_refused_where_the_mode_has_no_symbols_for_it():
@@ -288,31 +302,12 @@ def test_a_data_dependent_shape_is_refused_where_the_mode_has_no_symbols_for_it(
         analysis_of(graph_of((aten.nonzero.default, X)), (fake,))
 
 
-def test_a_call_on_a_data_dependent_size_is_refused():
-    with pytest.raises(
-        Refused, match=r"aten\.split\.Tensor may not support an operand of data-dependent size"
-    ):
-        analysis_of(graph_of((aten.nonzero.default, X), (aten.split.Tensor, Y, 2)), (GRID,))
-
-
-def test_a_dimension_of_data_dependent_size_is_not_squeezed():
-    graph = graph_of((aten.nonzero.default, X), (aten.squeeze_.dim, Y, 0))
-    with pytest.raises(Refused, match=r"aten\.squeeze_\.dim may not support an operand of data-de"):
-        analysis_of(graph, (GRID,))
-
-
-def test_an_error_of_eager_stays_what_it_is_also_for_symbolic_sizes():
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_an_error_of_eager_stays_what_it_is(symbolic):
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    with pytest.raises(RuntimeError) as symbolic:
-        analysis_of(
-            graph_of((aten.view.default, X, [7, 7])), (mode.from_tensor(GRID, static_shapes=False),)
-        )
-    assert not isinstance(symbolic.value, Refused)
-
-
-def test_an_error_of_eager_stays_what_it_is():
+    given = mode.from_tensor(GRID, static_shapes=False) if symbolic else GRID
     with pytest.raises(RuntimeError) as caught:
-        analysis_of(graph_of((aten.view.default, X, [5])), (GRID,))
+        analysis_of(graph_of((aten.view.default, X, [7, 7])), (given,))
     assert not isinstance(caught.value, Refused)
 
 
