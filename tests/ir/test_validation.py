@@ -41,7 +41,39 @@ def with_call(
     return replace(GOOD, instructions=(CLONE, Instruction(op, args, kwargs, results)))
 
 
-# The rule that refuses a program, the location that it names, and the program.
+# The rule that refuses a call, what it names of the call, and the program.
+CALLS = [
+    ("names_printable", "results[0]", with_call("aten.clone.default", X, results=("torch",))),
+    ("names_unique", "results[0]", with_call("aten.clone.default", X, results=("v",))),
+    ("ops_known", "op", with_call("aten.ad.Tensor", X, X)),
+    ("arguments_named_once", "kwargs", with_call("aten.add.Tensor", X, X, kwargs=(("alfa", 1),))),
+    (
+        "arguments_named_once",
+        "kwargs.self",
+        with_call("aten.abs.default", X, kwargs=(("self", X),)),
+    ),
+    (
+        "arguments_named_once",
+        "kwargs.dim",
+        with_call("aten.cat.default", (X,), kwargs=(("dim", 0),) * 2),
+    ),
+    ("no_surplus_arguments", "args[2]", with_call("aten.add.Tensor", X, X, 1)),
+    ("no_missing_arguments", "args", with_call("aten.add.Tensor", X)),
+    (
+        "devices_agree",
+        "kwargs.device",
+        with_call("aten.zeros_like.default", X, kwargs=(("device", "cuda"),)),
+    ),
+    ("no_missing_arguments", "args", with_call("aten.abs.out", X)),
+    ("results_counted", "results", with_call("aten.abs.default", X, results=("a", "b"))),
+    ("results_counted", "results", with_call("aten.topk.default", X, 1, results=("a",))),
+    ("results_counted", "results", with_call("aten.equal.default", X, X, results=("a",))),
+    ("results_counted", "results", with_call("aten._foreach_neg_.default", (X,), results=("a",))),
+    ("uses_defined", "args[0]", with_call("aten.abs.default", Ref("y"))),
+    ("uses_defined", "args[0][1]", with_call("aten.cat.default", (X, Ref("w")), results=("w",))),
+    ("uses_defined", "kwargs.out", with_call("aten.abs.out", X, kwargs=(("out", Ref("y")),))),
+]
+# The same for whole programs.
 DEFECTS = [
     ("few_parts", "outputs", replace(GOOD, outputs=("x",) * (MOST_PARTS + 1))),
     ("seed_in_64_bits", "seed", replace(GOOD, seed=2**63)),
@@ -56,16 +88,6 @@ DEFECTS = [
     ("names_printable", "inputs[0].name", with_input(name="complex")),
     ("names_printable", "inputs[0].name", with_input(name="ﬁ")),
     ("names_printable", "inputs[0].name", with_input(name="_x")),
-    (
-        "names_printable",
-        "instructions[1].results[0]",
-        with_call("aten.clone.default", X, results=("torch",)),
-    ),
-    (
-        "names_unique",
-        "instructions[1].results[0]",
-        with_call("aten.clone.default", X, results=("v",)),
-    ),
     ("names_unique", "inputs[1].name", replace(GOOD, inputs=(INPUT, INPUT))),
     ("dtypes_fillable", "storages[0].dtype", with_storage(dtype=torch.qint8)),
     ("dtypes_fillable", "inputs[0].dtype", with_input(dtype=torch.complex32)),
@@ -101,62 +123,8 @@ DEFECTS = [
         "inputs[0]",
         with_input(dtype=torch.float64, sizes=(3,), strides=(1,)),
     ),
-    ("ops_known", "instructions[1].op", with_call("aten.ad.Tensor", X, X)),
-    (
-        "arguments_named_once",
-        "instructions[1].kwargs",
-        with_call("aten.add.Tensor", X, X, kwargs=(("alfa", 1),)),
-    ),
-    (
-        "arguments_named_once",
-        "instructions[1].kwargs.self",
-        with_call("aten.abs.default", X, kwargs=(("self", X),)),
-    ),
-    (
-        "arguments_named_once",
-        "instructions[1].kwargs.dim",
-        with_call("aten.cat.default", (X,), kwargs=(("dim", 0),) * 2),
-    ),
-    ("no_surplus_arguments", "instructions[1].args[2]", with_call("aten.add.Tensor", X, X, 1)),
-    ("no_missing_arguments", "instructions[1].args", with_call("aten.add.Tensor", X)),
-    (
-        "devices_agree",
-        "instructions[1].kwargs.device",
-        with_call("aten.zeros_like.default", X, kwargs=(("device", "cuda"),)),
-    ),
-    ("no_missing_arguments", "instructions[1].args", with_call("aten.abs.out", X)),
-    (
-        "results_counted",
-        "instructions[1].results",
-        with_call("aten.abs.default", X, results=("a", "b")),
-    ),
-    (
-        "results_counted",
-        "instructions[1].results",
-        with_call("aten.topk.default", X, 1, results=("a",)),
-    ),
-    (
-        "results_counted",
-        "instructions[1].results",
-        with_call("aten.equal.default", X, X, results=("a",)),
-    ),
-    (
-        "results_counted",
-        "instructions[1].results",
-        with_call("aten._foreach_neg_.default", (X,), results=("a",)),
-    ),
-    ("uses_defined", "instructions[1].args[0]", with_call("aten.abs.default", Ref("y"))),
-    (
-        "uses_defined",
-        "instructions[1].args[0][1]",
-        with_call("aten.cat.default", (X, Ref("w")), results=("w",)),
-    ),
-    (
-        "uses_defined",
-        "instructions[1].kwargs.out",
-        with_call("aten.abs.out", X, kwargs=(("out", Ref("y")),)),
-    ),
     ("uses_defined", "outputs[0]", replace(GOOD, outputs=("w",))),
+    *((rule, f"instructions[1].{named}", program) for rule, named, program in CALLS),
 ]
 
 
