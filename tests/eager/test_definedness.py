@@ -121,6 +121,10 @@ DEFINED = {
     "floats(-math.inf, 1e38)": "torch.nn.functional.gelu(x)",
     "floats(math.inf, 7)": "x.fmod(2)",
     "indices(7)": "x.fmod(2)",
+    "grid()": """
+        aten.grid_sampler_2d(GRID, x, 2, 0, False)
+        aten.grid_sampler_2d(GRID, x, 0, 2, False)
+        """,
 }
 
 OVERLAPS = "aten.{op} writes through a region that overlaps itself"
@@ -134,6 +138,7 @@ RETURNS = "returns memory that was never written"
 LOWEST = "aten.{op} divides the lowest integer by -1"
 DIVISOR = "aten.{op} takes a common divisor of the lowest integer"
 SHIFT = "aten.{op} shifts by a number of bits that is out of range"
+MODE = "aten.{op} samples in a mode that is none"
 CUT = "aten.{op} is called on its branch cut, where the sign of a zero decides"
 # Each line: the operator that is named, and the expression.
 UNDEFINED = [
@@ -215,7 +220,14 @@ UNDEFINED = [
     (CUT, "torch.ones(9) + 0j", "_foreach_log.default: torch._foreach_log([-x])[0]"),
     (CUT, "torch.tensor([2j])", "atan_.default: x.atan_()"),
     (CUT, "torch.tensor([0j])", "acosh.default: x.acosh()"),
+    (MODE, "grid()", "grid_sampler_2d.default: aten.grid_sampler_2d(GRID, x, 3, 0, False)"),
+    (MODE, "grid()", "grid_sampler_2d.default: aten.grid_sampler_2d(GRID, x, 0, -1, False)"),
 ]
+GRID = torch.ones(1, 1, 4, 4)
+
+
+def grid() -> Tensor:
+    return torch.zeros(1, 4, 4, 2)
 
 
 def lowest(dtype: torch.dtype) -> Tensor:
