@@ -40,7 +40,7 @@ def called_lambda(sketch: Sketch) -> None:
     sketch.add(f"{function} = lambda v: {body}", f"{sketch.fresh()} = {function}({given})")
 
 
-@form("functions")
+@form("functions", weight=2)  # only a second call of the program shows what it keeps
 def mutable_default(sketch: Sketch) -> None:
     """A default that outlives the call."""
     function, given = sketch.fresh("kept"), sketch.tensor()
