@@ -74,9 +74,16 @@ def replay(
     if folder is not None and _is_run(folder):
         _keep(folder, replays)
     if json:
-        keys = ("finding", "torch", "status", "reproducer")
-        values = ((it.finding, it.torch, it.word, it.ending) for it in replays)
-        write_json({"replayed": [dict(zip(keys, row, strict=True)) for row in values]})
+        listed = [
+            {
+                "finding": it.finding,
+                "torch": it.torch,
+                "status": it.word,
+                "reproducer": it.ending,
+            }
+            for it in replays
+        ]
+        write_json({"replayed": listed})
     else:
         _print(replays)
     return int(any(replayed.word == replaying.REGRESSED for replayed in replays))

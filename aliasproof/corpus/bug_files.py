@@ -270,7 +270,7 @@ class _BugFile:
             self._parsed(PythonProgram),
             frozenset(self._words("lacks")),
             self._one("place", "gradient|value", "gradient or value"),
-            self._optional("part"),
+            frozenset(filter(None, self._optional("part").split(" | "))),
             self._optional("sufficient"),
             layer=self.layer,
             note=self._optional("note"),

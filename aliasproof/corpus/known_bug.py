@@ -179,8 +179,8 @@ class PythonBug:
     `write` is any write to a tensor, `writes_class` one to an attribute of a class in `program`,
     `writes_attribute` one to any attribute there; `control_flow`, `generator`, `grad_mode` and
     `membership` are one of several words each. `place` is 'gradient', 'value' for what is no
-    gradient, or empty for both. `part` is the part of the compiler that experiments name, or
-    several, as `one | another`; if it is empty, it does not count. `sufficient` is the reason why
+    gradient, or empty for both. `parts` of the compiler are what experiments name, one or
+    another by version of torch; if it is empty, that does not count. `sufficient` is the reason why
     `needs` identifies the cause, whatever else a reduced program has.
     """
 
@@ -195,7 +195,7 @@ class PythonBug:
     program: PythonProgram
     lacks: frozenset[str] = frozenset()
     place: str = ""
-    part: str = ""
+    parts: frozenset[str] = frozenset()
     sufficient: str = ""
     layer: str = field(kw_only=True)
     note: str = ""
@@ -232,7 +232,7 @@ class PythonBug:
             and self.needs <= there
             and not self.lacks & there
             and self.place in ("", role(place, reduced))
-            and (not self.part or part in self.part.split(" | "))
+            and (not self.parts or part in self.parts)
             and (
                 bool(self.sufficient)
                 or re.search(_ASSERTION, kind) is not None

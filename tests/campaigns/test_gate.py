@@ -124,7 +124,7 @@ def test_the_shipped_baseline_is_of_the_shipped_programs():
 
 def test_a_bug_that_its_part_tells_from_others_is_known_without_a_baseline():
     bug = python_bugs()["data_of_clone"]
-    assert bug.part
+    assert bug.parts
     [seen] = gate.run_entries([Entry(bug.target, bug.program)], {}, 1).values()
     assert seen.shown is not None
     assert seen.shown.known == "data_of_clone"

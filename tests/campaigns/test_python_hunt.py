@@ -88,7 +88,7 @@ def test_a_known_bug_is_recognised_by_what_it_needs():
     assert not is_of_bug(FINDING, replace(bug, target="inductor"))
     assert not is_of_bug(FINDING, replace(bug, lacks=frozenset({"write"})))
     assert not is_of_bug(FINDING, replace(bug, place="gradient"))
-    assert not is_of_bug(FINDING, replace(bug, part="Dynamo: guards"))
+    assert not is_of_bug(FINDING, replace(bug, parts=frozenset({"Dynamo: guards"})))
 
 
 def test_a_mechanism_that_a_known_bug_does_without_is_another_cause():

@@ -8,6 +8,7 @@ import torch
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.reduction import reduce_failure
+from aliasproof.campaigns.run.gate import release
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import Symptom
@@ -16,7 +17,7 @@ from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target as target_named
 from tests.short_programs import program_of, view
 
-VERSION = ".".join(torch.__version__.split(".")[:2])
+VERSION = release()
 
 
 def symptom_of(program: Program, target: str) -> Symptom:

@@ -87,7 +87,7 @@ def test_a_bug_of_a_python_program(tmp_path: Path) -> None:
     bug = read_bug(written(tmp_path, PYTHON))
     assert isinstance(bug, PythonBug)
     assert (bug.target, *bug.oracles, *bug.needs) == ("dynamo", "values", "write")
-    assert (bug.place, bug.part, bug.lacks) == ("gradient", "", frozenset())
+    assert (bug.place, bug.parts, bug.lacks) == ("gradient", frozenset(), frozenset())
     assert bug.program.source == PYTHON[PYTHON.index("import torch") :]
 
 

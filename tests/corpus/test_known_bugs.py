@@ -11,6 +11,7 @@ import torch
 from torch._inductor import config as inductor_config
 
 from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs
+from aliasproof.campaigns.run.gate import release
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug, patched
 from aliasproof.ir.devices import vector_bits
@@ -23,7 +24,7 @@ from aliasproof.targets.registry import target as target_named
 from tests.short_programs import program_of, programs_in, view
 
 BUGS = list(known_bugs().values())
-VERSION = ".".join(torch.__version__.split(".")[:2])
+VERSION = release()
 
 
 def tried(bug: KnownBug, target: str, *patches: KnownBug) -> Trial:

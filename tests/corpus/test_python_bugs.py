@@ -63,7 +63,7 @@ def shown(bug: PythonBug) -> Finding[PythonProgram]:
     assert main is not None
     assert symptom is not None
     assert symptom.target == layers(bug.target)[-1]
-    part = part_of(bug.program, symptom) if bug.part else ""
+    part = part_of(bug.program, symptom) if bug.parts else ""
     return replace(Finding.of(bug.program, symptom.target, main), wrong_part=part)
 
 

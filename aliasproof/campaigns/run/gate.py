@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ from aliasproof.campaigns.failure.codec import decoded, encoded
 from aliasproof.campaigns.failure.finding import AnyFinding, finding_from_json
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.run.executor import start_pool
-from aliasproof.campaigns.run.languages import named, shown_by
+from aliasproof.campaigns.run.languages import named, shown_by, with_part
 from aliasproof.campaigns.run.shard import recording_for
 from aliasproof.campaigns.run.tasks import shard_of
 from aliasproof.campaigns.run.worker_calls import cleaned_worker
@@ -36,7 +36,6 @@ from aliasproof.ir.python_program import AnyProgram, PythonProgram
 from aliasproof.ir.serialization import dumps
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
-from aliasproof.judge.localization import part_of
 from aliasproof.judge.trial import Case
 from aliasproof.plugins import plugins
 from aliasproof.processes import outcome
@@ -258,7 +257,7 @@ def _shown_by_python(entry: Entry, expected: Shown | None, ran: Callable[[], Non
         return None
     if expected is not None and finding.symptom == expected.symptom:
         return expected
-    name = named(replace(finding, wrong_part=part_of(program, finding.symptom)))
+    name = named(with_part(finding))
     known = name.finding.known if name.finding is not None else None
     return None if name.documented else Shown(finding.symptom, known)
 

@@ -151,12 +151,11 @@ def reduced(
     if finding is None:
         return None
     return replace(
-        finding,
+        with_part(finding),
         original=drawn,
         tried=reducer.tried,
         accepted=reducer.accepted,
         steps=reducer.passes,
-        wrong_part=part_of(program, finding.symptom),
     )
 
 
@@ -167,6 +166,14 @@ def shown_by(program: PythonProgram, target: str) -> Finding[PythonProgram] | No
     if main is None or layer is None:
         return None
     return Finding.of(program, layer.name, main)
+
+
+def with_part(finding: Finding[PythonProgram]) -> Finding[PythonProgram]:
+    """The finding with the part of the compiler that experiments name, which compile it again.
+
+    `named` tells some known bugs from others by it.
+    """
+    return replace(finding, wrong_part=part_of(finding.program, finding.symptom))
 
 
 class NamedFinding(NamedTuple):
