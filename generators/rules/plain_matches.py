@@ -73,8 +73,9 @@ class SearchFunction:
         kept = inspect.getclosurevars(inspect.unwrap(entry.extra_check)).nonlocals
         function, trace = kept["search_fn"], kept["trace_fn"]
         numbers = kept.get("scalar_workaround") or {}
-        for known in pattern_matcher._known_precompiled_patterns:
-            # A tuple in torch 2.13, and an object with the same fields in 2.15.
+        # Each is a tuple in torch 2.13, and an object with the same fields in 2.15.
+        precompiled: list[Any] = pattern_matcher._known_precompiled_patterns
+        for known in precompiled:
             _, examples, *_, pattern = known if isinstance(known, tuple) else vars(known).values()
             if pattern is entry.pattern:
                 return cls(function, trace, tuple(examples), numbers)
