@@ -1,6 +1,8 @@
-"""Oracle *bounds*: generated code writes only into its buffers, while they are alive."""
+"""Oracle *bounds*: code writes only into its inputs, and into its buffers while they are alive."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.guarded_memory import StrayWrite
@@ -31,6 +33,28 @@ def written_around():
     zones = [zone for memory in memories for zone in (memory[:1024], memory[-1024:])]
     return [int((zone != pattern).sum()) for zone in zones if (zone != pattern).any()]
 '''
+GUARDED_INPUTS = '''
+
+bare_inputs = inputs
+
+
+def inputs():
+    """The inputs, with such bytes around their storages."""
+    tensors, storages = bare_inputs(), {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        if not storage.nbytes():
+            continue
+        if storage._cdata not in storages:
+            memory = bytearray([pattern]) * (storage.nbytes() + 2048)
+            inside = torch.frombuffer(memoryview(memory)[1024:-1024], dtype=torch.uint8)
+            inside.copy_(torch.empty(0, dtype=torch.uint8).set_(storage))
+            memories.append(torch.frombuffer(memory, dtype=torch.uint8))
+            storages[storage._cdata] = inside.untyped_storage(), storage
+        around, layout = storages[storage._cdata][0], (tensor.shape, tensor.stride())
+        tensor.set_(around, tensor.storage_offset(), *layout)
+    return tensors
+'''
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
@@ -52,19 +76,30 @@ def _violation(written: StrayWrite) -> Violation:
         "picture": written.picture,
     }
     by = {"written by": written.writer} if written.writer else {}
-    return Violation("bounds", f"writes {written.side}", written.name, {**by, **evidence})
+    kind = f"writes {written.side}"
+    if written.name.startswith("input "):
+        kind = kind.replace("a buffer", "an input")
+    return Violation("bounds", kind, written.name, {**by, **evidence})
 
 
+_CHECK = StandaloneCheck(
+    "how many bytes are written around each buffer, where some are",
+    "written_around()",
+    helper=GUARDED_BUFFERS + WRITTEN_AROUND,
+    shows=shows_some,
+)
+_OF_INPUTS = replace(_CHECK, helper=_CHECK.helper + GUARDED_INPUTS)
 ORACLE = Oracle(
     "bounds",
-    "generated code writes nothing around its buffers",
+    "generated code writes nothing around its buffers and inputs",
     Needs.RESULTS,
     judge,
-    StandaloneCheck(
-        "how many bytes are written around each buffer, where some are",
-        "written_around()",
-        helper=GUARDED_BUFFERS + WRITTEN_AROUND,
-        shows=shows_some,
+    replace(
+        _CHECK,
+        by_kind=(
+            ("writes before the start of an input", _OF_INPUTS),
+            ("writes behind the end of an input", _OF_INPUTS),
+        ),
     ),
     reason="What is around a buffer belongs to others: a write there corrupts the heap.",
 )

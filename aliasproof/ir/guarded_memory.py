@@ -1,4 +1,4 @@
-"""`GuardedMemory`: the buffers of generated code, with red zones around them and poison in them.
+"""`GuardedMemory`: inputs and buffers with red zones around them, and poison in fresh buffers.
 
 The wrapper that Inductor generates allocates each buffer by a function of torch, which the module
 of the wrapper takes from its place when it is loaded. While a `GuardedMemory` is entered, ours is
@@ -18,12 +18,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from aliasproof.ir.storages import bytes_of
+from aliasproof.ir.values import clone_inputs, clone_storage
 
 ZONE = 1024  # bytes before and behind each buffer: more than a tile of vectors
 MOST_DEAD_BYTES = 2**26  # of buffers that have died, and that are still compared
@@ -33,6 +36,7 @@ NAN_BYTES, NUMBER_BYTES = 0xFF, 0x7B
 EDGE = 32  # bytes on each side of an edge that a picture shows one by one
 BEFORE, BEHIND = "before the start of a buffer", "behind the end of a buffer"
 AFTER_DEATH = "into a buffer after it was freed"
+Place: TypeAlias = "str | tuple[str, int]"  # the name of an input; file and line of a wrapper
 # Of an error of torch: only what torch allocates itself can be made longer.
 _FIXED_SIZE = "resize storage that is not resizable"
 
@@ -66,11 +70,13 @@ class _Buffer:
     start: int
     size: int
     layout: str
-    line: tuple[str, int]  # of the wrapper: file and number
+    place: Place
     owner: weakref.ref[Any] | None = None
 
     def name(self) -> str:
-        found = re.match(r"\s*(\w+) = ", linecache.getline(*self.line))
+        if isinstance(self.place, str):
+            return self.place
+        found = re.match(r"\s*(\w+) = ", linecache.getline(*self.place))
         return found[1] if found else "a buffer"
 
     def zones(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
@@ -174,28 +180,47 @@ class GuardedMemory:
     ) -> torch.Tensor:
         """A tensor with that layout, in guarded memory of its own."""
         last = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
-        nbytes = (last + 1) * dtype.itemsize
-        memory = np.full(nbytes + 2 * ZONE + ALIGNMENT, self.pattern, np.uint8)
-        start = ZONE + -(memory.ctypes.data + ZONE) % ALIGNMENT
-        inside = memory[start : start + nbytes]
-        tensor = torch.frombuffer(inside, dtype=dtype)
-        layout = f"{tuple(size)} {dtype}"
         line = frame.f_code.co_filename, frame.f_lineno
-        buffer = _Buffer(memory, start, nbytes, layout, line)
-        # When the storage dies, its zones are compared and its memory can be freed.
-        buffer.owner = weakref.ref(inside, partial(self._end, id(buffer)))
-        self._live[id(buffer)] = buffer
+        nbytes = (last + 1) * dtype.itemsize
+        inside = self._guarded_bytes(nbytes, f"{tuple(size)} {dtype}", line)
         self.allocated += 1
         if self.naming and frame not in self._lines:
             self._trace_lines(frame)
         # Without autograd's notes: a view would have a base, which a caller sees.
-        made: torch.Tensor = _reinterpret_tensor(tensor, size, stride, 0)
+        made: torch.Tensor = _reinterpret_tensor(inside.view(dtype), size, stride, 0)
         return made
+
+    def guard(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Clones of the inputs, as `clone_inputs` makes them, with guarded storages on a CPU."""
+        places = {
+            it.untyped_storage()._cdata: (f"input {index}", f"{tuple(it.shape)} {it.dtype}")
+            for index, it in reversed(list(enumerate(inputs)))
+        }
+
+        def clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+            if storage.device.type != "cpu" or not storage.nbytes():
+                return clone_storage(storage)
+            place, layout = places[storage._cdata]
+            inside = self._guarded_bytes(storage.nbytes(), layout, place)
+            copied: torch.UntypedStorage = inside.copy_(bytes_of(storage)).untyped_storage()
+            return copied
+
+        return clone_inputs(inputs, clone=clone)
+
+    def _guarded_bytes(self, nbytes: int, layout: str, place: Place) -> torch.Tensor:
+        memory = np.full(nbytes + 2 * ZONE + ALIGNMENT, self.pattern, np.uint8)
+        start = ZONE + -(memory.ctypes.data + ZONE) % ALIGNMENT
+        inside = memory[start : start + nbytes]
+        buffer = _Buffer(memory, start, nbytes, layout, place)
+        # When the storage dies, its zones are compared and its memory can be freed.
+        buffer.owner = weakref.ref(inside, partial(self._end, id(buffer)))
+        self._live[id(buffer)] = buffer
+        return torch.frombuffer(inside, dtype=torch.uint8)
 
     @property
     def use(self) -> MemoryUse | None:
         """What was done to the buffers; None if there was none."""
-        return MemoryUse(tuple(self.stray)) if self.allocated else None
+        return MemoryUse(tuple(self.stray)) if self.allocated or self.stray else None
 
     def check(self) -> None:
         """Compare the zones of all buffers, and the contents of those that have died."""

@@ -96,7 +96,7 @@ class PythonCase:
 
     def run_target(self, target: Target) -> tuple[Observation, Build | None]:
         """Run what a target compiles. There is no build: Dynamo may make any number of graphs."""
-        run = guarded(lambda: run_python(self.code, compiler(target)))
+        run = guarded(lambda _: run_python(self.code, compiler(target)))
         if needs_resizing(run.error):
             run = run_python(self.code, compiler(target))
         return run, None
@@ -145,7 +145,7 @@ def compare(
             return run_python(program, compiled)
 
     step(TARGET_STEP)
-    actual = guarded(lambda: run_python(program, compiled))
+    actual = guarded(lambda _: run_python(program, compiled))
     step(ORACLES_STEP)
     runs = eager.observation, actual
     judgement = judge(contract, *runs, eager.trace)

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol, Self
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from aliasproof.eager.definedness import Undefined
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import Rejected
@@ -128,7 +129,14 @@ class Case:
 
     def run_eager(self) -> EagerRun:
         """Run it in eager, and watch each ATen call. Raises `Undefined`."""
-        return EagerRun(*observe_eager(self.function, self.fresh_inputs()))
+        memory = GuardedMemory()
+        with memory:
+            run = EagerRun(*observe_eager(self.function, memory.guard(self.fresh_inputs())))
+        if needs_resizing(run.observation.error):
+            return EagerRun(*observe_eager(self.function, self.fresh_inputs()))
+        for written in memory.stray:
+            raise Undefined(f"eager writes {written.side}: {written.name}")
+        return run
 
     def observe(self) -> Observation:
         """Run it in eager."""
@@ -150,10 +158,9 @@ class Case:
         # The cache outlives a program, and its entries can change the graphs of the next one.
         FakeTensorMode.cache_clear()
         with drawing_as_eager():
-            observation = guarded(lambda: observe(build_and_run, inputs))
+            observation = guarded(lambda memory: observe(build_and_run, memory.guard(inputs)))
             if needs_resizing(observation.error):
                 builds.clear()
-                inputs = self.fresh_inputs()
                 observation = observe(build_and_run, inputs)
             return observation, builds[0] if builds else None
 
@@ -163,7 +170,7 @@ class Case:
         inputs = self.fresh_inputs()
         seed_generators()
         with drawing_as_eager(), memory:
-            return observe(build.function, inputs)
+            return observe(build.function, memory.guard(inputs))
 
     def widened(self) -> Iterator[Case]:
         """See `Subject`.
@@ -329,11 +336,11 @@ class _Control:
         return run
 
 
-def guarded(run: Callable[[], Observation]) -> Observation:
+def guarded(run: Callable[[GuardedMemory], Observation]) -> Observation:
     """Run something with guarded memory, if it allocates any in a way that can be guarded."""
     memory = GuardedMemory()
     with memory:
-        observation = run()
+        observation = run(memory)
     observation.memory = memory.use
     return observation
 

@@ -90,6 +90,20 @@ def test_says_when_it_is_gone(tmp_path: Path, oracle: str) -> None:
     assert (confirmation.shown, confirmation.ending) == (False, "exits 0"), confirmation.output
 
 
+def test_a_write_behind_an_input_is_shown(tmp_path: Path) -> None:
+    write = "ctypes.memset(x.data_ptr() + x.nbytes, 0, 4)"
+    wrong = f"import ctypes\n\n\n{COMPILED}return lambda x: ({write}, program(x))[1]"
+    violation = Violation("bounds", "writes behind the end of an input", "input 0")
+    for recipe, actual in ((wrong, "[4]"), (TARGETS["identity"].recipe, "[]")):
+        path = tmp_path / "reproducer.py"
+        target = replace(TARGETS["identity"], recipe=recipe)
+        path.write_text(render(CLEARED, target, violation, exact=True))
+        confirmation = confirm_here(path)
+        assert "expected: []" in confirmation.output
+        assert f"actual:   {actual}" in confirmation.output
+        assert confirmation.shown == (recipe is wrong)
+
+
 def test_float8_is_compared_although_it_has_few_kernels(tmp_path: Path) -> None:
     view = replace(CLEARED.inputs[0], dtype=torch.float8_e5m2)
     program = replace(CLEARED, storages=(Storage(torch.float8_e5m2, 4),), inputs=(view,))

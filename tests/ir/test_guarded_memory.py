@@ -86,6 +86,28 @@ def test_a_right_use_reports_nothing_and_an_output_outlives_the_context() -> Non
     assert output.tolist() == [2, 2, 2, 2]
 
 
+def test_guarded_inputs_are_equal_and_bytes_around_them_are_reported() -> None:
+    base = torch.arange(12.0)
+    given = [base.view(3, 4).mT[1:], torch.ones(2, dtype=torch.bool), base[5:], torch.ones(0)]
+    with GuardedMemory() as memory:
+        guarded = memory.guard([*given, given[0]])
+        ctypes.memset(guarded[2].untyped_storage().data_ptr() + 48, 0, 3)
+        ctypes.memset(guarded[1].data_ptr() - 1, 0, 1)
+    assert guarded[4] is guarded[0]
+    for one, other in zip(given, guarded, strict=False):
+        assert torch.equal(one, other)
+        assert (one.stride(), one.storage_offset()) == (other.stride(), other.storage_offset())
+        assert one.untyped_storage().nbytes() == other.untyped_storage().nbytes()
+    guarded[0].zero_()
+    assert guarded[2].tolist() == [0, 0, 0, 8, 0, 0, 0]
+    assert base.tolist() == list(range(12))
+    places = [(it.name, it.side, it.nbytes, it.layout) for it in memory.stray]
+    assert places == [
+        ("input 0", BEHIND, 3, "(3, 3) torch.float32"),
+        ("input 1", BEFORE, 1, "(2,) torch.bool"),
+    ]
+
+
 def test_the_call_that_wrote_is_named() -> None:
     def kernel(buffer: torch.Tensor) -> None:
         ctypes.memset(buffer.data_ptr() + 16, 0, 4)

@@ -5,15 +5,20 @@ The reports are of torch 2.13 to 2.14: pytorch/pytorch#196681 and #198332.
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from aliasproof.eager.definedness import Undefined
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
+from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target
+from aliasproof.targets.target import Build, Target
 
 
 def tail_of_tiled_reduction(x: torch.Tensor) -> torch.Tensor:
@@ -67,3 +72,32 @@ def test_nothing_is_said_of_a_target_that_generates_no_code() -> None:
     case = Case.of_function(lambda x: x + 1, [torch.ones(3)])
     found = examine(case, target("identity"))
     assert {"bounds", "uninitialised"}.isdisjoint(found.reports)
+
+
+def write_behind(x: torch.Tensor) -> torch.Tensor:
+    ctypes.memset(x.untyped_storage().data_ptr() + x.untyped_storage().nbytes(), 0, 4)
+    return x + 1
+
+
+def test_a_write_behind_an_input_is_found() -> None:
+    planted = Target("planted", "", Contract(), lambda *_: Build(write_behind, []), "")
+    found = examine(Case.of_function(lambda x: x + 1, [torch.ones(3)]), planted)
+    assert found.main is not None
+    assert (found.main.oracle, found.main.place) == ("bounds", "input 0")
+    assert found.main.kind == "writes behind the end of an input"
+
+
+def test_a_call_that_writes_behind_an_input_in_eager_is_undefined() -> None:
+    with pytest.raises(Undefined, match="eager writes behind the end of a buffer: input 0"):
+        Case.of_function(write_behind, [torch.ones(3)]).run_eager()
+
+
+def test_an_input_that_is_made_longer_is_not_guarded() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.resize_(100).fill_(2) + 1
+
+    case = Case.of_function(function, [torch.ones(3)])
+    assert examine(case, target("identity")).violations == []
+    run = case.run_eager().observation
+    assert run.error is None
+    assert run.inputs[0].shape == (100,)
