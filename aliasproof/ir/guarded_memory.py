@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 
 from aliasproof.ir.storages import bytes_of
-from aliasproof.ir.values import clone_inputs, clone_storage
+from aliasproof.ir.values import moved_to
 
 ZONE = 1024  # bytes before and behind each buffer: more than a tile of vectors
 MOST_DEAD_BYTES = 2**26  # of buffers that have died, and that are still compared
@@ -190,22 +190,22 @@ class GuardedMemory:
         made: torch.Tensor = _reinterpret_tensor(inside.view(dtype), size, stride, 0)
         return made
 
-    def guard(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Clones of the inputs, as `clone_inputs` makes them, with guarded storages on a CPU."""
-        places = {
-            it.untyped_storage()._cdata: (f"input {index}", f"{tuple(it.shape)} {it.dtype}")
-            for index, it in reversed(list(enumerate(inputs)))
-        }
-
-        def clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    def guard(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Move the storages that a CPU has into guarded memory, and return the same tensors."""
+        # By identity: the old storages stay alive, so that no other one has theirs.
+        moved: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        for index, tensor in enumerate(inputs):
+            storage = tensor.untyped_storage()
             if storage.device.type != "cpu" or not storage.nbytes():
-                return clone_storage(storage)
-            place, layout = places[storage._cdata]
-            inside = self._guarded_bytes(storage.nbytes(), layout, place)
-            copied: torch.UntypedStorage = inside.copy_(bytes_of(storage)).untyped_storage()
-            return copied
-
-        return clone_inputs(inputs, clone=clone)
+                continue
+            if storage._cdata not in moved:
+                layout = f"{tuple(tensor.shape)} {tensor.dtype}"
+                inside = self._guarded_bytes(storage.nbytes(), layout, f"input {index}")
+                copied = inside.copy_(bytes_of(storage)).untyped_storage()
+                moved[storage._cdata] = copied, storage
+                moved[copied._cdata] = copied, copied  # a tensor may be there twice
+            tensor.data = moved_to(moved[storage._cdata][0], tensor, tensor.dtype)
+        return inputs
 
     def _guarded_bytes(self, nbytes: int, layout: str, place: Place) -> torch.Tensor:
         memory = np.full(nbytes + 2 * ZONE + ALIGNMENT, self.pattern, np.uint8)

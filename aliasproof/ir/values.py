@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -194,18 +194,12 @@ def input_tensors(program: Program) -> list[torch.Tensor]:
     return tensors
 
 
-def clone_inputs(
-    inputs: Sequence[T],
-    device: str | None = None,
-    clone: Callable[[torch.UntypedStorage], torch.UntypedStorage] | None = None,
-) -> list[T]:
+def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
     """Fresh tensors with equal data, strides, offsets, and the same sharing of storages.
 
     A static tensor stays static, one that occurs twice in the list stays one object, and what is
     not a tensor stays as it is. The tensors are on `device`, or each on its own if none is given.
-    `clone` makes their storages, if they are not to be torch's own.
     """
-    clone = clone or functools.partial(clone_storage, device=device)
     storages: dict[int, torch.UntypedStorage] = {}
     clones: dict[int, Any] = {}
     for tensor in inputs:
@@ -213,7 +207,7 @@ def clone_inputs(
             continue
         storage = tensor.untyped_storage()
         if storage._cdata not in storages:
-            storages[storage._cdata] = clone(storage)
+            storages[storage._cdata] = clone_storage(storage, device)
         clones[id(tensor)] = moved_to(storages[storage._cdata], tensor, tensor.dtype)
     return [clones.get(id(value), value) for value in inputs]
 

@@ -161,7 +161,7 @@ class Case:
             observation = guarded(lambda memory: observe(build_and_run, memory.guard(inputs)))
             if needs_resizing(observation.error):
                 builds.clear()
-                observation = observe(build_and_run, inputs)
+                observation = observe(build_and_run, self.fresh_inputs())
             return observation, builds[0] if builds else None
 
     def run_again(self, target: Target, build: Build | None, memory: GuardedMemory) -> Observation:
