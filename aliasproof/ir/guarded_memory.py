@@ -191,12 +191,18 @@ class GuardedMemory:
         return made
 
     def guard(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Move the storages that a CPU has into guarded memory, and return the same tensors."""
+        """Move the storages that a CPU has into guarded memory, and return the same tensors.
+
+        Those that autograd has recorded stay where they are.
+        """
+        recorded = {
+            it.untyped_storage()._cdata for it in inputs if it.requires_grad or it._is_view()
+        }
         # By identity: the old storages stay alive, so that no other one has theirs.
         moved: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         for index, tensor in enumerate(inputs):
             storage = tensor.untyped_storage()
-            if storage.device.type != "cpu" or not storage.nbytes():
+            if storage.device.type != "cpu" or not storage.nbytes() or storage._cdata in recorded:
                 continue
             if storage._cdata not in moved:
                 layout = f"{tuple(tensor.shape)} {tensor.dtype}"
