@@ -7,6 +7,7 @@ right in torch as it is.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 from collections import Counter
 from collections.abc import Iterable
@@ -97,20 +98,38 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
     None if the program is right without any patch, since what does not fail is no bug; and if all
     of these bugs together are not the reason.
     """
+
+    def prevented_by(bugs: list[KnownBug]) -> bool:
+        return _is_right(_run_patched(case, target, eager, bugs))
+
+    def shortest(bugs: list[KnownBug], *more: KnownBug) -> int:
+        """How many of the first bugs it takes, with `more`, to prevent it, if all of them do."""
+        numbers = range(1, len(bugs))
+        return 1 + bisect.bisect(numbers, 0, key=lambda n: prevented_by([*bugs[:n], *more]))
+
     main = _main(_run_patched(case, target, eager, []))
-    if main is None:
+    if main is None or not prevented_by(bugs):
         return None
-    for bug in bugs:
-        if _is_right(_run_patched(case, target, eager, [bug])):
-            return bug
-    if len(bugs) < 2 or not _is_right(_run_patched(case, target, eager, bugs)):
-        return None
+    # A further patch does not make a right program wrong, so the patches that count can be found by
+    # halving. First a bug that is the reason alone: the last one of a shortest list may be it.
+    left = bugs
+    while left and (left is bugs or prevented_by(left)):
+        number = shortest(left)
+        if number == 1 or prevented_by([left[number - 1]]):
+            return left[number - 1]
+        left = left[number:]
     # Several at once. The one in question is wrong in the same way if all others are patched.
-    for bug in bugs:
+    together: list[KnownBug] = []
+    left = bugs
+    while left and not (together and prevented_by(together)):
+        number = shortest(left, *together)
+        together.insert(0, left[number - 1])
+        left = left[: number - 1]
+    for bug in together:
         others = [other for other in bugs if other is not bug]
         if _main(_run_patched(case, target, eager, others)) == main:
             return bug
-    return bugs[0]
+    return together[0]
 
 
 def cause_of(program: Program, symptom: Symptom) -> str | None:
