@@ -197,19 +197,29 @@ def input_tensors(program: Program) -> list[torch.Tensor]:
 def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
     """Fresh tensors with equal data, strides, offsets, and the same sharing of storages.
 
-    A static tensor stays static, one that occurs twice in the list stays one object, and what is
-    not a tensor stays as it is. The tensors are on `device`, or each on its own if none is given.
+    A static tensor stays static, one that occurs twice in the list stays one object, views of one
+    base stay that (AOTAutograd treats them in another way), and what is not a tensor stays as it
+    is. The tensors are on `device`, or each on its own if none is given.
     """
     storages: dict[int, torch.UntypedStorage] = {}
-    clones: dict[int, Any] = {}
-    for tensor in inputs:
-        if id(tensor) in clones or not isinstance(tensor, torch.Tensor):
-            continue
-        storage = tensor.untyped_storage()
-        if storage._cdata not in storages:
-            storages[storage._cdata] = clone_storage(storage, device)
-        clones[id(tensor)] = moved_to(storages[storage._cdata], tensor, tensor.dtype)
-    return [clones.get(id(value), value) for value in inputs]
+    clones: dict[int, torch.Tensor] = {}
+
+    def clone(tensor: Any) -> Any:
+        if id(tensor) not in clones:
+            storage, base = tensor.untyped_storage(), tensor._base
+            if storage._cdata not in storages:
+                storages[storage._cdata] = clone_storage(storage, device)
+            made = moved_to(storages[storage._cdata], tensor, tensor.dtype)
+            if base is not None and base.dtype == tensor.dtype:
+                layout = made.shape, made.stride(), made.storage_offset()
+                with torch.no_grad():
+                    view = clone(base).as_strided(*layout)
+                view.__dict__.update(vars(made))
+                made = view
+            clones[id(tensor)] = made
+        return clones[id(tensor)]
+
+    return [clone(it) if isinstance(it, torch.Tensor) else it for it in inputs]
 
 
 def moved_to(

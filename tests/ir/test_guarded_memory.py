@@ -89,7 +89,8 @@ def test_a_right_use_reports_nothing_and_an_output_outlives_the_context() -> Non
 
 def test_guarded_inputs_are_equal_and_bytes_around_them_are_reported() -> None:
     base = torch.arange(12.0)
-    given = [base.view(3, 4).mT[1:], torch.ones(2, dtype=torch.bool), base[5:], torch.ones(0)]
+    views = [base.view(3, 4).mT[1:], torch.ones(2, dtype=torch.bool), base[5:], torch.ones(0)]
+    given = [view.detach() for view in views]
     with GuardedMemory() as memory:
         guarded = memory.guard(clone_inputs([*given, given[0]]))
         ctypes.memset(guarded[2].untyped_storage().data_ptr() + 48, 0, 3)

@@ -14,7 +14,14 @@ from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.regions import Region
 from aliasproof.ir.storages import bytes_of, entries_of, texts_of
 from aliasproof.ir.validation import ELEMENT_DTYPES
-from aliasproof.ir.values import EXACT_INTEGERS, fill, input_tensors, storage_data
+from aliasproof.ir.values import (
+    EXACT_INTEGERS,
+    STATIC,
+    clone_inputs,
+    fill,
+    input_tensors,
+    storage_data,
+)
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -104,6 +111,19 @@ def addresses(tensor: Tensor) -> np.ndarray:
     storage = np.arange(tensor.untyped_storage().nbytes())
     offset, itemsize = int(tensor.storage_offset()), tensor.element_size()
     return entries_of(storage, tensor.shape, tensor.stride(), offset, itemsize)
+
+
+def test_clones_of_views_are_views_of_one_clone_of_their_base() -> None:
+    base = torch.arange(6.0)
+    setattr(base, STATIC, "unguarded")
+    other = torch.arange(6, dtype=torch.int32).view(torch.float32)
+    one, two, whole, apart = clone_inputs([base[:4], base.view(2, 3).mT, base, other])
+    assert one._base is two._base is whole
+    assert apart._base is None
+    assert (two.shape, two.stride(), getattr(whole, STATIC)) == ((3, 2), (1, 3), "unguarded")
+    one.zero_()
+    assert whole.tolist() == [0, 0, 0, 0, 4, 5]
+    assert base.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_bytes_share_the_storage() -> None:
