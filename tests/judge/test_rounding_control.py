@@ -21,13 +21,15 @@ from tests.aliasproof.functions_as_called import compile_with
 from tests.short_programs import program_of, view
 
 
-def trial(function: Function, other: Function, *inputs: Tensor) -> Trial:
+def trial(
+    function: Function, other: Function, *inputs: Tensor, contract: Contract | None = None
+) -> Trial:
     """A trial of a target that calls another function."""
 
     def build(given: Function, sample: Sequence[Tensor]) -> Build:
         return Build(other, [])
 
-    target = Target("planted", "for this test", Contract(), build, "")
+    target = Target("planted", "for this test", contract or Contract(), build, "")
     return run_trial(Case.of_function(function, list(inputs)), target)
 
 
@@ -193,6 +195,21 @@ def test_what_narrow_dtypes_leave_open_is_decided_in_float64() -> None:
     assert {right.reports[name].verdict for name in ("values", "inputs")} == {Verdict.HOLDS}
     (lost,) = trial(averaged, loses_the_average, *NARROW).judgement.violations
     assert (lost.oracle, lost.place) == ("inputs", "input 1")
+
+
+def overflows_between(x: Tensor) -> Tensor:
+    return x.half() * 1000 * 1000 / 1000
+
+
+def rounds_at_the_end(x: Tensor) -> Tensor:
+    return (x.half().float() * 1000 * 1000 / 1000).half()
+
+
+def test_a_function_that_converts_to_a_narrow_dtype_is_no_control() -> None:
+    contract = target_named("inductor").contract
+    tried = trial(overflows_between, rounds_at_the_end, torch.ones(3), contract=contract)
+    report = tried.judgement.reports["values"]
+    assert report.verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
