@@ -358,6 +358,11 @@ def first_wrong_pass(
     wrong_pass = _StepSearch(case, on_graphs, violation, eager).pass_at_fault()
     if wrong_pass is not None or on_graphs is target:
         return wrong_pass
+    # The graphs of a function that consists of several are not judged one by one.
+    with contextlib.suppress(Rejected):
+        before = run_trial(case, on_graphs).judgement.violations
+        if any(same_promise(other, violation) for other in before):
+            return None
     if not experiments:
         return PassAtFault(WHOLE_GENERATOR)
     part = part_at_fault(case, target, violation, eager)
