@@ -15,9 +15,13 @@ import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 
 PLAIN = (bool, int, float, complex, str, type(None))
+# Dynamo computes them as tensors, with other rounding, and gives 0-D arrays in place of scalars
+# (torch/_numpy/_dtypes.py).
+NUMPY, NUMPY_NAME = (np.ndarray, np.generic), "NumPy array"
 # `torch.compile` marks a module.
 _MODULE_ATTRIBUTES = frozenset({*vars(torch.nn.Module()), "_is_torch_compile"})
 # Instances of their classes are leaves, since a copy of one would not be a value of its own (a

@@ -23,7 +23,7 @@ from aliasproof.ir.devices import finish
 from aliasproof.ir.errors import InternalError, Rejected, require_sound_process
 from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.guarded_memory import GuardedMemory, needs_resizing
-from aliasproof.ir.object_graph import PLAIN, leaves
+from aliasproof.ir.object_graph import NUMPY, NUMPY_NAME, PLAIN, leaves
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import SECONDS, AnyProgram, PythonProgram, limited
 from aliasproof.judge.trial import (
@@ -262,6 +262,8 @@ def _leaves(left: Left, *, gradients: bool = True) -> Iterator[tuple[str, object
                 yield path, leaf
                 if gradients and _history(leaf) == LEAF and leaf.grad is not None:
                     yield f"{path}.grad", leaf.grad
+            elif isinstance(leaf, NUMPY):
+                yield path, f"<{NUMPY_NAME}>"
             elif isinstance(leaf, PLAIN):
                 yield path, leaf
             elif not callable(leaf) and not isinstance(leaf, _NOT_COMPARED):

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.eager.definedness_rules import Fill
 from aliasproof.ir.errors import UserError
-from aliasproof.ir.object_graph import PLAIN, leaves
+from aliasproof.ir.object_graph import NUMPY, NUMPY_NAME, PLAIN, leaves
 from aliasproof.ir.values import clone_inputs
 from aliasproof.targets.target import Function, UserRun
 from aliasproof.user_code.captured_tensors import (
@@ -246,6 +246,8 @@ class Comparable:
             if not _has_storage(leaf):
                 return self._mark(f"tensor of layout {leaf.layout} on {leaf.device.type}")
             return leaf.detach() if detached and leaf.requires_grad else leaf
+        if isinstance(leaf, NUMPY):
+            return self._mark(NUMPY_NAME)
         if isinstance(leaf, PLAIN):
             return leaf
         if isinstance(leaf, _NAMED):

@@ -172,6 +172,27 @@ def test_an_iterator_of_another_class_is_not_wrong():
     assert "by their types alone: iterator" in found.notes[0]
 
 
+def test_a_scalar_of_numpy_may_be_an_array_and_the_values_are_not_called_right():
+    found = check(lambda x: (x + 1, x.numpy().sum()), [torch.ones(3)], ["aot-eager"])
+    assert not found.violated
+    assert "by their types alone: NumPy array" in found.notes[0]
+
+
+def test_code_generation_is_not_at_fault_where_the_graphs_are_wrong():
+    def keeps_a_gradient(w, x):
+        y = (w * x).sum()
+        y.backward()
+        with torch.no_grad():
+            w -= 0.1 * w.grad
+            w.grad = None
+        return (w * x).sin(), y
+
+    inputs = [torch.ones(3, requires_grad=True), torch.arange(3.0)]
+    found = check(keeps_a_gradient, inputs, ["inductor-fx", "inductor"])
+    assert found.results["inductor"].violated
+    assert found.results["inductor"].wrong_part == ""
+
+
 def test_a_violation_counts_if_it_comes_again(monkeypatch):
     builds = []
 
