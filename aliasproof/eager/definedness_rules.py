@@ -387,9 +387,9 @@ def writes_twice(call: EagerCall) -> str | None:
 
 
 def stores_twice_by_index(call: EagerCall) -> str | None:
-    """An indexed store has equal indices, so which value stays depends on the kernel."""
+    """An indexed store has two values for one element: which one stays depends on the kernel."""
     if stores_twice(call.op.overloadpacket, call.arguments):
-        return "stores twice at the same index"
+        return "stores different values at the same index"
     return None
 
 

@@ -15,16 +15,29 @@ from aliasproof.eager.rounding import readable
 from aliasproof.ir.regions import Region, overlaps_itself
 
 aten = torch.ops.aten
+# The positions of the destination that a call stores at, and a value, or a row of values, for each;
+# None if no order of the stores changes the result.
+Stored: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 
 
 def stores_twice(packet: object, arguments: dict[str, Any]) -> bool:
-    """True if a call of the op with these arguments stores twice at the same position."""
+    """True if a call of the op with these arguments stores two values at one position."""
     rule = INDEXED_STORES.get(packet)
-    positions = None if rule is None else rule(arguments)
-    return positions is not None and positions.unique().numel() != positions.numel()
+    stored = None if rule is None else rule(arguments)
+    if stored is None:
+        return False
+    positions, values = stored
+    different, numbers = positions.flatten().unique(return_inverse=True)
+    if different.numel() == positions.numel():
+        return False
+    # One row of values for each position: the last one that is stored there, in some order.
+    rows = readable(values).reshape(positions.numel(), -1)
+    last = rows.new_empty(different.numel(), rows.shape[1])
+    last[numbers] = rows
+    return not same_values(last[numbers], rows)
 
 
-def _index_put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
+def _index_put(arguments: dict[str, Any]) -> Stored | None:
     if arguments.get("accumulate"):
         return None  # a sum has the same value in any order, up to rounding
     indices = [index for index in arguments["indices"] if index is not None]
@@ -34,10 +47,10 @@ def _index_put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
     chosen: torch.Tensor = aten.index.Tensor(
         _element_numbers(arguments["self"]), arguments["indices"]
     )
-    return chosen
+    return chosen, arguments["values"].expand(chosen.shape)
 
 
-def _scatter_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
+def _scatter(arguments: dict[str, Any]) -> Stored | None:
     index, dim = arguments["index"], arguments["dim"]
     # Without `src` it is the overload that stores one value everywhere. A sum or product has the
     # same value in any order, up to rounding.
@@ -50,19 +63,20 @@ def _scatter_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
     for other in range(index.dim()):
         if other != dim % index.dim():
             numbers = numbers.narrow(other, 0, index.shape[other])
-    return numbers.gather(dim, index)
+    source = arguments["src"][tuple(slice(size) for size in index.shape)]
+    return numbers.gather(dim, index), source
 
 
-def _index_copy_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
-    index: torch.Tensor = arguments["index"]
-    return index
+def _index_copy(arguments: dict[str, Any]) -> Stored | None:
+    index, source = arguments["index"], arguments["source"]
+    return index, source.movedim(arguments["dim"], 0) if source.dim() else source
 
 
-def _put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
+def _put(arguments: dict[str, Any]) -> Stored | None:
     if arguments.get("accumulate"):
         return None
     positions: torch.Tensor = arguments["index"] % max(arguments["self"].numel(), 1)
-    return positions
+    return positions, arguments["source"]
 
 
 def _element_numbers(tensor: torch.Tensor) -> torch.Tensor:
@@ -70,22 +84,18 @@ def _element_numbers(tensor: torch.Tensor) -> torch.Tensor:
     return torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
 
 
-# Gives the positions of the destination that a call stores at, or None if no order of the stores
-# changes the result. An op with an index tensor that needs no rule has a reason in
-# `op_properties.py`.
-PositionsRule: TypeAlias = Callable[[dict[str, Any]], torch.Tensor | None]
-
-INDEXED_STORES: dict[object, PositionsRule] = {
-    aten.index_put: _index_put_positions,
-    aten.index_put_: _index_put_positions,
-    aten._index_put_impl_: _index_put_positions,
-    aten._unsafe_index_put: _index_put_positions,
-    aten.scatter: _scatter_positions,
-    aten.scatter_: _scatter_positions,
-    aten.index_copy: _index_copy_positions,
-    aten.index_copy_: _index_copy_positions,
-    aten.put: _put_positions,
-    aten.put_: _put_positions,
+# An op with an index tensor that needs no rule has a reason in `op_properties.py`.
+INDEXED_STORES: dict[object, Callable[[dict[str, Any]], Stored | None]] = {
+    aten.index_put: _index_put,
+    aten.index_put_: _index_put,
+    aten._index_put_impl_: _index_put,
+    aten._unsafe_index_put: _index_put,
+    aten.scatter: _scatter,
+    aten.scatter_: _scatter,
+    aten.index_copy: _index_copy,
+    aten.index_copy_: _index_copy,
+    aten.put: _put,
+    aten.put_: _put,
 }
 
 

@@ -73,6 +73,11 @@ DEFINED = {
         x.expand(2, 4) + x.unfold(0, 4, 1)  # reads an overlapping operand
         x.index_put_((indices(0, 1),), floats(1, 2))
         x.index_put_((indices(0, 0),), floats(1, 2), True)  # equal indices, added
+        x.index_put_((indices(0, -4),), torch.tensor(5.0))  # one value
+        x.index_put_((indices(0, 1, 0),), floats(1, math.nan, 1))  # equal values at equal indices
+        x.scatter_(0, indices(1, 1), floats(3, 3, 4))  # the third is not stored
+        x.index_copy_(0, indices(2, 2), floats(3, 3))
+        x.put_(indices(0, -4), floats(3, 3))
         x.index_put_((x > 2,), torch.tensor(9.0))  # by a mask
         x.scatter_(0, indices(2, 0), floats(1, 2))
         x.scatter_(0, indices(1, 1), 5.0)  # one value
@@ -130,7 +135,7 @@ DEFINED = {
 OVERLAPS = "aten.{op} writes through a region that overlaps itself"
 DIFFERENT = "aten.{op} writes different values to one position"
 READS = "aten.{op} reads memory that it is writing at other positions"
-TWICE = "aten.{op} stores twice at the same index"
+TWICE = "aten.{op} stores different values at the same index"
 CONVERTS = "aten.{op} converts a value that the integer dtype cannot represent"
 BROKEN_BOOL = "aten.{op} reads a bool that is neither 0 nor 1"
 NEVER = "aten.{op} reads memory that was never written"
@@ -188,6 +193,12 @@ UNDEFINED = [
     (TWICE, "vector()", "scatter.src: x.scatter(0, indices(1, 1), floats(1, 2))"),
     (TWICE, "vector()", "index_copy_.default: x.index_copy_(0, indices(2, 2), floats(1, 2))"),
     (TWICE, "vector()", "put_.default: x.put_(indices(0, 0), floats(1, 2))"),
+    (TWICE, "vector()", "put_.default: x.put_(indices(0, 0), floats(0.0, -0.0))"),
+    (
+        TWICE,
+        "matrix(3)",
+        "index_copy_.default: x.index_copy_(1, indices(2, 2, 0), torch.eye(3)[[0, 0, 1]])",
+    ),
     (CONVERTS, "vector(dtype=torch.int64)", "copy_.default: x.copy_(torch.full((4,), math.nan))"),
     (CONVERTS, "floats(1, math.nan)", "_to_copy.default: x.to(torch.int64)"),
     (CONVERTS, "floats(1, 1e30)", "_to_copy.default: x.to(torch.int32)"),
