@@ -67,8 +67,11 @@ class Driver:
 
 
 CAPTURE = ("Dynamo", "captured graph")  # what the first driver was given
-# Functions that make a graph: their names would say little.
-_MAKERS = {"_create_graph_and_save_traced_inputs": "functionalization"}
+# Functions that make a graph, and ours around a compiler: their names would say little.
+_MAKERS = {
+    "_create_graph_and_save_traced_inputs": "functionalization",
+    "around_compiler": "the compiler of the backend",
+}
 # Methods of an observer, which run the pass that the observer names.
 _OBSERVED = ("apply_graph_pass", "apply_gm_pass")
 # What targets do so that a graph runs in eager, which every version needs
@@ -566,10 +569,10 @@ class SteppedFunction:
         return compiled, runtime_metadata
 
     def _compiling(self, compile_graph: Callable[..., Any]) -> Callable[..., Any]:
-        def compiled(*args: Any, **kwargs: Any) -> Any:
+        def around_compiler(*args: Any, **kwargs: Any) -> Any:
             return self._switch(GRAPH, compile_graph(*args, **kwargs))
 
-        return compiled
+        return around_compiler
 
     def _noting(self, prepare: Callable[..., Any]) -> Callable[..., Any]:
         def prepared(*args: Any, **kwargs: Any) -> Any:

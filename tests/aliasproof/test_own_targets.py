@@ -91,6 +91,29 @@ def test_what_a_backend_raises_is_shown_without_names_of_ours(call, passes):
     assert "_recorded" not in done.out
 
 
+DROPS_A_WRITE = """
+import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+
+def compiler(graph, examples):
+    (write,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    write.replace_all_uses_with(write.args[1])
+    graph.graph.erase_node(write)
+    graph.recompile()
+    return make_boxed_func(graph.forward)
+
+mine = aot_autograd(fw_compiler=compiler, keep_inference_input_mutations=True)
+"""
+
+
+def test_the_compiler_of_a_backend_is_named(call, passes):
+    (passes / "drops.py").write_text(DROPS_A_WRITE)
+    done = call("check", "mine.py", "--target", "drops.py:mine", "--no-grad")
+    assert done.code == 1, done.err
+    assert "first wrong after: AOTAutograd: the compiler of the backend" in done.out
+
+
 def test_a_minimized_mistake_becomes_a_folder_with_a_script(call, passes):
     given = ("minimize", "mine.py", "--target", "passes.py:cleanup", "--workers", 1)
     done = call(*given, "--finding", "found")
