@@ -27,13 +27,13 @@ fuzz: install ## look for miscompiles, with progress; findings go to runs/
 	$(BIN)/aliasproof fuzz $(ARGS)
 
 test: install ## run the tests that tell most, on all cores (a quarter of an hour on two)
-	$(BIN)/python -m pytest -n auto -m 'not thorough' $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not thorough' $(ARGS)
 
 test-all: install ## run all tests (an hour on two cores)
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 nightly: install ## run all tests with many more examples, then an hour of fuzzing
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto --timeout 3600 $(ARGS)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto --dist worksteal --timeout 3600 $(ARGS)
 	$(BIN)/aliasproof fuzz --seconds 3600
 
 lint: install ## check style, format, words, sizes, types and who imports whom
@@ -61,7 +61,7 @@ survival: install ## kill campaigns at random moments, fill their disk: are all 
 
 hostile: ARGS = tests/security
 hostile: install ## read 1,000 hostile programs, findings and stores: is each refused in one line? (some minutes)
-	HOSTILE_FILES=1000 $(BIN)/python -m pytest -n auto $(ARGS)
+	HOSTILE_FILES=1000 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 bench: install ## print performance tables: ARGS names them, without it they are listed
 	$(BIN)/python -m benchmarks $(ARGS)

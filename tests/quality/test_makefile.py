@@ -56,8 +56,8 @@ def test_what_a_person_names_comes_after_what_make_test_leaves_out(tmp_path: Pat
     """So `make test ARGS='-m cuda'` runs these tests: of two `-m`, pytest takes the last one."""
     *_, some = commands(tmp_path, "test", "ARGS=-m cuda").splitlines()
     *_, all_of_them = commands(tmp_path, "test-all", "ARGS=-m thorough").splitlines()
-    assert some.endswith("-m pytest -n auto -m 'not thorough' -m cuda")
-    assert all_of_them.endswith("-m pytest -n auto -m thorough")
+    assert some.endswith("-m pytest -n auto --dist worksteal -m 'not thorough' -m cuda")
+    assert all_of_them.endswith("-m pytest -n auto --dist worksteal -m thorough")
 
 
 def test_lint_has_the_rules_that_no_linter_knows(tmp_path: Path) -> None:
