@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 
 from aliasproof.checks.preparation import Prepared, opaque_reason, prepare_rows
-from aliasproof.ir.errors import Rejected
+from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.program import Program
 from aliasproof.judge.attribution import at_fault
 from aliasproof.judge.examination import examine_twice, split_by_layer
@@ -36,8 +36,9 @@ GivenTarget: TypeAlias = str | Target | Callable[..., object]
 def check(
     function: Program | Function,
     inputs: object = None,
-    targets: Sequence[GivenTarget] | None = None,
+    targets: GivenTarget | Sequence[GivenTarget] | None = None,
     *,
+    target: GivenTarget | Sequence[GivenTarget] | None = None,
     second_inputs: object = None,
     file: Path | None = None,
     missed: bool = False,
@@ -49,7 +50,8 @@ def check(
 
     Neither the inputs nor the function are changed. A `Program` brings its own inputs. Inputs are
     in a form of `CallArguments`. A target is given by its name, or it is a pass or a backend;
-    without targets, those of `default_targets` are meant.
+    without targets, those of `default_targets` are meant. `target`, as in `assert_equivalent`, is
+    the same as `targets`: one or several.
     `second_inputs` are those of a second call, for targets that make one; only their tensors may
     differ. `file` is the file of the function: errors then name their line in it. `missed` also
     asks what targets could have done in place. The inputs are moved to `device`, such as "cuda", if
@@ -57,7 +59,13 @@ def check(
     `UserError` for an unknown target, a device that is not there, or inputs that cannot be
     compared.
     """
-    given = default_targets() if targets is None else targets
+    if target is not None and targets is not None:
+        raise UserError("check: give target or targets, which mean the same")
+    given = target if targets is None else targets
+    if given is None:
+        given = default_targets()
+    elif isinstance(given, str) or not isinstance(given, Sequence):
+        given = [given]
     # By name: a pass of the caller need not be hashable.
     chosen = {choice.name: choice for choice in map(_target, given)}.values()
     # The caller's random numbers must not depend on whether something was checked before.

@@ -238,6 +238,14 @@ def test_a_program_needs_no_inputs(adding_program):
     assert not check(adding_program, targets=["identity", "aot"]).violated
 
 
+def test_one_target_or_several_under_either_name():
+    by_position = check(increments, [torch.ones(1)], "identity")
+    named = check(increments, [torch.ones(1)], target="identity")
+    assert [*by_position.results] == [*named.results] == ["identity"]
+    with pytest.raises(aliasproof.UserError, match="target or targets"):
+        check(increments, [torch.ones(1)], "identity", target="aot")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
