@@ -141,11 +141,19 @@ DIFFERS, NOTHING_JUDGED = 1, 4
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The outcome of a check. `notes` say what was done to make the function comparable."""
+    """The outcome of a check. `notes` say what was done to make the function comparable.
+
+    `name` is that of what was checked.
+    """
 
     eager: EagerResult
     results: Mapping[str, TargetResult]
     notes: Sequence[str] = ()
+    name: str = ""
+
+    def __repr__(self) -> str:
+        verdicts = (f"{target} {it.verdict.value}" for target, it in self.results.items())
+        return f"<Check {self.name}: {', '.join(verdicts)}>"
 
     @property
     def violated(self) -> bool:

@@ -5,6 +5,7 @@ What is long is cut, what is many is counted, and what is documented has one lin
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,6 +17,7 @@ from rich.text import Text
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
 from aliasproof.oracles.verdict import Report, Verdict, Violation, renamed
 from aliasproof.reports.console import (
+    FILE_WIDTH,
     counted,
     in_columns,
     in_lines,
@@ -190,6 +192,28 @@ class CheckPrinter:
                 _print_missed(self.console, result.target, result.missed)
         self.console.print()
         print_lines(self.console, *_summary(check, self.shown))
+
+
+def check_text(check: Check, shown: Shown) -> str:
+    """What `aliasproof check` prints, as text for a file."""
+    text = io.StringIO()
+    console = Console(
+        file=text,
+        force_terminal=False,
+        force_jupyter=False,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        width=FILE_WIDTH,
+    )
+    rows = check.results
+    oracles = [*dict.fromkeys(name for result in rows.values() for name in result.reports)]
+    printer = CheckPrinter(console, check.name, list(rows), check.eager, shown, oracles)
+    printer.begin()
+    for result in rows.values():
+        printer.target(result)
+    printer.end(check)
+    return "\n".join((*(f"note: {note}" for note in check.notes), text.getvalue().rstrip()))
 
 
 def _alike(results: Mapping[str, TargetResult], *, documented: bool) -> list[list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,6 @@ from typing import Any
 
 import torch
 from hypothesis import currently_in_test_context, event, reject
-from rich.console import Console
 
 from aliasproof.checks.check import GivenTarget, check
 from aliasproof.checks.preparation import AS_CALLED
@@ -24,8 +22,7 @@ from aliasproof.ir.values import clone_inputs
 from aliasproof.minimization.candidate_checks import file_source
 from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
 from aliasproof.oracles.given_tolerance import compared_within
-from aliasproof.reports.console import FILE_WIDTH
-from aliasproof.reports.verdict_table import CheckPrinter, Shown
+from aliasproof.reports.verdict_table import Shown, check_text
 from aliasproof.targets.target import Function
 from aliasproof.user_code.comparable import Comparable
 
@@ -80,10 +77,14 @@ def assert_equivalent(
         if shrinking:
             event("not judged")
             reject()
-        raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
+        raise NotJudged(f"nothing was compared\n{comparison}")
     if status == DIFFERS or (comparison.documented and not accept_documented):
-        shown = _report_text(function, comparison)
-        raise AssertionError(f"\n{shown}\n{_reproduction(function, given, comparison)}")
+        rows = comparison.results.values()
+        differs = next(it for it in rows if it.violated or (it.documented and status != DIFFERS))
+        found = (*differs.violations, *(it.difference for it in differs.documented))[0]
+        head = f"{differs.target} differs from eager: {found.oracle}: {found.describe()}"
+        shown = check_text(comparison, Shown(documented=True))
+        raise AssertionError(f"{head}\n\n{shown}\n{_reproduction(function, given, comparison)}")
 
 
 @contextlib.contextmanager
@@ -98,22 +99,6 @@ def _quiet_logs() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def _report_text(function: Program | Function, comparison: Check) -> str:
-    """What `aliasproof check` prints."""
-    text = io.StringIO()
-    console = Console(file=text, highlight=False, emoji=False, markup=False, width=FILE_WIDTH)
-    name = getattr(function, "__qualname__", type(function).__name__)
-    shown = Shown(documented=True)
-    rows = comparison.results
-    oracles = [*dict.fromkeys(name for result in rows.values() for name in result.reports)]
-    printer = CheckPrinter(console, name, list(rows), comparison.eager, shown, oracles)
-    printer.begin()
-    for result in comparison.results.values():
-        printer.target(result)
-    printer.end(comparison)
-    return "\n".join((*(f"note: {note}" for note in comparison.notes), text.getvalue().rstrip()))
 
 
 def _reproduction(function: Program | Function, inputs: object, comparison: Check) -> str:

@@ -23,6 +23,7 @@ from aliasproof.oracles.missed import Opportunity, missed_opportunities
 from aliasproof.oracles.observation import Observation
 from aliasproof.oracles.verdict import PlaceNames, Report, Verdict, Violation, renamed_report
 from aliasproof.reports.side_by_side import named_rows
+from aliasproof.reports.verdict_table import Shown, check_text
 from aliasproof.targets.names import CHECKED
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
@@ -78,7 +79,17 @@ def check(
             name: check_row(prepared, name, missed=missed, without_graphs=without_graphs)
             for name in prepared.rows
         }
-    return Check(prepared.eager, results, list(prepared.notes))
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return PrintedCheck(prepared.eager, results, list(prepared.notes), name)
+
+
+class PrintedCheck(Check):
+    """A check whose text is what the command line prints of it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return check_text(self, Shown())
 
 
 def default_targets() -> list[str]:

@@ -51,6 +51,7 @@ def test_what_differs_is_told_as_check_tells_it_and_can_be_reproduced(call, tmp_
     with pytest.raises(AssertionError) as failed:
         assert_equivalent(writes_to_expanded, torch.arange(4.0), target="aot")
     told = str(failed.value)
+    assert told.startswith("aot differs from eager: values: wrong value (output 0)")
     assert "first wrong after: AOTAutograd: functionalization" in told
     assert "Wrong: aot." in told
     _, _, rest = told.partition("put its ATen calls into FILE.py:\n")

@@ -290,6 +290,14 @@ def test_a_notebook_shows_verdicts_and_what_is_wrong():
     assert "in eager, tensor(" in page
 
 
+def test_text_is_that_of_the_command_line_and_repr_is_short(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    found = check(increments, [torch.ones(1)], target="identity")
+    assert "Nothing wrong: identity." in str(found)
+    assert "\x1b" not in str(found)
+    assert repr(found) == "<Check increments: identity holds>"
+
+
 # --- gradients that are there before the call: a step of an optimizer uses them -------------------
 
 MODEL = torch.nn.Linear(3, 2)
