@@ -74,11 +74,11 @@ class VerdictMatrix:
         if begins:
             oracles = self.oracles or list(reports)
             self._widths = {oracle: max(len(oracle), _WORD) for oracle in oracles}
-            for oracle in sorted(oracles, key=len, reverse=True):
-                if self._columns() <= self.console.width:
-                    break
-                # A heading is broken in two, so that no verdict is cut off.
-                self._widths[oracle] = max(_SHORT, (len(oracle) + 1) // 2)
+            for width in (_WORD, _SHORT):
+                if self._columns() > self.console.width:
+                    # Headings take turns on two lines: each may be longer than its column.
+                    self._widths = {it: max(width, len(it) - width) for it in oracles}
+                    self._widths[oracles[-1]] = max(width, len(oracles[-1]))
         if self._columns() > self.console.width:
             self._print_list(target, reports)
             return
@@ -92,13 +92,14 @@ class VerdictMatrix:
         self._print_line(Text(target), cells)
 
     def _print_headings(self) -> None:
-        for line in range(2):
-            parts = [
-                oracle[line * width : (line + 1) * width] for oracle, width in self._widths.items()
-            ]
-            if any(parts):
-                first = Text("" if line else "target", "bold")
-                self._print_line(first, [Text(part, "bold") for part in parts])
+        lines = 2 if any(len(oracle) > width for oracle, width in self._widths.items()) else 1
+        for line in range(lines):
+            text, column = "" if line else "target", self._name + 1
+            for number, (oracle, width) in enumerate(self._widths.items()):
+                if number % lines == line:
+                    text = text.ljust(column) + oracle
+                column += width + 1
+            self.console.print(Text(text, "bold"), soft_wrap=True)
 
     def _print_line(self, first: Text, cells: Sequence[Text]) -> None:
         line = first.copy()

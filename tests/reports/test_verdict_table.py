@@ -81,11 +81,13 @@ def test_no_verdict_is_cut_off_in_a_narrow_terminal(width):
     assert "…" not in out
     (row,) = (line for line in out.splitlines() if line.startswith("functionalize "))
     assert row.split()[1:] == ["holds"] * len(RIGHT)
+    if "functionalize: " not in out:
+        assert set(RIGHT) <= set(out.split()), "no heading is broken"
 
 
 def test_in_a_narrow_terminal_what_is_unknown_is_a_mark():
     reports = RIGHT | {"values": Report(Verdict.UNKNOWN)}
-    for width, word in ((200, "unknown"), (68, "?")):
+    for width, word in ((200, "unknown"), (77, "?")):
         out = printed(TargetResult("functionalize", None, reports), width=width)
         (row,) = (line for line in out.splitlines() if line.startswith("functionalize "))
         assert row.split()[2] == word
