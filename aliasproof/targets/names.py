@@ -66,5 +66,6 @@ def unknown(base: str) -> UserError:
     if base in BROKEN:
         return UserError(f"target '{base}' cannot be loaded: {BROKEN[base]}")
     known = [*REGISTERED, *installed()]
-    listed = f"targets: {', '.join(known)}, or {EXPECTED}"
+    yours = f" (FILE.py:{base} for a function of yours)" if base.isidentifier() else ""
+    listed = f"targets: {', '.join(known)}, or {EXPECTED}{yours}"
     return UserError(f"unknown target '{base}'{did_you_mean(base, known, otherwise=listed)}")

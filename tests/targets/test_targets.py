@@ -152,6 +152,7 @@ def test_targets_are_found_by_name() -> None:
         ("aot_epilogue", "did you mean 'aot-epilogue'?"),
         ("reinplace", "did you mean 'fx-reinplace'?"),
         ("zzz", f"targets: {', '.join(TARGETS)}"),
+        ("zzz", "FILE.py:zzz for a function of yours"),
         ("", "targets: identity"),
     ],
 )
