@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from aliasproof.commands.options import Json, Workers, targets_option
+from aliasproof.commands.options import Json, Workers, require_writable, targets_option
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.console import (
     counted,
@@ -77,7 +77,9 @@ def gate(
         entries = gates.through(entries, target)
     if baseline is not None and baseline.exists():
         before = gates.Baseline.read(baseline)
-    elif baseline is None and not target:
+    elif baseline is not None:
+        require_writable(baseline)
+    elif not target:
         before = gates.shipped()
     with progress_bar() as bar:
         task = bar.add_task("running programs", total=len(entries))

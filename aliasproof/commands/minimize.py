@@ -15,6 +15,7 @@ from aliasproof.commands.options import (
     MovedTo,
     Rtol,
     Workers,
+    require_writable,
     target_option,
     whole_number,
 )
@@ -115,6 +116,8 @@ def minimize(
         file_to_read(request.path)
         if request.path.suffix == ".py":
             options.require_judge(request)
+    for path in filter(None, (output, finding)):
+        require_writable(path)
     if device is None:
         start_server([SESSION])  # it imports torch while this process does
     from aliasproof.minimization.minimizing import reduce_file

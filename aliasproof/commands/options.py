@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,16 @@ import typer
 from aliasproof.ir.errors import UserError
 from aliasproof.targets.names import ALL_COMPILERS, expanded, refuse_unknown
 from aliasproof.user_code.given_path import FUNCTION, GivenFile, file_to_read
+
+
+def require_writable(path: Path) -> None:
+    """Make the folder of a result, before any work. Raises `UserError` if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def whole_number(text: str, least: int, what: str = "", names: Sequence[str] = ()) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aliasproof.commands.options import OwnTarget, at_least_zero
+from aliasproof.commands.options import OwnTarget, at_least_zero, require_writable
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.processes.isolation import start_server
 from aliasproof.reports.console import notes, print_lines, progress_bar, relative, results
@@ -75,6 +75,7 @@ def report(
             advice = f"give one of {', '.join(FORMATS)}"
             raise UserError(f"--format {name}{did_you_mean(name, FORMATS, advice)}")
     _require_free(out)
+    require_writable(out)
     further = {"faults": faults, "drawn": drawn}
     values = {name: _json(file, name) for name, file in further.items() if file is not None}
     if seconds:

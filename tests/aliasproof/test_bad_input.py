@@ -59,6 +59,26 @@ def test_fuzz(call, tmp_path, options, part):
     assert_bad_input(call("fuzz", *options), part)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("gate", "--target", "functionalize", "--baseline", "/proc/x.json"),
+        ("minimize", "mine.py", "--finding", "/proc/x"),
+        ("minimize", "mine.py", "--output", "/proc/x.py"),
+        ("report", "run", "--out", "/proc/x"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_the_work(call, tmp_path, monkeypatch, options):
+    def worked(*_args):
+        raise AssertionError("the work began")
+
+    monkeypatch.setattr("aliasproof.campaigns.run.gate.run_entries", worked)
+    monkeypatch.setattr("aliasproof.minimization.minimizing.reduce_file", worked)
+    monkeypatch.setattr("aliasproof.findings.reporting.report", worked)
+    (tmp_path / "mine.py").write_text("def program(x):\n    return x\n")
+    assert_bad_input(call(*options), "/proc/x", "cannot be written")
+
+
 def test_fuzz_where_runs_is_a_file(call, tmp_path):
     (tmp_path / "runs").touch()
     assert_bad_input(call("fuzz", "--programs", 1), "runs", "--run")
