@@ -54,7 +54,7 @@ Drawn = Annotated[
 
 def report(
     given: Given,
-    out: Out,
+    out: Out = Path("report"),
     formats: Formats = None,
     seconds: Seconds = 120.0,
     target: OwnTarget = None,

@@ -76,10 +76,10 @@ def run(tmp_path: Path, finding: Finding) -> Path:
 
 
 def test_a_page_of_a_run_has_its_findings_and_those_that_ran_again(call, run):
-    done = call("report", run, "--out", "page")
+    done = call("report", run)
     assert (done.code, done.out) == (0, "")
-    assert done.err.strip() == "html: page/report.html"
-    page = Path("page/report.html").read_text()
+    assert done.err.strip() == "html: report/report.html"
+    page = Path("report/report.html").read_text()
     assert "identity-values-1" in page
     assert "seed 7" in page
     assert "<script><script>" not in page
