@@ -212,7 +212,8 @@ def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
             made = moved_to(storages[storage._cdata], tensor, tensor.dtype)
             if base is not None and base.dtype == tensor.dtype:
                 layout = made.shape, made.stride(), made.storage_offset()
-                with torch.no_grad():
+                # As callers make views: no autograd forbids to write them.
+                with torch.enable_grad():
                     view = clone(base).as_strided(*layout)
                 view.__dict__.update(vars(made))
                 made = view
