@@ -19,7 +19,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aliasproof.corpus.patches.dynamo import write_to_float64_number
-from aliasproof.eager.rounding import FusedRounding
+from aliasproof.eager.rounding import FusedRounding, any_is
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.program import Argument, Instruction, Program
@@ -189,8 +189,7 @@ def _wrong(controls: Sequence[Control], places: Sequence[str]) -> list[str] | No
             exact = control.exact()
             watched, trace = control.watched()
             left = [watched.tensors().get(place) for place in places]
-            # A conversion within a function leaves narrow dtypes, which round, in float64 too.
-            if exact.error or any(trace.bits_open(it) or trace.rounds_between(it) for it in left):
+            if exact.error or any(trace.bits_open(it) or _may_overflow(trace, it) for it in left):
                 continue
             target = control.target()
         except (Rejected, InternalError):
@@ -198,6 +197,18 @@ def _wrong(controls: Sequence[Control], places: Sequence[str]) -> list[str] | No
         if target.error is None:
             return [place for place in places if not agree([place], exact, target)]
     return None
+
+
+def _may_overflow(trace: Trace, value: torch.Tensor | None) -> bool:
+    """Whether a value is infinite or NaN where a function converts to a narrow dtype itself.
+
+    Between two ops that a compiler fuses, eager alone rounds to that dtype, also in this control.
+    """
+    return (
+        value is not None
+        and trace.rounds_between(value)
+        and any_is(value, lambda numbers: ~numbers.isfinite())
+    )
 
 
 def _rounds_alone(
