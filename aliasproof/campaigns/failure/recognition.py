@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -102,19 +102,13 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
     def prevented_by(bugs: list[KnownBug]) -> bool:
         return _is_right(_run_patched(case, target, eager, bugs))
 
-    def shortest(bugs: list[KnownBug], *more: KnownBug) -> int:
-        """How many of the first bugs it takes, with `more`, to prevent it, if all of them do."""
-        numbers = range(1, len(bugs))
-        return 1 + bisect.bisect(numbers, 0, key=lambda n: prevented_by([*bugs[:n], *more]))
-
     main = _main(_run_patched(case, target, eager, []))
     if main is None or not prevented_by(bugs):
         return None
-    # A further patch does not make a right program wrong, so the patches that count can be found by
-    # halving. First a bug that is the reason alone: the last one of a shortest list may be it.
+    # First a bug that is the reason alone: the last one of a shortest list may be it.
     left = bugs
     while left and (left is bugs or prevented_by(left)):
-        number = shortest(left)
+        number = _shortest(left, prevented_by)
         if number == 1 or prevented_by([left[number - 1]]):
             return left[number - 1]
         left = left[number:]
@@ -122,7 +116,7 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
     together: list[KnownBug] = []
     left = bugs
     while left and not (together and prevented_by(together)):
-        number = shortest(left, *together)
+        number = _shortest(left, lambda first: prevented_by([*first, *together]))
         together.insert(0, left[number - 1])
         left = left[: number - 1]
     for bug in together:
@@ -130,6 +124,14 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
         if _main(_run_patched(case, target, eager, others)) == main:
             return bug
     return together[0]
+
+
+def _shortest(bugs: list[KnownBug], prevented_by: Callable[[list[KnownBug]], bool]) -> int:
+    """How many of the first bugs it takes to prevent a violation that all of them prevent.
+
+    Found by halving: a further patch does not make a right program wrong.
+    """
+    return 1 + bisect.bisect(range(1, len(bugs)), 0, key=lambda number: prevented_by(bugs[:number]))
 
 
 def cause_of(program: Program, symptom: Symptom) -> str | None:
@@ -148,12 +150,11 @@ def cause_of(program: Program, symptom: Symptom) -> str | None:
     if not _is_right(left):
         return "" if _is_of(symptom, left) else None
     bugs = [bug for bug in plausible_bugs(program, target.name) if bug.patch is not None]
-    # If one bug is the reason, one half has it.
-    while len(bugs) > 1:
-        half = bugs[: len(bugs) // 2]
-        bugs = half if _is_right(_run_patched(case, target, eager, half)) else bugs[len(half) :]
-    cause = bugs[0].identifier if bugs else None
-    return cause if cause and has_cause(program, symptom, cause) else None
+    if not bugs:
+        return None
+    number = _shortest(bugs, lambda some: _is_right(_run_patched(case, target, eager, some)))
+    cause = bugs[number - 1].identifier
+    return cause if has_cause(program, symptom, cause) else None
 
 
 def has_cause(program: Program, symptom: Symptom, cause: str) -> bool:
