@@ -360,7 +360,7 @@ def first_wrong_pass(
         return wrong_pass
     # The graphs of a function that consists of several are not judged one by one.
     with contextlib.suppress(Rejected):
-        before = run_trial(case, on_graphs).judgement.violations
+        before = run_trial(case, on_graphs, eager=eager).judgement.violations
         if any(same_promise(other, violation) for other in before):
             return None
     if not experiments:
