@@ -205,20 +205,22 @@ def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
     clones: dict[int, torch.Tensor] = {}
 
     def clone(tensor: Any) -> Any:
-        if id(tensor) not in clones:
-            storage, base = tensor.untyped_storage(), tensor._base
+        if id(tensor) in clones:
+            return clones[id(tensor)]
+        storage, base = tensor.untyped_storage(), tensor._base
+        # A caller can have given the view other data.
+        of_base = base is not None and base.untyped_storage()._cdata == storage._cdata
+        if of_base and base.dtype == tensor.dtype:
+            layout = tensor.shape, tensor.stride(), tensor.storage_offset()
+            # As callers make views: no autograd forbids to write them.
+            with torch.enable_grad():
+                made = _static_as(tensor, clone(base).as_strided(*layout))
+        else:
             if storage._cdata not in storages:
                 storages[storage._cdata] = clone_storage(storage, device)
             made = moved_to(storages[storage._cdata], tensor, tensor.dtype)
-            if base is not None and base.dtype == tensor.dtype:
-                layout = made.shape, made.stride(), made.storage_offset()
-                # As callers make views: no autograd forbids to write them.
-                with torch.enable_grad():
-                    view = clone(base).as_strided(*layout)
-                view.__dict__.update(vars(made))
-                made = view
-            clones[id(tensor)] = made
-        return clones[id(tensor)]
+        clones[id(tensor)] = made
+        return made
 
     return [clone(it) if isinstance(it, torch.Tensor) else it for it in inputs]
 
@@ -228,12 +230,15 @@ def moved_to(
 ) -> torch.Tensor:
     """A tensor like this one in another storage, without `_base`. It is static if this one is."""
     empty: Any = torch.empty(0, dtype=dtype, device=storage.device)
-    moved: torch.Tensor = empty.set_(
-        storage, tensor.storage_offset(), tensor.shape, tensor.stride()
+    return _static_as(
+        tensor, empty.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
     )
+
+
+def _static_as(tensor: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     if hasattr(tensor, STATIC):
-        setattr(moved, STATIC, getattr(tensor, STATIC))
-    return moved
+        setattr(made, STATIC, getattr(tensor, STATIC))
+    return made
 
 
 def clone_storage(storage: torch.UntypedStorage, device: str | None = None) -> torch.UntypedStorage:

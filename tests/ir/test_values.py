@@ -127,6 +127,13 @@ def test_clones_of_views_are_views_of_one_clone_of_their_base() -> None:
     assert base.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_view_with_other_data_is_cloned_with_them() -> None:
+    view = torch.zeros(4)[1:]
+    view.data = torch.arange(3.0)
+    (clone,) = clone_inputs([view])
+    assert clone.tolist() == [0, 1, 2]
+
+
 def test_bytes_share_the_storage() -> None:
     tensor = BASE.clone()
     shown = bytes_of(tensor[3:].untyped_storage())
