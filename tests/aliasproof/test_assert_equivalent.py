@@ -47,14 +47,14 @@ def test_what_a_target_does_right_passes() -> None:
     assert x.tolist() == [0, 1, 2, 3]
 
 
-def test_what_differs_is_told_as_check_tells_it_and_can_be_reproduced(call, tmp_path: Path) -> None:
+def test_what_differs_is_said_as_by_check_and_can_be_reproduced(call, tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as failed:
         assert_equivalent(writes_to_expanded, torch.arange(4.0), target="aot")
-    told = str(failed.value)
-    assert told.startswith("aot differs from eager: values: wrong value (output 0)")
-    assert "first wrong after: AOTAutograd: functionalization" in told
-    assert "Wrong: aot." in told
-    _, _, rest = told.partition("put its ATen calls into FILE.py:\n")
+    message = str(failed.value)
+    assert message.startswith("aot differs from eager: values: wrong value (output 0)")
+    assert "first wrong after: AOTAutograd: functionalization" in message
+    assert "Wrong: aot." in message
+    _, _, rest = message.partition("put its ATen calls into FILE.py:\n")
     command, source = rest.split("\n\n", maxsplit=1)
     (tmp_path / "FILE.py").write_text("\n".join(line[4:] for line in source.splitlines()))
     words = command.split()
