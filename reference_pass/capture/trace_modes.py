@@ -113,6 +113,8 @@ class TraceGuard(TorchDispatchMode):
                     " not get as an argument; pass it as an argument, or pass its module as the"
                     " function"
                 )
+        if func.overloadpacket in _SQUEEZES:
+            _guard_squeezed_sizes(given["self"], given.get("dim"))
         # Asked before the call, which may already give the fakes a wrong layout.
         layouts = _out_layouts(func, given)
         with refused_by_fakes(func, args, kwargs or {}):
@@ -127,6 +129,18 @@ class TraceGuard(TorchDispatchMode):
             storage_of(tensor): tensor.untyped_storage() for tensor in _real_tensors([result])
         }
         return result
+
+
+_SQUEEZES = {aten.squeeze, aten.squeeze_, aten.squeeze_copy}
+
+
+def _guard_squeezed_sizes(tensor: torch.Tensor, dims: int | Sequence[int] | None) -> None:
+    """Raise if it depends on data whether a size is 1. The fake kernel assumes that it is not."""
+    if dims is None:
+        dims = range(tensor.dim())
+    if tensor.dim():
+        for dim in [dims] if isinstance(dims, int) else dims:
+            bool(tensor.shape[dim] == 1)
 
 
 def _as_python_name(func: OpOverload, args: tuple[Any, ...]) -> tuple[OpOverload, tuple[Any, ...]]:

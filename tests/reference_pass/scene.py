@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
+import pytest
 import torch
 from torch import Tensor
+
+from aliasproof.reference_pass.exceptions import Refused
 
 Given = TypeVar("Given")
 Program: TypeAlias = Callable[..., object]
@@ -49,6 +53,14 @@ def adds_to(examples: list[Example]) -> Callable[..., Callable[[Program], Progra
 def names(examples: list[Example]) -> list[str]:
     """The names of the programs, as ids of tests."""
     return [program.__name__ for program, _ in examples]
+
+
+@contextlib.contextmanager
+def refused_before(release: str, match: str) -> Iterator[None]:
+    """A torch before this release cannot trace the program; that and later ones are right."""
+    older = torch.__version__ < release
+    with pytest.raises(Refused, match=match) if older else contextlib.nullcontext():
+        yield
 
 
 def counted(*sizes: int) -> Tensor:

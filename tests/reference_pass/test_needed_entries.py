@@ -171,6 +171,8 @@ def _forget() -> None:
 aten = torch.ops.aten
 
 TABLE = "_COMPLEX_PRODUCTS"
+# What torch itself has right since a release: the entry is for those before.
+RIGHT_SINCE = {"aten.max_unpool2d.default": "2.15"}
 # A scalar kernel multiplies complex numbers in one order, wherever its result is.
 WITHOUT_VECTORS = cpu_capability() == "DEFAULT"
 # A `Program` has no complex numbers as arguments.
@@ -207,7 +209,9 @@ def test_without_an_entry_its_program_has_another_answer(subtests: pytest.Subtes
         if row.table == TABLE and WITHOUT_VECTORS:
             continue
         with subtests.test(f"{row.table}: {row.entry}"):
-            assert row.answer_without() == row.without
+            since = RIGHT_SINCE.get(row.entry)
+            is_right = since is not None and torch.__version__ >= since
+            assert row.answer_without() == ("right" if is_right else row.without)
 
 
 @pytest.mark.vectors
