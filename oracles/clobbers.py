@@ -64,7 +64,7 @@ def judge_stage(run: StageRun, before: StageRun | None = None, *, overlaps: bool
     """
     # Without writes there is nothing to clobber.
     if not any(node.call is not None and node.call.written for node in run.nodes):
-        return _unless_raised(run, not_applicable("nothing is written"))
+        return _unless_raised(run, not_applicable("the graphs write nothing"))
     violations = [
         violation
         for node in run.nodes

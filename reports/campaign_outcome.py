@@ -47,8 +47,9 @@ def print_outcome(console: Console, campaign: Campaign, *, everything: bool = Fa
         print_lines(console, "Interrupted. Findings so far are kept.", "yellow")
     waits = campaign.reducing or campaign.confirming
     if not new:
-        none = f"No {'new ' if findings else ''}findings{' yet' if waits else ''}."
-        print_lines(console, none, "bold")
+        none = f"No {'new ' if findings else ''}findings{' yet' if waits else ''}"
+        known = f"; {counted(len(findings), 'known bug')} found again" if findings else ""
+        print_lines(console, f"{none}{known}.", "bold")
     shown = findings if everything else new
     if shown:
         _print_findings(console, campaign, shown, len(shown) if everything else MOST_FINDINGS)
@@ -110,13 +111,16 @@ def _print_others(console: Console, campaign: Campaign) -> None:
         print_lines(console, f"Not yours: {wrong} wrong in a layer of torch before your code.")
     if campaign.latent:
         names = ", ".join(sorted(campaign.latent))
-        text = f"{len(campaign.latent)} latent (no values that were tried show them): {names}"
-        _print_folded(console, text, "aliasproof show NAME")
+        _print_folded(
+            console, f"{len(campaign.latent)} latent: {names}", "aliasproof show NAME says how"
+        )
     suspicions = suspicions_in_order(campaign)
     if suspicions:
         number = counted(campaign.total.suspicious, "suspicion")
         text = f"{number}: values match, graphs do not: {relative(campaign.folder / 'suspicions')}/"
-        print_lines(console, f"{text} (aliasproof check FOLDER)")
+        # Without the patches, a graph may be right.
+        where = "seen while known bugs were patched" if campaign.plan.past_known else ""
+        print_lines(console, f"{text} ({where or 'aliasproof check FOLDER'})")
 
 
 def _print_rejected(console: Console, campaign: Campaign, everything: bool) -> None:

@@ -116,7 +116,7 @@ class VerdictMatrix:
         for oracle in self._widths:
             by_verdict.setdefault(_verdict(reports, oracle), []).append(oracle)
         in_order = sorted(by_verdict, key=list(STYLES).index)
-        parts = [f"{WORDS[verdict]} in {', '.join(by_verdict[verdict])}" for verdict in in_order]
+        parts = [f"{WORDS[verdict]}: {', '.join(by_verdict[verdict])}" for verdict in in_order]
         print_lines(self.console, f"{target}: {'; '.join(parts)}")
 
 
@@ -242,8 +242,8 @@ def _print_eager(console: Console, eager: EagerResult) -> None:
         print_lines(console, f"eager raises {eager.raised}")
         return
     table = new_table(header=False)
-    table.add_column("", style="dim")
-    table.add_column("", overflow="fold")
+    table.add_column("", style="dim", no_wrap=True)
+    table.add_column("", no_wrap=True, overflow="ellipsis")
     left = MOST_OUTPUT_LINES
     for index, output in enumerate(eager.outputs):
         if left == 0:
@@ -323,10 +323,10 @@ def _notes(results: Mapping[str, TargetResult], *, strict: bool) -> Iterator[str
             kinds[name, f"{note.oracle}: {note.kind}"] += 1
     if causes and not strict:
         count = counted(sum(kinds.total() for kinds in causes.values()), "note")
-        yield f"{count} on graphs, on which no result depends (--strict shows them)"
+        yield f"{count} on graphs, which change no result (--strict shows them)"
         return
     for cause, kinds in causes.items():
-        yield f"Notes on graphs, on which no result depends: {cause}"
+        yield f"Notes on graphs, which change no result: {cause}"
         for (name, kind), number in kinds.items():
             yield f"    {number:3}  {name}  {kind}"
 

@@ -76,7 +76,10 @@ def bisect(request: MinimizeRequest) -> Bisection:
     if program is not None and not is_own(target.name):
         scripts = tuple(renderings(program, target, violation, exact=exact))
     asked = target_named(request.target)
-    layers = tuple(_state(case, layer) for layer in (*asked.varies, *asked.layers))
+    # The one at fault may be a part of a layer, such as functionalization of AOTAutograd.
+    built = (*asked.varies, *asked.layers)
+    part_of_one = () if any(it.name == target.name for it in built) else (target,)
+    layers = tuple(_state(case, layer) for layer in (*part_of_one, *built))
     return Bisection(program, layers, kept.symptom, violation, part, scripts, subject.notes)
 
 

@@ -150,10 +150,10 @@ def _origin(finding: AnyFinding) -> Iterator[str]:
     how = "silent (no exception)" if finding.silent else "an exception"
     count = counted(finding.count, "violation")
     yield f"{how}; {count} of the run reduced to it, in torch {finding.torch_version}"
-    yield (
-        f"reduced from {counted(finding.drawn_size, finding.unit)} to {finding.size}:"
-        f" {finding.tried} candidates tried, {finding.accepted} accepted"
-    )
+    how = f"{finding.tried} candidates tried, {finding.accepted} accepted"
+    if finding.known and not finding.tried:
+        how = "that of the known bug, which it shows, too"
+    yield f"reduced from {counted(finding.drawn_size, finding.unit)} to {finding.size}: {how}"
 
 
 def _further(finding: AnyFinding) -> list[tuple[str, str]]:

@@ -16,8 +16,9 @@ def commands(folder: Path, *arguments: str) -> str:
     """What make would run in a folder without an environment."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (folder / name).write_bytes((ROOT / name).read_bytes())
-    # The tests can run within make, whose flags and messages are not those of this one.
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
+    # The tests can run within make, whose flags and variables are not those of this one.
+    of_make = re.compile("MAKE.*|TORCH|EXTRAS|ARGS")
+    environment = {name: text for name, text in os.environ.items() if not of_make.fullmatch(name)}
     command = ["make", "-n", "--no-print-directory", *arguments]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=True, env=environment

@@ -92,7 +92,7 @@ def test_findings_of_known_bugs_come_with_all(campaign, silent_finding, raising_
     assert text.index(raising_finding.identifier) < text.index(name)
     del campaign.findings[raising_finding.identifier]
     text = outcome(campaign)
-    assert text.startswith("No new findings yet.")
+    assert text.startswith("No new findings yet; 1 known bug found again.")
     assert f"Shortest silent finding: {name}" in text
 
 

@@ -95,7 +95,7 @@ def test_in_a_narrow_terminal_what_is_unknown_is_a_mark():
 
 def test_a_terminal_too_narrow_for_a_table_gets_a_list():
     out = printed(TargetResult("functionalize", None, WRONG), width=40)
-    assert "functionalize: wrong in values; holds in errors, inputs" in out
+    assert "functionalize: wrong: values; holds: errors, inputs" in out
 
 
 LIMITED = RIGHT | {
@@ -157,7 +157,7 @@ def test_the_cause_of_notes_is_named_once():
     reports = RIGHT | {"invariants": with_differences([], [], notes)}
     noted = TargetResult("one", None, reports), TargetResult("two", None, reports)
     out = printed(*noted)
-    assert "4 notes on graphs, on which no result depends (--strict shows them)\n" in out
+    assert "4 notes on graphs, which change no result (--strict shows them)\n" in out
     assert "a forgetful cache" not in out
     assert "Nothing wrong: one, two." in out
     strict = printed(*noted, shown=Shown(strict=True))
