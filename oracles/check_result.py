@@ -183,7 +183,7 @@ class Check:
         rows = [("target", *names)]
         for target, result in self.results.items():
             verdicts = (result.reports.get(name) for name in names)
-            rows.append((target, *("" if it is None else it.verdict.value for it in verdicts)))
+            rows.append((target, *("" if it is None else it.verdict.word for it in verdicts)))
         table = "".join(
             f"<tr>{''.join(f'<td>{escape(it)}</td>' for it in row)}</tr>" for row in rows
         )

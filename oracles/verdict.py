@@ -22,6 +22,18 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
     NOT_APPLICABLE = "not applicable"
 
+    @property
+    def word(self) -> str:
+        """The verdict as tables show it: one column per oracle has to fit a terminal."""
+        return _WORDS.get(self, self.value)
+
+
+_WORDS = {
+    Verdict.NOT_APPLICABLE: "n/a",
+    Verdict.VIOLATED: "wrong",
+    Verdict.DOCUMENTED: "limit",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:

@@ -41,15 +41,9 @@ STYLES = {
     Verdict.HOLDS: "green",
     Verdict.NOT_APPLICABLE: "dim",
 }
-# Short words: one column per oracle has to fit a terminal.
-WORDS = {verdict: verdict.value for verdict in Verdict} | {
-    Verdict.NOT_APPLICABLE: "n/a",
-    Verdict.VIOLATED: "wrong",
-    Verdict.DOCUMENTED: "limit",
-}
-_WORD = max(map(len, WORDS.values()))  # the least columns for a verdict
+_WORD = max(len(verdict.word) for verdict in Verdict)  # the least columns for a verdict
 OPEN = "?"  # an unknown verdict, in a terminal that is too narrow for the word
-_SHORT = max(len(word) for verdict, word in WORDS.items() if verdict is not Verdict.UNKNOWN)
+_SHORT = max(len(verdict.word) for verdict in Verdict if verdict is not Verdict.UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -87,7 +81,7 @@ class VerdictMatrix:
         cells = []
         for oracle, width in self._widths.items():
             verdict = _verdict(reports, oracle)
-            word = WORDS[verdict] if len(WORDS[verdict]) <= width else OPEN
+            word = verdict.word if len(verdict.word) <= width else OPEN
             cells.append(Text(word, STYLES[verdict]))
         self._print_line(Text(target), cells)
 
@@ -116,7 +110,7 @@ class VerdictMatrix:
         for oracle in self._widths:
             by_verdict.setdefault(_verdict(reports, oracle), []).append(oracle)
         in_order = sorted(by_verdict, key=list(STYLES).index)
-        parts = [f"{WORDS[verdict]}: {', '.join(by_verdict[verdict])}" for verdict in in_order]
+        parts = [f"{verdict.word}: {', '.join(by_verdict[verdict])}" for verdict in in_order]
         print_lines(self.console, f"{target}: {'; '.join(parts)}")
 
 

@@ -13,6 +13,7 @@ from aliasproof.commands.options import Json, Workers, require_writable, targets
 from aliasproof.ir.errors import UserError
 from aliasproof.reports.console import (
     counted,
+    notes,
     print_exactly,
     print_lines,
     print_notes,
@@ -81,6 +82,8 @@ def gate(
         require_writable(baseline)
     elif not target:
         before = gates.shipped()
+    if not notes().is_terminal:  # which has no bar
+        print_notes([f"running {counted(len(entries), 'program')}, some minutes"])
     with progress_bar() as bar:
         task = bar.add_task("running programs", total=len(entries))
         expected = {} if before is None else before.shown

@@ -34,7 +34,7 @@ from aliasproof.reports.graph_change import GraphChange, calls_behind, graph_cha
 from aliasproof.reports.run_report import OracleVerdict, SecondRun, Status
 from aliasproof.reports.side_by_side import named_rows
 from aliasproof.reports.storage_strips import StripSet, strips_of_graph, strips_of_tensors
-from aliasproof.reports.verdict_table import STYLES, WORDS
+from aliasproof.reports.verdict_table import STYLES
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 
@@ -173,8 +173,8 @@ def word_on(program: Program, name: str) -> str:
     verdicts = {oracle: report.verdict for oracle, report in examination.reports.items()}
     worst = next((it for it in STYLES if it in verdicts.values()), Verdict.NOT_APPLICABLE)
     if worst in (Verdict.HOLDS, Verdict.NOT_APPLICABLE):
-        return WORDS[worst]
-    return f"{WORDS[worst]}: {', '.join(name for name, it in verdicts.items() if it is worst)}"
+        return worst.word
+    return f"{worst.word}: {', '.join(name for name, it in verdicts.items() if it is worst)}"
 
 
 def changed_by_pass(finding: Finding[Program], own: str | None) -> GraphChange | None:

@@ -285,7 +285,7 @@ def test_a_notebook_shows_verdicts_and_what_is_wrong():
     found = check(lambda x: x.expand(3, 4).zero_() + 0, [torch.arange(4.0)], ["functionalize"])
     page = found._repr_html_()
     assert "<td>functionalize</td>" in page
-    assert "<td>violated</td>" in page
+    assert "<td>wrong</td>" in page
     assert "wrong value" in page
     assert "in eager, tensor(" in page
 

