@@ -35,7 +35,7 @@ BaselineFile = Annotated[
 ]
 Out = Annotated[
     Path,
-    typer.Option("--out", metavar="DIR", help="Where programs of new violations are written."),
+    typer.Option("--out", metavar="DIR", help="Where new violations are written, a folder each."),
 ]
 Rebuild = Annotated[
     list[Path] | None,
@@ -65,6 +65,7 @@ def gate(
     Exit status: 0, 1 if a violation is new, 2 for bad input.
     """
     from aliasproof.campaigns.run import gate as gates
+    from aliasproof.campaigns.store.run_folder import show_command, write_finding
     from aliasproof.judge.trial import quiet_torch
     from aliasproof.targets.user_names import grant
 
@@ -99,18 +100,20 @@ def gate(
     if before is None:
         print_notes(["there is no baseline: each violation that is no known bug is new"])
     found = gates.changes(entries, seen, before)
-    written = gates.write_programs(found, out)
     new = sum(change.is_new for change in found)
+    for finding in (change.finding for change in found if change.finding is not None):
+        write_finding(out / finding.identifier, finding)
     if json:
         listed = [{"new": it.is_new, "text": it.text} for it in found]
         write_json({"programs": len(seen), "new": new, "changes": listed})
         return int(new > 0)
     for change in found:
         print_exactly(results(), change.text)
+        if change.finding is not None:
+            where = relative(out / change.finding.identifier)
+            print_exactly(results(), f"    {show_command(where, change.finding.target)}")
     changed = counted(len(found), "change")
     print_lines(results(), f"{counted(len(seen), 'program')}, {changed}, {new} new")
-    for path in written:
-        print_lines(results(), f"{relative(path)} shows it: aliasproof check reads it")
     return int(new > 0)
 
 

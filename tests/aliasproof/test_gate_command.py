@@ -1,11 +1,13 @@
 """`aliasproof gate`: a baseline for code of a user, and what a change to it breaks."""
 
 import json
+import shlex
 
 import pytest
 
 from aliasproof.campaigns.run import gate
 from aliasproof.corpus.bug_files import known_bugs
+from aliasproof.ir.python_program import PythonProgram
 
 # A process imports a file once, so the backend asks for a file whether it is broken.
 BACKEND = """\
@@ -19,10 +21,24 @@ def my_backend(graph_module, example_inputs):
 """
 
 
+OF_PYTHON = """
+import torch
+
+def program(x):
+    x.add_(1)
+
+def calls(program):
+    x = torch.ones(2)
+    program(x)
+    return locals()
+"""
+
+
 @pytest.fixture
 def few_programs(monkeypatch):
     bugs = [known_bugs()[name] for name in ("copy-of-written-input", "index-read-while-written")]
     few = [gate.Entry(bug.targets[0], bug.program) for bug in bugs]
+    few.append(gate.Entry("aot-eager", PythonProgram(OF_PYTHON)))
     monkeypatch.setattr(gate, "corpus", lambda: few)
     return few
 
@@ -33,16 +49,21 @@ def test_a_change_to_a_backend_fails_the_gate_once_it_breaks_programs(call, tmp_
     (tmp_path / "mine.py").write_text(BACKEND.format(flag=str(flag)))
     first = call("gate", *given)
     assert first.code == 0, first.err
-    assert "of 2 programs recorded" in first.out
+    assert "of 3 programs recorded" in first.out
     same = call("gate", *given)
-    assert (same.code, same.out) == (0, "2 programs, 0 changes, 0 new\n"), same
+    assert (same.code, same.out) == (0, "3 programs, 0 changes, 0 new\n"), same
     flag.touch()
     broken = call("gate", *given)
     assert broken.code == 1, broken
     assert "new: inputs: " in broken.out
-    [written, *_] = sorted((tmp_path / "gate").iterdir())
-    assert json.loads(written.read_text())["instructions"]
     assert call("gate", *given).out == broken.out
+    # A command for each, which shows it.
+    commands = [line for line in broken.out.splitlines() if line.startswith("    ")]
+    assert len(commands) == broken.out.count("new: ")
+    folders = [shlex.split(command)[2] for command in commands]
+    assert {(tmp_path / folder / "program.json").exists() for folder in folders} == {True, False}
+    for command in commands:
+        assert "Still there" in call(*shlex.split(command)[1:]).out
 
 
 def test_without_a_baseline_known_bugs_are_no_change(call, few_programs):

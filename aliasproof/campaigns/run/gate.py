@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from aliasproof.campaigns.failure.codec import decoded, encoded
-from aliasproof.campaigns.failure.finding import AnyFinding, finding_from_json
+from aliasproof.campaigns.failure.finding import AnyFinding, Finding, finding_from_json
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.run.executor import start_pool
 from aliasproof.campaigns.run.languages import named, shown_by, with_part
@@ -33,10 +33,10 @@ from aliasproof.ir.errors import UserError
 from aliasproof.ir.execution import glue
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import AnyProgram, PythonProgram
-from aliasproof.ir.serialization import dumps
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
+from aliasproof.oracles.verdict import Violation
 from aliasproof.plugins import plugins
 from aliasproof.processes import outcome
 from aliasproof.processes.outcome import Death, Raised
@@ -89,10 +89,11 @@ class Shown(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a program shows, if anything, and the sites that it fired."""
+    """What a program shows, if anything; the sites that it fired; and where it is wrong."""
 
-    shown: Shown | None
+    shown: Shown | None = None
     sites: frozenset[str] = frozenset()
+    place: str = "call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +226,12 @@ def judge_entry(entry: Entry, expected: Shown | None) -> Seen:
             sites.extend(recorder.take()[0])
 
         judge = _shown_by_calls if isinstance(entry.program, Program) else _shown_by_python
-        shown = judge(entry, expected, ran)
+        seen = judge(entry, expected, ran)
     # The first program of a process that calls an operator of ours makes its lowering.
-    return Seen(shown, frozenset(site for site in sites if f"/{NAMESPACE}." not in site))
+    return seen._replace(sites=frozenset(site for site in sites if f"/{NAMESPACE}." not in site))
 
 
-def _shown_by_calls(entry: Entry, expected: Shown | None, ran: Callable[[], None]) -> Shown | None:
+def _shown_by_calls(entry: Entry, expected: Shown | None, ran: Callable[[], None]) -> Seen:
     program = entry.program
     assert isinstance(program, Program)
     target = target_named(entry.target)
@@ -239,35 +240,37 @@ def _shown_by_calls(entry: Entry, expected: Shown | None, ran: Callable[[], None
         raise examination.mistake
     symptom = examination.symptom
     if symptom is None or (target.yours and not target_named(symptom.target).yours):
-        return None
+        return Seen()
+    place = "graph" if examination.suspicious else examination.violations[0].place
     if expected is not None and symptom == expected.symptom:
-        return expected
+        return Seen(expected, place=place)
     if examination.suspicious:
-        return Shown(symptom)
+        return Seen(Shown(symptom), place=place)
     outcome.begin(2)
-    return Shown(symptom, recognised(program, symptom, reduced=True).known)
+    known = recognised(program, symptom, reduced=True).known
+    return Seen(Shown(symptom, known), place=place)
 
 
-def _shown_by_python(entry: Entry, expected: Shown | None, ran: Callable[[], None]) -> Shown | None:
+def _shown_by_python(entry: Entry, expected: Shown | None, ran: Callable[[], None]) -> Seen:
     program, target = entry.program, entry.target
     assert isinstance(program, PythonProgram)
     finding = shown_by(program, target)
     ran()
     if finding is None or (target_named(target).yours and finding.target != target):
-        return None
+        return Seen()
     if expected is not None and finding.symptom == expected.symptom:
-        return expected
+        return Seen(expected, place=finding.place)
     name = named(with_part(finding))
     known = name.finding.known if name.finding is not None else None
-    return None if name.documented else Shown(finding.symptom, known)
+    return Seen() if name.documented else Seen(Shown(finding.symptom, known), place=finding.place)
 
 
 class Change(NamedTuple):
-    """A change against a baseline, in a line. What is new fails the gate."""
+    """A change against a baseline, in a line. What is new fails the gate, and has a finding."""
 
     is_new: bool
     text: str
-    entry: Entry | None = None
+    finding: AnyFinding | None = None
 
 
 def changes(
@@ -280,7 +283,7 @@ def changes(
     before = Baseline(release(), 0) if baseline is None else baseline
     here = Baseline.of(seen)
     new = [
-        Change(True, f"new: {here.shown[entry.name]}", entry)
+        Change(True, f"new: {here.shown[entry.name]}", _finding(entry, seen[entry.name]))
         for entry in entries
         if entry.name in here.shown and _is_new(here.shown[entry.name], entry.name, baseline)
     ]
@@ -313,20 +316,14 @@ def _could_show(bug: str, vectors: int) -> bool:
     return not isinstance(known, KnownBug) or not known.vector_bits or vectors in known.vector_bits
 
 
-def write_programs(changed: Iterable[Change], folder: Path) -> list[Path]:
-    """Write the programs of what is new, as `check` and `minimize` read them."""
-    written = []
-    for entry in (change.entry for change in changed if change.entry is not None):
-        program = entry.program
-        if isinstance(program, Program):
-            suffix, text = ".json", dumps(program)
-        else:
-            suffix, text = ".py", program.source
-        path = folder / f"{entry.name.replace(os.sep, '_')}{suffix}"
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return written
+def _finding(entry: Entry, seen: Seen) -> AnyFinding:
+    """What a program shows, in the form that `show`, `minimize` and `bisect` read."""
+    assert seen.shown is not None
+    symptom, name = seen.shown.symptom, entry.name.replace(os.sep, "_")
+    violation = Violation(symptom.oracle, symptom.kind, seen.place)
+    program: Any = entry.program  # of either language
+    finding: AnyFinding = Finding.of(program, symptom.target, violation, name)
+    return finding
 
 
 # --- distil ---------------------------------------------------------------------------------------
