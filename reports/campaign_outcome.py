@@ -147,13 +147,12 @@ def _print_findings(
     folder = relative(campaign.folder / "findings")
     total = f"{counted(len(findings), 'finding')}, {silent} of them silent (no exception)"
     print_lines(console, f"{total}, in {folder}/", "bold")
-    unit = " or ".join(dict.fromkeys(f"{finding.unit}s" for finding in findings))
     table = new_table()
     # The identifier is the folder's name. It stays whole, so that it can be copied.
     longest = max(len(finding.identifier) for finding in findings)
     table.add_column("finding", no_wrap=True, min_width=longest)
     table.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)
-    table.add_column(unit, justify="right", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
     table.add_column("hits", justify="right", no_wrap=True)
     for finding in findings[:most]:
         # The ops hint at the cause of a wrong value. An error's message says more than they do.
@@ -202,7 +201,7 @@ def _print_shortest(console: Console, campaign: Campaign, findings: list[AnyFind
 def _summary(campaign: Campaign) -> str:
     total = campaign.total
     counts = {
-        "with a violation": total.violating,
+        "with a violation": total.violating - total.not_yours,
         "of these not reduced (others of their kind were)": campaign.repeats,
         "that differ as documented": total.documented,
         "not for their target": total.rejected.total(),

@@ -104,13 +104,14 @@ def _status(campaign: Campaign) -> str:
     total = campaign.total
     if not total.programs and not campaign.interrupted:
         return f"{STARTING} {_time_left(campaign)}."
-    findings = counted(len(campaign.findings), "finding")
+    known = sum(bool(finding.known) for finding in campaign.findings.values())
+    findings = counted(len(campaign.findings) - known, "new finding")
     waiting = {"to reduce": campaign.reducing, "to confirm": campaign.confirming}
     parts = (
         counted(total.programs, "program"),
         counted(total.violating, "violation"),
         *_known_bugs(campaign),
-        f"{findings} ({silent_findings(campaign)} silent)",
+        findings,
         *(f"{count} {what}" for what, count in waiting.items() if count),
         _time_left(campaign),
     )

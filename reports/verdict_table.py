@@ -67,12 +67,10 @@ class VerdictMatrix:
         begins = not self._widths
         if begins:
             oracles = self.oracles or list(reports)
-            self._widths = {oracle: max(len(oracle), _WORD) for oracle in oracles}
             for width in (_WORD, _SHORT):
-                if self._columns() > self.console.width:
-                    # Headings take turns on two lines: each may be longer than its column.
-                    self._widths = {it: max(width, len(it) - width) for it in oracles}
-                    self._widths[oracles[-1]] = max(width, len(oracles[-1]))
+                self._widths = {oracle: max(len(oracle), width) for oracle in oracles}
+                if self._columns() <= self.console.width:
+                    break
         if self._columns() > self.console.width:
             self._print_list(target, reports)
             return
@@ -86,14 +84,7 @@ class VerdictMatrix:
         self._print_line(Text(target), cells)
 
     def _print_headings(self) -> None:
-        lines = 2 if any(len(oracle) > width for oracle, width in self._widths.items()) else 1
-        for line in range(lines):
-            text, column = "" if line else "target", self._name + 1
-            for number, (oracle, width) in enumerate(self._widths.items()):
-                if number % lines == line:
-                    text = text.ljust(column) + oracle
-                column += width + 1
-            self.console.print(Text(text, "bold"), soft_wrap=True)
+        self._print_line(Text("target", "bold"), [Text(it, "bold") for it in self._widths])
 
     def _print_line(self, first: Text, cells: Sequence[Text]) -> None:
         line = first.copy()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from aliasproof.checks.preparation import Prepared, opaque_reason, prepare_rows
 from aliasproof.ir.errors import Rejected, UserError
@@ -38,7 +39,7 @@ def check(
     function: Program | Function,
     inputs: object = None,
     targets: GivenTarget | Sequence[GivenTarget] | None = None,
-    *,
+    *more: object,
     target: GivenTarget | Sequence[GivenTarget] | None = None,
     second_inputs: object = None,
     file: Path | None = None,
@@ -60,6 +61,10 @@ def check(
     `UserError` for an unknown target, a device that is not there, or inputs that cannot be
     compared.
     """
+    if more or any(isinstance(it, torch.Tensor) for it in tree_leaves(targets)):
+        raise UserError(
+            "check takes all inputs as one argument, such as a tuple: check(f, (x, y), target=...)"
+        )
     if target is not None and targets is not None:
         raise UserError("check: give target or targets, which mean the same")
     given = target if targets is None else targets

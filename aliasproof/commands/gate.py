@@ -96,6 +96,7 @@ def gate(
         recorded.write(baseline)
         shown = counted(len(recorded.shown), "violation")
         print_lines(results(), f"{relative(baseline)}: {shown} of {len(seen)} programs recorded")
+        print_notes([f"{relative(baseline)} is new, so nothing was compared: commit it"])
         return 0
     if before is None:
         print_notes(["there is no baseline: each violation that is no known bug is new"])

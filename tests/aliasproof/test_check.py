@@ -281,6 +281,13 @@ def test_a_global_that_is_an_input_is_that_input():
     assert eager_outputs(found) == ["tensor([2., 2.])"]
 
 
+def test_inputs_that_are_no_tuple_get_advice():
+    x = torch.ones(1)
+    for more in ((x, x), (x, x, x)):
+        with pytest.raises(aliasproof.UserError, match="takes all inputs as one argument"):
+            check(increments, *more)
+
+
 def test_a_notebook_shows_verdicts_and_what_is_wrong():
     found = check(lambda x: x.expand(3, 4).zero_() + 0, [torch.arange(4.0)], ["functionalize"])
     page = found._repr_html_()

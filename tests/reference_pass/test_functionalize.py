@@ -197,7 +197,7 @@ def test_an_operator_that_needs_numbers_is_refused_for_symbolic_sizes():
     def program(x, out):
         return torch.scatter_add(x, 0, index, x, out=out)
 
-    with refused_before("2.15", "trace it with fixed sizes"):
+    with refused_before("2.14", "trace it with fixed sizes"):
         compiled = pipeline(program, counted(3), counted(3), sizes="symbolic")
         assert torch.equal(compiled(counted(3), counted(3)), program(counted(3), counted(3)))
 

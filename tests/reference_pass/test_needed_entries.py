@@ -172,7 +172,7 @@ aten = torch.ops.aten
 
 TABLE = "_COMPLEX_PRODUCTS"
 # What torch itself has right since a release: the entry is for those before.
-RIGHT_SINCE = {"aten.max_unpool2d.default": "2.15"}
+RIGHT_SINCE = {"aten.max_unpool2d.default": "2.14"}
 # A scalar kernel multiplies complex numbers in one order, wherever its result is.
 WITHOUT_VECTORS = cpu_capability() == "DEFAULT"
 # A `Program` has no complex numbers as arguments.

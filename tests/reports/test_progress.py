@@ -63,8 +63,7 @@ def test_lines_where_there_is_no_terminal(campaign, silent_finding, monkeypatch)
         " 1 instruction"
     )
     assert lines[-1] == (
-        "[0:45] 175 programs, 8 violations, 2 findings (1 silent), 2 to reduce, 1 to confirm,"
-        " 0:45 left"
+        "[0:45] 175 programs, 8 violations, 2 new findings, 2 to reduce, 1 to confirm, 0:45 left"
     )
 
 

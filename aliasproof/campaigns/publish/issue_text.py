@@ -206,6 +206,8 @@ def _ablation(finding: Finding[Program]) -> str:
     """Which backends show it, as the form asks."""
     lines = [f"- {in_code(name_of(finding.target))} alone: shows"]
     lines += [f'- `backend="{name}"`: {answer}' for name, answer in finding.user_level.items()]
+    if not finding.user_level:
+        lines.append("- `torch.compile`: not tried yet")
     return "\n".join(("Ablation:", "", *lines))
 
 
