@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 import pytest
+import torch
 
 from aliasproof.campaigns.run.fired_sites import FiredSites
 from aliasproof.generators.sites.all_sites import all_sites
@@ -34,8 +35,9 @@ def test_sites_alone_are_listed_with_their_reasons_and_gaps(call):
     outcome = call("sites", "--programs", "0", "--kind", "pattern")
     assert outcome.code == 0
     lines = outcome.out.splitlines()
-    freezing = "never, runs only with the passes of freezing"
-    assert any(re.match(rf"\d+ {freezing}", line) for line in lines)
+    count = "206" if torch.__version__.startswith("2.13.") else r"\d+"
+    freezing = f"{count} never, runs only with the passes of freezing"
+    assert any(re.match(freezing, line) for line in lines)
     assert any("no reason: a gap" in line for line in lines)
     assert f"0 of {sum(site.kind == 'pattern' for site in all_sites())} sites fired" in lines[-1]
     assert all(line == line.rstrip() for line in lines)

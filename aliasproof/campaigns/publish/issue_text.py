@@ -207,7 +207,7 @@ def _ablation(finding: Finding[Program]) -> str:
     lines = [f"- {in_code(name_of(finding.target))} alone: shows"]
     lines += [f'- `backend="{name}"`: {answer}' for name, answer in finding.user_level.items()]
     if not finding.user_level:
-        lines.append("- `torch.compile`: not tried yet")
+        lines.append("- `torch.compile`: not tried")
     return "\n".join(("Ablation:", "", *lines))
 
 
