@@ -62,6 +62,17 @@ def test_the_layer_the_pass_and_the_version_are_named(call, tmp_path: Path) -> N
     assert found["first wrong torch"] == "2.13"
 
 
+def test_the_part_of_a_layer_that_is_named_has_a_row(call, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\ndef program(x):\n    x.expand(3, 4).zero_()\n    return x + 0\n"
+        "def inputs():\n    return torch.arange(4.0)\n"
+    )
+    found = json.loads(call("bisect", tmp_path / "mine.py", "-t", "aot", "--json").out)
+    assert found["at fault"]["target"] == "functionalize"
+    assert [layer["target"] for layer in found["layers"]] == ["functionalize", "aot"]
+    assert {layer["state"] for layer in found["layers"]} == {"wrong"}
+
+
 def test_a_pass_of_the_user_is_named_with_the_graph_around_it(call, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(COPIES)
     (tmp_path / "passes.py").write_text(PASSES)
