@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -108,10 +108,8 @@ class Features:
     written: bool = False
     # Of a hundred programs, how many are calls that one loop of generated code may compute.
     loops: int = 0
-
-    def describe(self) -> dict[str, object]:
-        """The switches as plain JSON values."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+    # Ops that are drawn more often, see `favored_operators`.
+    favored: frozenset[str] = frozenset()
 
 
 def swarm(seed: int) -> Features:
@@ -166,9 +164,3 @@ def _some(chance: random.Random, names: Sequence[T], least: int, most: int) -> t
     """Between `least` and `most` of the names, in their order."""
     chosen = set(chance.sample(range(len(names)), chance.randint(least, most)))
     return tuple(name for index, name in enumerate(names) if index in chosen)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, tuple):
-        return [str(element).removeprefix("torch.") for element in value]
-    return value

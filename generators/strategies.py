@@ -12,6 +12,7 @@ import torch
 from hypothesis import strategies as st
 
 from aliasproof.eager.definedness import Undefined, Watch
+from aliasproof.eager.rounding import rounding_name
 from aliasproof.generators.draft import Draft
 from aliasproof.generators.features import DTYPES, Features
 from aliasproof.generators.fused_loops import loop_scene
@@ -23,6 +24,7 @@ from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from aliasproof.ir.execution import run, seed_generators
 from aliasproof.ir.program import Program, Ref
+from aliasproof.ir.schemas import resolve
 from aliasproof.ir.values import input_tensors
 
 EVERYTHING = Features()
@@ -32,6 +34,7 @@ GROUP_FREQUENCY = {"pointwise": 2, "comparison": 2, "indexed": 16}
 MOST_OUTPUTS = 4
 TURNS_PER_SEED = 25  # a shard of a campaign has as many programs, and the next seed goes on
 MOST_PAIRS = 1_000_000  # no walk through the pairs of rules and situations is longer
+FAVORED_SHARE = 40  # of a hundred steps, where ops are favored
 SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
 
 
@@ -148,6 +151,10 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
 
 
 def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
+    favored = favored_operators(features.favored)
+    if favored and pick.chance(FAVORED_SHARE):
+        draw_call(pick, scene, features, pick.one(favored))
+        return
     scenarios = _scenarios(features)
     # A scenario adds two to six instructions, so about half of a program comes from them.
     if scenarios and pick.chance(25):
@@ -179,6 +186,12 @@ def _operators(group: str) -> tuple[Operator, ...]:
     """The ops of a group, each as often as its frequency says."""
     of_group = [operator for operator in OPERATORS if operator.group == group]
     return tuple(operator for operator in of_group for _ in range(operator.frequency))
+
+
+@functools.cache
+def favored_operators(names: frozenset[str]) -> tuple[Operator, ...]:
+    """The ops with these names as in `rounding_name`, in all their overloads and forms."""
+    return tuple(it for it in OPERATORS if rounding_name(resolve(it.name)) in names)
 
 
 def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:

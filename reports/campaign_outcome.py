@@ -59,6 +59,7 @@ def print_outcome(console: Console, campaign: Campaign, *, everything: bool = Fa
     _print_known(console, campaign, everything)
     _print_others(console, campaign)
     _print_rejected(console, campaign, everything)
+    _print_changed(console, campaign)
     if campaign.untried and not campaign.interrupted:
         names = ", ".join(campaign.untried)
         print_lines(console, f"The time did not suffice for a program of {names}.", "yellow")
@@ -137,6 +138,16 @@ def _print_rejected(console: Console, campaign: Campaign, everything: bool) -> N
         print_lines(console, f"{text}:", "bold")
         for reason, count in reasons:
             print_lines(console, f"    {count:5}  {reason}")
+
+
+def _print_changed(console: Console, campaign: Campaign) -> None:
+    """Print of each pass of a user how often it changed a graph: what else it does is untested."""
+    for name, tally in campaign.statistics.items():
+        if compiled := tally.changed + tally.unchanged:
+            text = (
+                f"{name} changed a graph in {tally.changed} of {counted(compiled, 'compilation')}."
+            )
+            print_lines(console, text, "" if tally.changed else "yellow")
 
 
 def _print_findings(

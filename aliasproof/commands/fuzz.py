@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,15 @@ from aliasproof.commands.options import Json, KnownToo, above_zero, targets_opti
 from aliasproof.commands.startup import INTERRUPTED, quit_now, quitting_at_ctrl_c
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.processes.interrupts import Interrupts
-from aliasproof.reports.console import counted, notes, print_notes, relative, results, write_json
+from aliasproof.reports.console import (
+    counted,
+    listed,
+    notes,
+    print_notes,
+    relative,
+    results,
+    write_json,
+)
 from aliasproof.targets.names import ATEN, BOTH, FUZZED, LANGUAGES, PYTHON
 
 if TYPE_CHECKING:  # they import torch
@@ -365,6 +373,7 @@ def run_campaign(
 
 
 def _title(plan: Plan, cluster: str | None, folder: Path) -> str:
+    favored = listed([*dict.fromkeys(it for name in plan.targets for it in _favored(name))], 5)
     workers = counted(plan.workers, "worker")
     if cluster is not None:
         workers = f"the workers of the cluster at {cluster}"
@@ -373,7 +382,17 @@ def _title(plan: Plan, cluster: str | None, folder: Path) -> str:
     return (
         f"Fuzzing {', '.join(plan.targets)}{words.get(plan.language, '')} with {workers},"
         f" seed {plan.seed}{on}, into {relative(folder)}"
+        + (f". Your code names {favored}, so more programs call these." if favored else "")
     )
+
+
+def _favored(name: str) -> Iterator[str]:
+    """The ops that are drawn more often for a target."""
+    from aliasproof.generators.strategies import favored_operators
+    from aliasproof.targets.registry import target
+
+    for operator in favored_operators(target(name).favored):
+        yield operator.name.split(".")[1]
 
 
 def new_folder(runs: Path) -> Path:

@@ -9,12 +9,21 @@ from __future__ import annotations
 import math
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from aliasproof.pytest.shards import KNOWN, NAME, ShardFailed, ShardPlan, ShardTest, shard_tests
+from aliasproof.pytest.shards import (
+    COUNTS,
+    KNOWN,
+    NAME,
+    ShardFailed,
+    ShardPlan,
+    ShardTest,
+    shard_tests,
+)
 
 # Options with a value that an ini file can give, too: name, default, metavar, help.
 _OPTIONS = (
@@ -189,15 +198,26 @@ class ShardItem(pytest.Item):
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the known bugs of torch that were hit: they are no failure of the project."""
+    """Print how much each target was tested, and the known bugs of torch, which fail no test."""
+    totals: dict[str, Counter[str]] = {}
     bugs: dict[str, None] = {}
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
-            bugs.update(
-                (str(value), None)
-                for key, value in report.user_properties
-                if key == "aliasproof_known_bug"
-            )
+            properties = [
+                (key.removeprefix("aliasproof_"), it) for key, it in report.user_properties
+            ]
+            bugs.update((str(value), None) for key, value in properties if key == "known_bug")
+            of_shard = dict(properties)
+            if "target" in of_shard:
+                total = totals.setdefault(of_shard["target"], Counter())
+                total.update({name: int(of_shard[name]) for name in COUNTS})
+    if totals:
+        terminalreporter.section("aliasproof")
+        for target, total in totals.items():
+            compiled = total["changed"] + total["unchanged"]
+            changed = f"; it changed a graph in {total['changed']} of {compiled} compilations"
+            line = f"{target}: {total['programs']} programs{changed if compiled else ''}"
+            terminalreporter.line(line)
     if bugs:
         terminalreporter.section("aliasproof: known bugs of torch, which fail no test")
         for bug in bugs:

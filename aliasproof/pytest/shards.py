@@ -26,6 +26,8 @@ DRAWN_TOGETHER = 25  # a share has whole shards of a campaign, which have this n
 PATIENCE = 20.0  # seconds after the time limit in which a campaign writes what it has
 LONGEST_LINE = 200  # characters of a line in a message
 
+# Properties of a test: its programs, and in how many compilations a pass changed a graph, or none.
+COUNTS = ("programs", "changed", "unchanged")
 NAME, FAIL, PATCH = "name", "fail", "patch"
 KNOWN = (NAME, FAIL, PATCH)  # what becomes of known bugs of torch
 
@@ -170,12 +172,6 @@ class ShardOutcome:
     errors: str
 
     @property
-    def ran(self) -> int:
-        """How many programs ran."""
-        counts = ({} if self.campaign is None else self.campaign["programs"]).values()
-        return sum(count["programs"] for count in counts)
-
-    @property
     def findings(self) -> list[dict[str, Any]]:
         """The findings that are a failure."""
         findings = [] if self.campaign is None else self.campaign["findings"]
@@ -195,6 +191,11 @@ class ShardOutcome:
             for bug in bugs
         ]
 
+    def count(self, name: str) -> int:
+        """How many programs, or compilations, of all variants of the target count as this."""
+        counts = ({} if self.campaign is None else self.campaign["programs"]).values()
+        return sum(count.get(name, 0) for count in counts)
+
     def properties(self) -> list[tuple[str, str]]:
         """The properties of the test in JUnit's XML."""
         plan, signatures = self.test.plan, [finding["identifier"] for finding in self.findings]
@@ -202,7 +203,7 @@ class ShardOutcome:
             ("aliasproof_target", self.test.target),
             ("aliasproof_seed", str(plan.seed)),
             ("aliasproof_shard", f"{self.test.number}/{plan.shards}"),
-            ("aliasproof_programs", str(self.ran)),
+            *((f"aliasproof_{name}", str(self.count(name))) for name in COUNTS),
             ("aliasproof_signatures", " ".join(signatures)),
             *(("aliasproof_known_bug", bug) for bug in self.known_bugs),
         ]
@@ -212,7 +213,7 @@ class ShardOutcome:
         wrong = [*self._problems(), *map(self._finding_text, self.findings)]
         if not wrong:
             return None
-        count = f"{self.ran} programs, seed {self.test.plan.seed}"
+        count = f"{self.count('programs')} programs, seed {self.test.plan.seed}"
         head = f"aliasproof: {self.test.target}, shard {self.test.number} of"
         wrong.append(f"To run this shard again:\n    {self.test.shown_command()}")
         return "\n\n".join((f"{head} {self.test.plan.shards} ({count})", *wrong))

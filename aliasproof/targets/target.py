@@ -243,6 +243,7 @@ class Target:
     `generates_code` says whether it compiles loops: then campaigns draw programs for those.
     `left_out` names groups of ops, layouts and dtypes that it refuses, or has no use for: campaigns
     switch none of them on for it.
+    `favored` has names of ops that campaigns draw more often for it, and maybe other names.
     """
 
     name: str
@@ -267,6 +268,7 @@ class Target:
     backend: Any = None
     generates_code: bool = False
     left_out: frozenset[str] = frozenset()
+    favored: frozenset[str] = frozenset()
 
     def unavailable(self) -> str | None:
         """Why the target cannot run on this machine, and what to install; None if it can."""

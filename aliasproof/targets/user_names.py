@@ -273,6 +273,19 @@ def folder_of(code: CodeName, value: object) -> str | None:
     return None if folder in {*site.getsitepackages(), _STANDARD} else folder
 
 
+def source_of(code: CodeName, value: object) -> str:
+    """The text of the file in which this code is defined; empty if it cannot be read."""
+    if code.in_file:
+        path = code.module
+    else:
+        module = sys.modules.get(getattr(value, "__module__", None) or code.module)
+        path = getattr(module, "__file__", None) or ""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 # --- frames ---------------------------------------------------------------------------------------
 
 _STANDARD = sysconfig.get_paths()["stdlib"]

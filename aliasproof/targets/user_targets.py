@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from aliasproof.oracles.contract import Promise, Waiver
 from aliasproof.targets import aot, aot_eager, captured, dynamo, variants
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
-from aliasproof.targets.user_names import CodeName, folder_of, frame_of_user, load
+from aliasproof.targets.user_names import CodeName, folder_of, frame_of_user, load, source_of
 
 EXAMPLES = "example_inputs"  # an optional argument of a pass
 EXPECTED = (
@@ -218,6 +219,7 @@ YOUR_PASS, YOUR_BACKEND = "your pass", "your backend"
 KINDS = {YOUR_PASS: PASS_VARIANTS, YOUR_BACKEND: BACKEND_VARIANTS}
 
 NO_GRAPHS = "a backend of a user shows no graphs"
+_OPS = re.compile(r"\b(?:aten|torch|F)(?:\.|::)(\w+)")  # the ops that a source names, among others
 OTHER_ARITHMETIC = Waiver(
     Promise.EQUIVALENCE, "a pass of a user may compute the same by other operators"
 )
@@ -229,7 +231,8 @@ def of_code(code: CodeName) -> Target:
     Raises `UserError` if it cannot be imported, or is neither a pass nor a backend nor a `Target`.
     """
     value = load(code)
-    return _of_value(value, code, _import(code, value))
+    found = _of_value(value, code, _import(code, value))
+    return replace(found, favored=frozenset(_OPS.findall(source_of(code, value))))
 
 
 def of_value(value: object) -> Target:

@@ -75,6 +75,10 @@ def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduce
     told = _properties(wrong)
     assert (told["aliasproof_seed"], told["aliasproof_shard"]) == ("3", "1/1")
     assert told["aliasproof_programs"] == "5"
+    changed, unchanged = (int(told[f"aliasproof_{name}"]) for name in ("changed", "unchanged"))
+    assert changed
+    what = f"it changed a graph in {changed} of {changed + unchanged} compilations"
+    assert f"passes.py:forgets: 5 programs; {what}" in done.stdout
     (signature,) = told["aliasproof_signatures"].split()
     (folder,) = project.glob(f"kept/*/findings/{signature}")
     assert shlex.join([sys.executable, str(folder / "reproducer.py")]) in message

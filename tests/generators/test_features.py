@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -48,6 +49,17 @@ def test_a_shard_has_few_dtypes_and_groups() -> None:
 def test_every_shard_can_mutate() -> None:
     groups = [set(swarm(seed).groups) for seed in range(200)]
     assert all(WRITES & kept for kept in groups)
+
+
+def test_favored_ops_are_drawn_in_all_their_forms_and_others_too() -> None:
+    def counts(features: Features) -> Counter[str]:
+        drawn = sample(features, 1, 100)
+        return Counter(call.op for program in drawn for call in program.instructions)
+
+    few, more = counts(Features()), counts(Features(favored=frozenset(("relu", "fx", "Tensor"))))
+    for name in ("aten.relu.default", "aten.relu_.default"):
+        assert more[name] > 20 * (few[name] + 1)
+    assert len(more) > 50
 
 
 def test_dtypes_are_respected() -> None:
@@ -97,10 +109,3 @@ def test_the_number_of_steps_is_respected() -> None:
     assert all(len(program) <= 2 for program in sample(replace(views, instructions=1), 1, 50))
     longest = max(map(len, sample(replace(views, instructions=12), 1, 50)))
     assert 8 <= longest <= 24
-
-
-def test_features_are_described_in_plain_json_values() -> None:
-    described = Features(dtypes=(torch.float32,), scenarios=("swap",)).describe()
-    assert described["dtypes"] == ["float32"]
-    assert described["scenarios"] == ["swap"]
-    assert described["large"] is True

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
+from aliasproof.campaigns.run.shard import recording_for
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
@@ -25,7 +26,7 @@ from aliasproof.targets.identity import build
 from aliasproof.targets.registry import is_importable, target
 from aliasproof.targets.target import Target
 from aliasproof.targets.user_names import CodeName, code_name, grant
-from aliasproof.targets.user_targets import UserBackend, UserPass, classify
+from aliasproof.targets.user_targets import YOUR_PASS, UserBackend, UserPass, classify
 
 CODE = """
 import functools
@@ -302,6 +303,16 @@ def test_a_pass_that_does_nothing_is_right(here: Path, variant: str) -> None:
     names = [stage.name for stage in found.trial.build.stages]
     kinds = ["forward", "backward"] if variant == ":grad" else ["inference"]
     assert names == [name for k in kinds for name in (f"{k} graph", f"{k} graph after nothing")]
+
+
+@pytest.mark.parametrize(("name", "changes"), [("nothing", False), ("dead_code", True)])
+def test_it_is_recorded_whether_a_pass_changes_a_graph(
+    here: Path, name: str, changes: bool
+) -> None:
+    with recording_for(f"passes.py:{name}") as recorder:
+        examined(f"passes.py:{name}", writes, torch.ones(3))
+        fired, refused = recorder.take()
+    assert (YOUR_PASS in fired, YOUR_PASS in refused) == (changes, not changes)
 
 
 @pytest.mark.parametrize("name", ["dead_code", "on_copies", "dead_code:symbolic"])

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from unittest import mock
+
+from torch.fx import GraphModule
 
 from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.corpus.known_bug import patched
 from aliasproof.eager.definedness import Undefined
 from aliasproof.generators.scene import Counts
-from aliasproof.generators.sites.site import SiteRecorder, recording_of
+from aliasproof.generators.sites.site import SiteKind, SiteRecorder, recording_of
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.devices import on_device
 from aliasproof.ir.errors import require_sound_process
@@ -26,6 +29,7 @@ from aliasproof.judge.trial import Case, Spent, processor_seconds
 from aliasproof.judge.value_search import CAMPAIGN_BUDGET
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
+from aliasproof.targets.user_targets import YOUR_PASS, UserPass
 from aliasproof.torch_parts import why_off
 
 COUNTS = (
@@ -38,6 +42,7 @@ COUNTS = (
     "not_yours",
 )
 OF_PYTHON = ("dies", "mistaken")
+OF_PASS = ("changed", "unchanged")
 
 LONGEST_REASON = 160  # characters
 
@@ -88,6 +93,16 @@ class Statistics:
         self.suspicious += examination.suspicious
         self.spent.add(examination.spent)
 
+    @property
+    def changed(self) -> int:
+        """In how many compilations a user's pass changed a graph."""
+        return self.fired[YOUR_PASS]
+
+    @property
+    def unchanged(self) -> int:
+        """In how many compilations a user's pass left the graphs as they were."""
+        return self.refused[YOUR_PASS]
+
     def add(self, other: Statistics) -> None:
         for name in (*COUNTS, *OF_PYTHON):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -109,7 +124,7 @@ class Statistics:
         return self.discarded / self.programs if self.programs else 0.0
 
     def to_json(self) -> dict[str, object]:
-        counts = {name: getattr(self, name) for name in (*COUNTS, *OF_PYTHON)}
+        counts = {name: getattr(self, name) for name in (*COUNTS, *OF_PYTHON, *OF_PASS)}
         return {name: count for name, count in counts.items() if count or name in COUNTS}
 
 
@@ -208,6 +223,25 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
     return result
 
 
+@contextmanager
+def _recorded(recorder: SiteRecorder) -> Iterator[None]:
+    """Record under `YOUR_PASS` whether passes of users change the graphs that they get."""
+    run = UserPass.__call__
+
+    def noting(user_pass: UserPass, module: GraphModule) -> GraphModule:
+        before = module.code
+        after = run(user_pass, module)
+        if after.code != before:
+            recorder.fired.add(YOUR_PASS)
+            recorder.refused.discard(YOUR_PASS)
+        elif YOUR_PASS not in recorder.fired:
+            recorder.refused.add(YOUR_PASS)
+        return after
+
+    with mock.patch.object(UserPass, "__call__", noting):
+        yield
+
+
 def recording_for(name: str) -> AbstractContextManager[SiteRecorder]:
     """Record the sites that a target can fire, as its name says: others need no hooks."""
     if why_off("sites") is not None:
@@ -215,7 +249,7 @@ def recording_for(name: str) -> AbstractContextManager[SiteRecorder]:
     if user_code(name) is not None or "inductor" not in name.partition(":")[0]:
         from aliasproof.generators.sites.wrappers import WITHOUT_INDUCTOR  # noqa: PLC0415 - if on
 
-        return recording_of(WITHOUT_INDUCTOR)
+        return recording_of((*WITHOUT_INDUCTOR, SiteKind(YOUR_PASS, list, _recorded)))
     # Imported here: it needs torch's Inductor, which takes a second. Other targets do without.
     from aliasproof.generators.sites.all_sites import recording  # noqa: PLC0415
 

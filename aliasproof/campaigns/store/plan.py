@@ -161,8 +161,9 @@ class Shard:
         """What its programs may contain."""
         variants = self.target.split(":")
         frozen, written = (module.NAME in variants for module in (freezing, as_written))
-        features = replace(swarm(self.seed), frozen=frozen, written=written)
         target = target_named(self.target)
+        features = swarm(self.seed)
+        features = replace(features, frozen=frozen, written=written, favored=target.favored)
         if target.generates_code:
             features = for_code_generation(features, self.seed)
         if target.left_out:
