@@ -100,8 +100,8 @@ def test_an_operator_is_put_in_place_where_its_result_is_copied_back() -> None:
 
 
 @pytest.mark.skipif(
-    torch.__version__ >= "2.15",
-    reason="torch 2.15 asks for a scale that is a number, which no plain match of these rules has",
+    torch.__version__ >= "2.14",
+    reason="from torch 2.14 on, no plain match of an attention with dropout fires its rule",
 )
 def test_a_dropout_that_drops_nothing_is_replaced() -> None:
     rule = "joint_graph.patterns/_sfdp_pattern_3_training(aten.view.default)"
