@@ -8,6 +8,7 @@ HYPOTHESIS_PROFILE names another.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import re
 import shutil
@@ -83,6 +84,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if is_thorough(decided.get(item.nodeid)):
             item.add_marker("thorough")
     config.stash[UNUSED] = [line for line in lines if line not in decided.values()]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what imports and collection made stays, so the collector need not visit it
 
 
 @pytest.fixture
