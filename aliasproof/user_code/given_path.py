@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,7 @@ def file_to_read(path: Path) -> Path:
 
     In the folder of a finding, that is `program.json`, and `graph.json` in that of a stored graph.
 
-    Raises `UserError` if there is none.
+    Raises `UserError` if there is none, or if it is to be Python and is not.
     """
     if path.is_dir():
         if (path / STORED_GRAPH).is_file():
@@ -73,4 +74,15 @@ def file_to_read(path: Path) -> Path:
         raise UserError(f"{path} is not a regular file; {GIVE}")
     if path.suffix not in (".py", ".json", EXPORTED, *PRINTED):
         raise UserError(f"{path} is neither a .py, a .json, a .txt nor a .pt2 file; {GIVE}")
+    if path.suffix == ".py":
+        _require_python(path)
     return path
+
+
+def _require_python(path: Path) -> None:
+    try:
+        ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        raise UserError(f"{path}: line {error.lineno}: not Python: {error.msg}") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error

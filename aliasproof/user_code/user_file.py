@@ -273,13 +273,6 @@ def _inputs_from(path: Path, module: ModuleType, name: str) -> object:
 def _module(path: Path) -> ModuleType:
     try:
         return module_of(path, MODULE_NAME)
-    except SyntaxError as error:
-        raise UserError(f"{path}: line {error.lineno}: not Python: {error.msg}") from error
-    except OSError as error:
-        # Reading the file fails, or the code in it opens another file that cannot be read.
-        if not _lines_of(path, error):
-            raise UserError(f"{path} cannot be read: {error.strerror}") from error
-        raise UserError(f"{path} raises {raised_text(error, path)}") from error
     except (Exception, SystemExit) as error:
         raise UserError(f"{path} raises {raised_text(error, path)}") from error
 
