@@ -125,14 +125,12 @@ def subjects() -> dict[str, Any]:
             f"the databases of PyTorch's tests need {error.name}; pip install {error.name}"
         ) from error
     # It seeds the generator within the function, and the passes refuse that.
-    vars(common_methods_invocations)["wrapper_set_seed"] = _without_seed
+    vars(common_methods_invocations)["wrapper_set_seed"] = lambda op, *args, **kwargs: op(
+        *args, **kwargs
+    )
     infos = common_methods_invocations.op_db
     by_name = {f"{info.name}.{info.variant_test_name}".rstrip("."): info for info in infos}
     return by_name | {f"nn.{info.name.replace('nn_', '', 1)} (module)": info for info in module_db}
-
-
-def _without_seed(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return op(*args, **kwargs)
 
 
 def dtypes_of(info: Any) -> list[torch.dtype]:

@@ -77,7 +77,9 @@ def is_data_dependent(op: OpOverload, arguments: Mapping[str, Any]) -> bool:
     if torch.Tag.dynamic_output_shape not in op.tags:
         return False
     # Positions give an index its shape. Only the number of elements in a mask is data.
-    return op is not aten.index.Tensor or any(map(_is_mask, arguments["indices"]))
+    return op is not aten.index.Tensor or any(
+        it is not None and it.dtype in (torch.bool, torch.uint8) for it in arguments["indices"]
+    )
 
 
 @contextmanager
@@ -97,10 +99,6 @@ def reads_noted(note: Callable[[str], None]) -> Iterator[None]:
         for name in ("tolist", "numpy"):
             patched.enter_context(mock.patch.object(torch.Tensor, name, noted(name)))
         yield
-
-
-def _is_mask(index: torch.Tensor | None) -> bool:
-    return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
 # --- higher order ---------------------------------------------------------------------------------

@@ -652,17 +652,13 @@ def equal_random_ops_are_merged(graph_module: fx.GraphModule) -> None:
 
 def _call_on_layouts(node: fx.Node) -> object:
     plain = [
-        argument for argument in (*node.args, *node.kwargs.items()) if not _has_nodes(argument)
+        argument
+        for argument in (*node.args, *node.kwargs.items())
+        if not isinstance(argument, fx.Node)
     ]
-    return str((node.target, plain, _layouts([node.meta["val"]])))
-
-
-def _has_nodes(argument: object) -> bool:
-    return isinstance(argument, fx.Node)
-
-
-def _layouts(values: Sequence[object]) -> list[tuple[torch.dtype, torch.Size]]:
-    return [(tensor.dtype, tensor.shape) for tensor in tensors_in(values)]
+    return str(
+        (node.target, plain, [(it.dtype, it.shape) for it in tensors_in([node.meta["val"]])])
+    )
 
 
 # --- all ---------------------------------------------------------------------------------------

@@ -120,7 +120,10 @@ def unshared_later(program: Callable[..., Any]) -> Callable[..., Any]:
         if len(calls) == 1:
             return program(*args)
         # Each argument has memory of its own, and is copied back.
-        made = [it.clone() if _may_copy(it) else it for it in args]
+        made = [
+            it.clone() if isinstance(it, torch.Tensor) and not it.requires_grad else it
+            for it in args
+        ]
         result = program(*made)
         for it, new in zip(args, made, strict=True):
             if it is not new and it.shape == new.shape:
@@ -128,10 +131,6 @@ def unshared_later(program: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return run
-
-
-def _may_copy(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and not value.requires_grad
 
 
 @python_fault("later calls run without gradients")

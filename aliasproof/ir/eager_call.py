@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -189,7 +189,7 @@ def depends_on_their_order(steps: Sequence[EagerCall]) -> bool:
     # Most lists have a storage per tensor, so few pairs are left to be compared.
     by_storage: defaultdict[int, list[tuple[int, bool, Region]]] = defaultdict(list)
     for index, step in enumerate(steps) if len(steps) > 1 else ():
-        for tensor in _distinct(tensors_in(list(step.arguments.values()))):
+        for tensor in {id(it): it for it in tensors_in(list(step.arguments.values()))}.values():
             written = any(tensor is target for target in step.written)
             storage = tensor.untyped_storage()._cdata
             by_storage[storage].append((index, written, Region.of(tensor)))
@@ -198,7 +198,3 @@ def depends_on_their_order(steps: Sequence[EagerCall]) -> bool:
         for uses in by_storage.values()
         for (index, one_writes, region), (other, _, other_region) in itertools.permutations(uses, 2)
     )
-
-
-def _distinct(tensors: Iterable[torch.Tensor]) -> Iterable[torch.Tensor]:
-    return {id(tensor): tensor for tensor in tensors}.values()

@@ -472,7 +472,7 @@ def _spellings(instruction: Instruction) -> Iterator[tuple[str, bool]]:
         yield f"{args[0]} {_BINARY[name]} {args[1]}", False
     if not keywords and len(args) == 1 and name in _UNARY:
         yield f"{_UNARY[name]}{args[0]}", False
-    index = _INDEXING.get(name, _no_index)(instruction.args)
+    index = _INDEXING.get(name, lambda args: None)(instruction.args)
     if index is not None and not keywords:
         yield f"{args[0]}[{index}]", True
     if instruction.args and isinstance(instruction.args[0], Ref):
@@ -482,10 +482,6 @@ def _spellings(instruction: Instruction) -> Iterator[tuple[str, bool]]:
             yield f"{receiver}.{name}({rest[0][1:-1]})", True
         yield f"{receiver}.{name}({', '.join(rest + keywords)})", True
     yield f"torch.{name}({', '.join(args + keywords)})", True
-
-
-def _no_index(args: Sequence[Argument]) -> str | None:
-    return None
 
 
 def _slice(args: Sequence[Argument]) -> str | None:
@@ -542,7 +538,7 @@ def _nested_calls(program: Program, lines: list[_Line], returned: str) -> tuple[
         if uses[line.target] != 1 or line.grad is not (rest[0].grad if rest else True):
             continue
         if rest:
-            rest = [_host(rest[0], line), *rest[1:]]
+            rest = [replace(rest[0], text=_with_expression(rest[0].text, line)), *rest[1:]]
         else:
             last = _with_expression(returned, line)
         candidate = [*lines[:index], *rest]
@@ -554,10 +550,6 @@ def _nested_calls(program: Program, lines: list[_Line], returned: str) -> tuple[
         if _calls_of_text(program, candidate, last) == expected:
             lines, returned = candidate, last
     return lines, returned
-
-
-def _host(host: _Line, line: _Line) -> _Line:
-    return replace(host, text=_with_expression(host.text, line))
 
 
 def _with_expression(text: str, line: _Line) -> str:

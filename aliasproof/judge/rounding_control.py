@@ -66,7 +66,11 @@ def widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
     dtypes: dict[int, torch.dtype] = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()
-        if dtypes.setdefault(storage._cdata, tensor.dtype) != tensor.dtype or _is_lazy(tensor):
+        if (
+            dtypes.setdefault(storage._cdata, tensor.dtype) != tensor.dtype
+            or tensor.is_conj()
+            or tensor.is_neg()
+        ):
             return None
     if not any(map(_is_inexact, tensors)):
         return None
@@ -296,10 +300,6 @@ def _scale(tensors: Sequence[torch.Tensor]) -> float:
 
 def _is_inexact(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _is_lazy(tensor: torch.Tensor) -> bool:
-    return tensor.is_conj() or tensor.is_neg()
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:

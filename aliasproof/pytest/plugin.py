@@ -111,13 +111,8 @@ def _plan(config: pytest.Config) -> ShardPlan:
         _seconds(config, "timeout"),
         _seconds(config, "limit") if _option(config, "limit") else None,
         known,
-        _paths(config),
+        tuple(map(str, config.getini("pythonpath"))),  # the target may need it
     )
-
-
-def _paths(config: pytest.Config) -> tuple[str, ...]:
-    """What the ini option `pythonpath` of pytest adds to the path: the target may need it."""
-    return tuple(map(str, config.getini("pythonpath")))
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m and -k choose

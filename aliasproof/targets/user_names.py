@@ -17,7 +17,7 @@ import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -296,12 +296,10 @@ def frame_of_user(error: BaseException) -> str | None:
 
     To be called by the function that called the user's code.
     """
-    own = [frame for frame in _frames(error) if _of_user(frame.filename)]
+    own = [
+        frame for frame in traceback.extract_tb(error.__traceback__)[1:] if _of_user(frame.filename)
+    ]
     return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else None
-
-
-def _frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
-    return traceback.extract_tb(error.__traceback__)[1:]
 
 
 def _of_user(file: str) -> bool:

@@ -17,10 +17,6 @@ def _named(sketch: Sketch, kind: type) -> str:
     return sketch.pick.one([name for name, it in values if isinstance(it, kind)])
 
 
-def _has_gradient(tensor: torch.Tensor) -> bool:
-    return tensor.is_leaf and tensor.grad is not None
-
-
 @form("training", place=EVERYWHERE, weight=3)
 def optimizer_steps(sketch: Sketch) -> None:
     """A step of an optimizer that is kept: its state belongs to the caller."""
@@ -49,7 +45,7 @@ def optimizer_made(sketch: Sketch) -> None:
 
 @form("training", place=EVERYWHERE)
 def clipped_gradient(sketch: Sketch) -> None:
-    name = sketch.tensor(_has_gradient)
+    name = sketch.tensor(lambda tensor: tensor.is_leaf and tensor.grad is not None)
     how = sketch.pick.one(["clip_grad_norm_", "clip_grad_value_"])
     sketch.add(f"torch.nn.utils.{how}([{name}], 0.5)")
 

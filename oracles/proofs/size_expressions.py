@@ -22,14 +22,10 @@ Expr: TypeAlias = Any  # an expression of sympy, which ships no types
 SizeValues: TypeAlias = Mapping[Expr, int]  # one value for each symbol
 
 
-def _product(*factors: Any) -> Any:
-    return math.prod(factors)
-
-
 # What a sympy function computes, in plain Python. All sizes are integers, so a quotient is `//`.
 _FUNCTIONS: dict[type, Callable[..., Any]] = {
     sympy.Add: lambda *summands: sum(summands),
-    sympy.Mul: _product,
+    sympy.Mul: lambda *factors: math.prod(factors),
     sympy.Pow: operator.pow,
     sympy.And: lambda *parts: all(parts),
     sympy.Or: lambda *parts: any(parts),

@@ -237,7 +237,9 @@ class FrequentBugs:
         self._taken += 1
         if _block(self._taken) > _block(self._taken - 1):
             often = (name for name, hits in self._hits.items() if hits >= OFTEN)
-            self._decided.append(tuple(sorted(filter(_can_be_patched, often))))
+            self._decided.append(
+                tuple(it for it in sorted(often) if known_bugs()[it].patch is not None)
+            )
 
     def patched(self, position: int) -> tuple[str, ...] | None:
         """What is patched in the shard at a position of the plan; None if that is open yet."""
@@ -248,7 +250,3 @@ class FrequentBugs:
 def _block(position: int) -> int:
     """The block that a position is in: 40 shards, 40, 80, 160, ..."""
     return (position // BLOCK).bit_length()
-
-
-def _can_be_patched(bug: str) -> bool:
-    return known_bugs()[bug].patch is not None

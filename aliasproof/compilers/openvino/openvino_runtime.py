@@ -173,13 +173,10 @@ class _Partitions:
             raise self.rejected
         if self.error is not None:
             raise Rejected(f"OpenVINO leaves the graph to Inductor: {self.error}") from self.error
-        parts = [part for graph in self.execute.partitioned_modules.values() for part in _of(graph)]
+        graphs = self.execute.partitioned_modules.values()
+        parts = [it for graph in graphs for it in graph.modules() if hasattr(it, "perm_fallback")]
         if all(part.perm_fallback for part in parts):
             raise Rejected("no operator runs in OpenVINO")
-
-
-def _of(graph: Any) -> list[Any]:
-    return [module for module in graph.modules() if hasattr(module, "perm_fallback")]
 
 
 def _load() -> Any:

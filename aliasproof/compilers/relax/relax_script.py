@@ -82,7 +82,7 @@ def _module(function: Captured) -> str:
     text = re.sub(r'metadata\["ir\.GenericConst"\]\[(\d+)\]', r"R.const(C\1)", text)
     constants = [it.constant for it in function.lines.lines if it.constant is not None]
     made = [
-        f"C{index} = tvm.runtime.from_dlpack({_source(tensor)})"
+        f"C{index} = tvm.runtime.from_dlpack(torch.tensor({tensor.tolist()}, dtype={tensor.dtype}))"
         for index, tensor in enumerate(constants)
     ]
     packed = [
@@ -92,10 +92,6 @@ def _module(function: Captured) -> str:
         if f'"{named}"' in text
     ]
     return "\n\n\n".join(["\n".join(made), *packed, text]).strip()
-
-
-def _source(tensor: torch.Tensor) -> str:
-    return f"torch.tensor({tensor.tolist()}, dtype={tensor.dtype})"
 
 
 def _packed(name: str, call: OpaqueCall) -> str:
