@@ -13,18 +13,15 @@ The specification of tinygrad (`tinygrad/uop/spec.py`) is the model for the form
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.eager_call import tensors_in
-from aliasproof.ir.schemas import facts
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.stage_run import Location, NodeCall, NodeRun, Operand, StageRun
@@ -182,25 +179,6 @@ def used_before_definition(seen: Seen) -> Iterator[BrokenInvariant]:
             if operand not in defined:
                 yield BrokenInvariant(node, {"value": operand.name})
         defined.add(node)
-
-
-def dead_calls(seen: Seen) -> Iterator[BrokenInvariant]:
-    """A dead call: it has no effect, and nobody uses its value."""
-    for node in (node.node for node in seen.run.nodes):
-        if node.users or node.op != "call_function":
-            continue
-        is_pure = isinstance(node.target, OpOverload) and _has_no_effect(node.target)
-        if node.target is operator.getitem or is_pure:
-            yield BrokenInvariant(node, {})
-
-
-def _has_no_effect(op: OpOverload) -> bool:
-    mutates = any(
-        argument.alias_info is not None and argument.alias_info.is_write
-        for argument in op._schema.arguments
-    )
-    # A random op without users still moves the state of the generator.
-    return not mutates and bool(op._schema.returns) and not facts(op).random
 
 
 # --- mutation -------------------------------------------------------------------------------------
@@ -386,13 +364,6 @@ INVARIANTS: tuple[Invariant, ...] = (
     # and which values share its storage, and which do not.
     Invariant("metadata does not show that storage is shared", shares_without_note),
     Invariant("metadata shows shared storage that is not shared", shares_only_as_noted),
-)
-
-# For passes that promise to drop dead code: `make_fx` and `torch.func.functionalize` do not.
-TIDY: tuple[Invariant, ...] = (
-    *INVARIANTS,
-    # Each value is used.
-    Invariant("value is never used", dead_calls, functional=True),
 )
 
 

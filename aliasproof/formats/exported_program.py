@@ -54,15 +54,6 @@ _FORMATS = {
     MemoryFormat.PreserveFormat.value: torch.preserve_format,
 }
 _STRIDED = 7
-_MALFORMED = (
-    KeyError,
-    TypeError,
-    ValueError,
-    IndexError,
-    AttributeError,
-    RecursionError,
-    RuntimeError,
-)
 _MUTATIONS = ("buffer_mutation", "parameter_mutation", "user_input_mutation")
 _WEIGHTS = ("parameter", "buffer", "tensor_constant")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import fx
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
@@ -17,8 +18,15 @@ from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.schemas import facts
 from aliasproof.ir.values import input_tensors
-from aliasproof.oracles.invariants import INVARIANTS, TIDY, Invariant, judge_stage
+from aliasproof.oracles.invariants import (
+    INVARIANTS,
+    BrokenInvariant,
+    Invariant,
+    Seen,
+    judge_stage,
+)
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
@@ -27,6 +35,24 @@ from aliasproof.targets.registry import TARGETS
 from tests.oracles.graphs_of_calls import graph_of
 
 aten = torch.ops.aten
+
+
+def dead_calls(seen: Seen) -> Iterator[BrokenInvariant]:
+    """A dead call: it has no effect, and nobody uses its value."""
+    for node in (node.node for node in seen.run.nodes):
+        if not node.users and node.op == "call_function" and has_no_effect(node.target):
+            yield BrokenInvariant(node, {})
+
+
+def has_no_effect(op: Any) -> bool:
+    if not isinstance(op, OpOverload):
+        return op is operator.getitem
+    # A random op without users still moves the state of the generator.
+    return not op._schema.is_mutable and bool(op._schema.returns) and not facts(op).random
+
+
+# For passes that promise to drop dead code: `make_fx` and `torch.func.functionalize` do not.
+TIDY = (*INVARIANTS, Invariant("value is never used", dead_calls, functional=True))
 
 
 def stage(
