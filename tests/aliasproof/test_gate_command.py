@@ -50,6 +50,7 @@ def test_a_change_to_a_backend_fails_the_gate_once_it_breaks_programs(call, tmp_
     first = call("gate", *given)
     assert first.code == 0, first.err
     assert "of 3 programs recorded" in first.out
+    assert "note: b.json is new, so nothing was compared: commit it" in first.err
     same = call("gate", *given)
     assert (same.code, same.out) == (0, "3 programs, 0 changes, 0 new\n"), same
     flag.touch()

@@ -18,6 +18,7 @@ from aliasproof.judge.examination import Examination
 from aliasproof.judge.trial import Case
 from aliasproof.reports.campaign_outcome import print_outcome
 from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.user_targets import YOUR_PASS
 
 
 def outcome(campaign: Campaign, width: int = 100, *, everything: bool = False) -> str:
@@ -117,6 +118,16 @@ def test_a_suspicion_is_shown_with_its_folder(campaign):
         "1 suspicion: values match, graphs do not: runs/20260101-120000/suspicions/ (aliasproof"
         " check FOLDER)" in text
     )
+    campaign.plan = replace(campaign.plan, past_known=True)
+    assert "suspicions/ (seen while known bugs were patched)" in one_line(outcome(campaign))
+
+
+@pytest.mark.parametrize("changed", [0, 2])
+def test_how_often_a_pass_changed_a_graph_is_said(campaign, changed):
+    assert "changed a graph" not in outcome(campaign)
+    tally = campaign.statistics["aot"]
+    tally.fired[YOUR_PASS], tally.refused[YOUR_PASS] = changed, 5 - changed
+    assert f"aot changed a graph in {changed} of 5 compilations." in outcome(campaign)
 
 
 def test_a_target_that_takes_few_programs_says_why(campaign) -> None:
