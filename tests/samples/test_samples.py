@@ -35,8 +35,8 @@ FILES = sorted({path.stem for path in FOLDER.glob("*.py")} - {Path(__file__).ste
 INPUTS = "_inputs"
 TARGETS = ("aot-eager", "reference")
 NEEDS_DYNAMO = {"newton_root", "leaky_scan"}  # the reference pass traces without it
-PLANTED = 2  # for each sample, of the faults that show in it
-TRIED = 40  # for each sample, since most faults change nothing
+PLANTED = 1  # for each sample, of the faults that show in it
+TRIED = 16  # for each sample, since most faults change nothing
 
 
 def samples(file: str) -> list[str]:
@@ -68,8 +68,9 @@ def test_no_sample_is_called_wrong_and_what_is_planted_is_flagged(file: str) -> 
         prepared = prepare(function, inputs, file=path)
         assert isinstance(prepared.case, Case)
         for fault in itertools.islice(faults_that_show(prepared.case, name), PLANTED):
-            flagged[name, fault.name] = check_target(prepared, fault.target).violated
-    missed = [planted for planted, is_flagged in flagged.items() if not is_flagged]
+            planted = check_target(prepared, fault.target, without_graphs="results are to tell")
+            flagged[name, fault.name] = planted.violated
+    missed = [name for name, is_flagged in flagged.items() if not is_flagged]
     print(f"{file}: {len(alarms)} of {rows} rows are false alarms")
     print(f"{file}: {len(flagged) - len(missed)} of {len(flagged)} planted faults are flagged")
     assert (alarms, missed) == ({}, [])
