@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from torch import fx
 
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
-from aliasproof.reference_pass.calls.refresh import refresh_metadata
+from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import replace_prims, require_aten
 from aliasproof.reference_pass.capture.size_guards import guard_sizes
 from aliasproof.reference_pass.conditions import Condition
-from aliasproof.reference_pass.eager.checked_calls import check_calls
+from aliasproof.reference_pass.eager.opaque_calls import check_calls
 from aliasproof.reference_pass.eager.other_names import replace_names
 from aliasproof.reference_pass.eager.torch_semantics import CONDITIONS, EAGER
 from aliasproof.reference_pass.planning.graph_plan import larger_output_storage, plan_storages

@@ -25,7 +25,7 @@ from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
-from aliasproof.reference_pass.calls.fake_inputs import refuse_another_number
+from aliasproof.reference_pass.calls.fake_tensors import refuse_another_number
 from aliasproof.reference_pass.calls.invariants import (
     Aliases,
     Invariant,
@@ -35,18 +35,18 @@ from aliasproof.reference_pass.calls.invariants import (
     operand_of_other_strides,
     untrue_metadata,
 )
-from aliasproof.reference_pass.calls.refresh import refresh_metadata
+from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import (
     is_aten,
     refuse_mutated_twice,
     replace_prims,
     require_aten,
+    unchanged,
 )
 from aliasproof.reference_pass.capture.control_flow_calls import functional_branches
 from aliasproof.reference_pass.capture.fake_errors import refusals
 from aliasproof.reference_pass.capture.footprint import footprint
 from aliasproof.reference_pass.capture.function_trace import SizeMode, capture, is_symbolic
-from aliasproof.reference_pass.capture.functional_already import unchanged
 from aliasproof.reference_pass.capture.locations import depends_on_location
 from aliasproof.reference_pass.capture.size_guards import LOCATED, guard_sizes
 from aliasproof.reference_pass.conditions import Condition

@@ -20,12 +20,17 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.copied_operands import on_copies
-from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
-from aliasproof.reference_pass.calls.graphs import with_graph
+from aliasproof.reference_pass.calls.fake_tensors import refuse_without_regions
+from aliasproof.reference_pass.calls.graphs import erase_dead, with_graph
+from aliasproof.reference_pass.calls.invariants import is_functional
+from aliasproof.reference_pass.calls.metadata import note_value
 from aliasproof.reference_pass.calls.nested import graphs_called, leaves_in, nodes_in, tensors_in
-from aliasproof.reference_pass.calls.operator_forms import aten, bind, unbind
+from aliasproof.reference_pass.calls.operand_strides import note_strides
+from aliasproof.reference_pass.calls.operator_forms import aten, bind, unbind, writes
+from aliasproof.reference_pass.calls.regions import Size
+from aliasproof.reference_pass.calls.storages import storage_of, value_of
 from aliasproof.reference_pass.capture.control_flow_calls import HIGHER_ORDER
-from aliasproof.reference_pass.eager.prims import called_in_eager
+from aliasproof.reference_pass.eager.other_names import called_in_eager
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.planning.opaque_calls import opaque_call
 
@@ -310,3 +315,41 @@ def refuse_mutated_twice(
             raise Refused(
                 f"one tensor is passed twice, and its metadata is mutated through {node.name}"
             )
+
+
+# --- functional already ---------------------------------------------------------------------------
+#
+# Graphs that are functional already, such as those of AOTAutograd.
+#
+# They stay as they are, with the values of the analysis. So no node runs on fakes again.
+
+
+def unchanged(captured: fx.GraphModule, analysis: Analysis) -> fx.GraphModule | None:
+    """A copy of the captured graph, if it writes nothing except inputs at its end; else None."""
+    written = {node.target for node in captured.graph.nodes if writes(node.target)}
+    if not written <= {aten.copy_.default}:
+        return None
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    graph.output(graph.graph_copy(captured.graph, copies))
+    for node, new in copies.items():
+        note_value(new, analysis.value(node))
+        if new.op == "call_function":
+            note_strides(new, _strides)
+    made = with_graph(captured, graph)
+    if is_functional(made) is not None or _reads_what_it_wrote(made.graph):
+        return None
+    erase_dead(made.graph)
+    return made
+
+
+def _strides(operand: fx.Node) -> Sequence[Size] | None:
+    value = value_of(operand)
+    return value.stride() if isinstance(value, torch.Tensor) else None
+
+
+def _reads_what_it_wrote(graph: fx.Graph) -> bool:
+    """True if a `copy_` of the epilogue reads a storage that one of them writes."""
+    epilogue = [tuple(map(value_of, node.args[:2])) for node in graph.nodes if writes(node.target)]
+    written = {storage_of(destination) for destination, _ in epilogue}
+    return any(storage_of(source) in written for _, source in epilogue)

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
+from aliasproof.reference_pass.calls.fake_tensors import refuse_without_regions
 from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, writes_outs_alone
 from aliasproof.reference_pass.calls.regions import contiguous_strides, known, same_strides
@@ -38,8 +38,8 @@ from aliasproof.reference_pass.eager.fake_corrections import (
     may_be_corrected,
     true_result,
 )
+from aliasproof.reference_pass.eager.other_names import aten_of_prim
 from aliasproof.reference_pass.eager.out_layouts import OutLayout, out_layouts
-from aliasproof.reference_pass.eager.prims import aten_of_prim
 from aliasproof.reference_pass.eager.real_runs import refused_by_fakes
 from aliasproof.reference_pass.exceptions import Refused
 

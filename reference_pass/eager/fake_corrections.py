@@ -22,12 +22,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, is_pointwise
-from aliasproof.reference_pass.calls.regions import contiguous_strides, equal, is_contiguous, known
+from aliasproof.reference_pass.calls.regions import (
+    Size,
+    contiguous_strides,
+    equal,
+    is_contiguous,
+    known,
+)
 from aliasproof.reference_pass.eager.observations import as_noted, is_noted, noted_layouts
-from aliasproof.reference_pass.eager.prims import aten_of_prim
+from aliasproof.reference_pass.eager.other_names import aten_of_prim
 from aliasproof.reference_pass.eager.real_runs import with_layout_of_run
-from aliasproof.reference_pass.eager.view_strides import are_numbers, view_strides
-from aliasproof.reference_pass.eager.whole_storages import COPIES_STORAGE
+from aliasproof.reference_pass.eager.strided_calls import COPIES_STORAGE
 
 # (op, its arguments by name, the result of its fake kernel) -> the result as in eager
 Correction = Callable[[OpOverload, dict[str, Any], Any], Any]
@@ -369,3 +374,44 @@ def has_contiguous_unused_strides(tensor: torch.Tensor) -> bool:
         return True
     strides = contiguous_strides(tensor.shape)
     return all(known(tensor.stride(dim) == strides[dim]) for dim in ones)
+
+
+# --- view strides ---------------------------------------------------------------------------------
+#
+# The strides of a view in eager, where fakes give others.
+
+
+def are_numbers(*sizes: Size) -> bool:
+    """Whether none of these is a symbol."""
+    return all(isinstance(size, int) for size in sizes)
+
+
+def view_strides(
+    sizes: tuple[Size, ...], strides: tuple[Size, ...], viewed: tuple[Size, ...]
+) -> tuple[Size, ...] | None:
+    """The strides of a view in eager; None if there is no such view, or if a symbol decides it.
+
+    The rule of `computeStride` (aten/src/ATen/TensorUtils.cpp). Dimensions of the operand that
+    follow each other in memory are one chunk, and dimensions of the view split each chunk.
+    """
+    if any(known(size == 0) for size in sizes):
+        return strides if equal(sizes, viewed) else tuple(contiguous_strides(viewed))
+    found: list[Size] = []
+    left = list(viewed)
+    chunk, step = 1, strides[-1] if strides else 1
+    for index in reversed(range(len(sizes))):
+        chunk *= sizes[index]
+        if index and known(sizes[index - 1] == 1):
+            continue
+        if index and known(strides[index - 1] == chunk * step):
+            continue
+        if index and not known(strides[index - 1] != chunk * step):
+            return None
+        taken: Size = 1
+        while left and (known(left[-1] == 1) or not known(taken == chunk)):
+            found.insert(0, taken * step)
+            taken *= left.pop()
+        if not known(taken == chunk):
+            return None
+        chunk, step = 1, strides[index - 1]
+    return (*[1] * len(left), *found)

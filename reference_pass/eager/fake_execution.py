@@ -26,8 +26,8 @@ from aliasproof.reference_pass.calls.operator_forms import (
 from aliasproof.reference_pass.calls.regions import known
 from aliasproof.reference_pass.calls.view_forms import copied_view
 from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
+from aliasproof.reference_pass.eager.other_names import called_in_eager
 from aliasproof.reference_pass.eager.out_layouts import out_layouts
-from aliasproof.reference_pass.eager.prims import called_in_eager
 from aliasproof.reference_pass.eager.real_runs import refused_by_fakes
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.semantics import Values

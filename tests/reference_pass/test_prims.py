@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.reference_pass import How, decisions, pipeline, reinplace
 from aliasproof.reference_pass.calls.operator_forms import in_place_form
-from aliasproof.reference_pass.eager.prims import aten_of_prim
+from aliasproof.reference_pass.eager.other_names import aten_of_prim
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
