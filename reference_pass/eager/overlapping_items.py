@@ -18,8 +18,8 @@ from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.calls.nested import nodes_in
 from aliasproof.reference_pass.calls.operator_forms import aten, writes
 from aliasproof.reference_pass.calls.storages import written_tensors
-from aliasproof.reference_pass.eager.exact_calls import exactly_computed
 from aliasproof.reference_pass.eager.history import HAS_GRADIENT
+from aliasproof.reference_pass.eager.rounding import exactly_computed
 from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.functional_calls import (
     WritingCall,

@@ -10,7 +10,6 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.alias_analysis import Effect
 from aliasproof.reference_pass.conditions import all_conditions
 from aliasproof.reference_pass.eager import fake_execution
-from aliasproof.reference_pass.eager.exact_calls import call_of_exact_bits
 from aliasproof.reference_pass.eager.layout_conditions import (
     no_use_of_location,
     same_location,
@@ -19,7 +18,7 @@ from aliasproof.reference_pass.eager.layout_conditions import (
 from aliasproof.reference_pass.eager.opaque_calls import call_of_other_library
 from aliasproof.reference_pass.eager.operand_access import rounds_by_strides
 from aliasproof.reference_pass.eager.overlapping_items import call_of_overlapping_items
-from aliasproof.reference_pass.eager.rounding import in_place_form, same_bits
+from aliasproof.reference_pass.eager.rounding import call_of_exact_bits, in_place_form, same_bits
 from aliasproof.reference_pass.eager.strided_calls import (
     call_with_strides,
     copied_around,

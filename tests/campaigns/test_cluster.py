@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.cluster_connection import MODE, connect
-from aliasproof.campaigns.run.cluster_versions import difference, looking
+from aliasproof.campaigns.run.cluster_connection import MODE, connect, difference, looking
 from aliasproof.campaigns.run.executor import LocalWorkers, MakeExecutor
 from aliasproof.campaigns.run.scheduler import Scheduler
 from aliasproof.campaigns.run.shard import Statistics

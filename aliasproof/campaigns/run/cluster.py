@@ -22,7 +22,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from aliasproof.campaigns.run.cluster_versions import Versions, difference, looking
+from aliasproof.campaigns.run.cluster_connection import Versions, difference, looking
 from aliasproof.campaigns.run.executor import LocalWorkers, Result, WaitingTasks, Work
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
