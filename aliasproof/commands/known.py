@@ -24,7 +24,7 @@ def known(names: Names = None, target: Shown = None, json: Json = False) -> None
     """List the known bugs; with names, print their files: program, versions, targets and notes."""
     from aliasproof.corpus.bug_files import all_bugs
     from aliasproof.judge.trial import quiet_torch
-    from aliasproof.reports.listings import known_bug_json, print_titles
+    from aliasproof.reports.known_bug_table import known_bug_json, print_titles
     from aliasproof.targets.names import refuse_unknown
 
     if target is not None:
