@@ -35,6 +35,7 @@ MOST_OUTPUTS = 4
 TURNS_PER_SEED = 25  # a shard of a campaign has as many programs, and the next seed goes on
 MOST_PAIRS = 1_000_000  # no walk through the pairs of rules and situations is longer
 FAVORED_SHARE = 40  # of a hundred steps, where ops are favored
+REPEATED_SHARE = 20  # of a hundred of these, where one was drawn before
 SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
 
 
@@ -153,7 +154,7 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
 def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     favored = favored_operators(features.favored)
     if favored and pick.chance(FAVORED_SHARE):
-        draw_call(pick, scene, features, pick.one(favored))
+        _draw_favored(pick, scene, features, favored)
         return
     scenarios = _scenarios(features)
     # A scenario adds two to six instructions, so about half of a program comes from them.
@@ -192,6 +193,19 @@ def _operators(group: str) -> tuple[Operator, ...]:
 def favored_operators(names: frozenset[str]) -> tuple[Operator, ...]:
     """The ops with these names as in `rounding_name`, in all their overloads and forms."""
     return tuple(it for it in OPERATORS if rounding_name(resolve(it.name)) in names)
+
+
+def _draw_favored(
+    pick: Pick, scene: Scene, features: Features, favored: tuple[Operator, ...]
+) -> None:
+    """Add a call of one of these ops: an earlier one once more, which a pass may leave out."""
+    names = {operator.name for operator in favored}
+    earlier = [call for call in scene.instructions if call.op in names]
+    if earlier and pick.chance(REPEATED_SHARE):
+        call = pick.one(earlier)
+        scene.call(call.op, *call.args, named=None, **dict(call.kwargs))
+    else:
+        draw_call(pick, scene, features, pick.one(favored))
 
 
 def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:

@@ -143,11 +143,17 @@ def _print_rejected(console: Console, campaign: Campaign, everything: bool) -> N
 def _print_changed(console: Console, campaign: Campaign) -> None:
     """Print of each pass of a user how often it changed a graph: what else it does is untested."""
     for name, tally in campaign.statistics.items():
-        if compiled := tally.changed + tally.unchanged:
-            text = (
+        compiled = tally.changed + tally.unchanged
+        if tally.changed:
+            line = (
                 f"{name} changed a graph in {tally.changed} of {counted(compiled, 'compilation')}."
             )
-            print_lines(console, text, "" if tally.changed else "yellow")
+            print_lines(console, line)
+        elif compiled:
+            none = f"{name} changed no graph in {counted(compiled, 'compilation')}: nothing of it"
+            print_lines(
+                console, f"{none} was tested. 'check' a function that it changes.", "yellow"
+            )
 
 
 def _print_findings(
@@ -163,8 +169,8 @@ def _print_findings(
     longest = max(len(finding.identifier) for finding in findings)
     table.add_column("finding", no_wrap=True, min_width=longest)
     table.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("hits", justify="right", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True, min_width=4)
+    table.add_column("hits", justify="right", no_wrap=True, min_width=4)
     for finding in findings[:most]:
         # The ops hint at the cause of a wrong value. An error's message says more than they do.
         after = f" after {ops}" if finding.silent and (ops := _ops(finding)) else ""

@@ -274,16 +274,17 @@ def folder_of(code: CodeName, value: object) -> str | None:
 
 
 def source_of(code: CodeName, value: object) -> str:
-    """The text of the file in which this code is defined; empty if it cannot be read."""
-    if code.in_file:
-        path = code.module
-    else:
-        module = sys.modules.get(getattr(value, "__module__", None) or code.module)
-        path = getattr(module, "__file__", None) or ""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    """The text of the file of this code, and of the files beside it that it imports."""
+    module = sys.modules.get(getattr(value, "__module__", None) or code.module)
+    path = Path(code.module if code.in_file else getattr(module, "__file__", None) or "")
+    if path.suffix != ".py" or not path.is_file():
         return ""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    imports = "\n".join(re.findall(r"^[ \t]*(?:from|import)\b.*", text, re.MULTILINE))
+    beside = [it for it in sorted(path.parent.glob("*.py")) if it != path]
+    names = {*re.findall(r"\w+", imports)}
+    read = [it.read_text(encoding="utf-8", errors="replace") for it in beside if it.stem in names]
+    return "\n".join((text, *read))
 
 
 # --- frames ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -211,6 +211,7 @@ BACKEND_VARIANTS = tuple(
         variants.SYMBOLIC,
         replace(variants.CAPTURED, build=captured.build_by_dynamo),
         variants.GUARDED_BUFFERS,
+        variants.AS_WRITTEN,
         *variants.SECOND_CALLS,
         *variants.CONTROL_FLOW,
     )
@@ -219,7 +220,6 @@ YOUR_PASS, YOUR_BACKEND = "your pass", "your backend"
 KINDS = {YOUR_PASS: PASS_VARIANTS, YOUR_BACKEND: BACKEND_VARIANTS}
 
 NO_GRAPHS = "a backend of a user shows no graphs"
-_OPS = re.compile(r"\b(?:aten|torch|F)(?:\.|::)(\w+)")  # the ops that a source names, among others
 OTHER_ARITHMETIC = Waiver(
     Promise.EQUIVALENCE, "a pass of a user may compute the same by other operators"
 )
@@ -232,7 +232,17 @@ def of_code(code: CodeName) -> Target:
     """
     value = load(code)
     found = _of_value(value, code, _import(code, value))
-    return replace(found, favored=frozenset(_OPS.findall(source_of(code, value))))
+    return replace(found, favored=frozenset(_names_of_ops(source_of(code, value))))
+
+
+# `aten.add`, `torch.add`, `F.relu`, and in a string `aten::add`, `aten.add_.Tensor` or `add`.
+_OPS = re.compile(r"""\b(?:aten|torch|F)(?:\.|::)(\w+)|["'](\w+)["']""")
+
+
+def _names_of_ops(source: str) -> Iterator[str]:
+    """The names of ops in a source as in `rounding_name`, among other names."""
+    for match in _OPS.finditer(source):
+        yield (match[1] or match[2]).removeprefix("_foreach_").rstrip("_")
 
 
 def of_value(value: object) -> Target:

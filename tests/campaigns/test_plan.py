@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from aliasproof.campaigns.store.plan import EVERY, WAYS, Plan, Shard
+from aliasproof.targets.user_names import grant
 
 
 @pytest.mark.parametrize(("programs", "counts"), [(1, [1]), (25, [25]), (60, [25, 25, 10])])
@@ -74,6 +75,16 @@ def test_some_shards_of_a_target_are_compiled_in_each_way_that_its_programs_need
     for way in WAYS:
         for shard in ways.get(f"inductor-fx:{way.variant}", ()):
             assert way.useful(shard.features())
+
+
+def test_half_of_a_backends_shards_are_as_people_write_them(tmp_path, monkeypatch) -> None:
+    (tmp_path / "backends.py").write_text("def mine(graph, example_inputs): return graph.forward\n")
+    monkeypatch.chdir(tmp_path)
+    grant(["backends.py:mine", "backends.py:mine:symbolic"])
+    named = [shard.target for shard in Plan(("backends.py:mine",), programs=100).shards()]
+    assert named == ["backends.py:mine:as-written", "backends.py:mine"] * 2
+    asked = Plan(("backends.py:mine:symbolic",), programs=100).shards()
+    assert {shard.target for shard in asked} == {"backends.py:mine:symbolic"}
 
 
 def test_a_variant_that_was_asked_for_has_no_other_ways() -> None:

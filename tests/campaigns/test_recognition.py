@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 
 from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.failure.recognition import recognised
+from aliasproof.campaigns.failure.recognition import explaining_bugs, recognised
 from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.run.gate import release
 from aliasproof.corpus.bug_files import known_bugs
@@ -15,6 +18,7 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.user_names import grant
 from tests.short_programs import program_of, view
 
 VERSION = release()
@@ -43,6 +47,49 @@ def test_a_known_bug_is_recognised_through_each_target(identifier: str, exact: b
     for target in bug.targets:
         found = recognised(bug.program, symptom_of(bug.program, target), reduced=True)
         assert (found.known, found.exact) == (identifier, exact)
+
+
+PASSES = """
+import torch
+from torch._inductor.pattern_matcher import (
+    Arg, CallFunction, PatternMatcherPass, register_graph_pattern,
+)
+
+aten = torch.ops.aten
+patterns = PatternMatcherPass()
+
+
+@register_graph_pattern(CallFunction(aten.sub.Tensor, Arg(), Arg()), pass_dict=patterns)
+def rewritten(match, x, y):
+    match.replace_by_example(lambda x, y: aten.add.Tensor(x, y, alpha=-1), [x, y])
+
+
+def forgets_alpha(graph_module):
+    patterns.apply(graph_module.graph)
+
+
+def nothing(graph_module):
+    return graph_module
+"""
+
+
+def test_what_a_pass_does_by_code_of_torch_is_a_finding_of_the_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[..., Program]
+) -> None:
+    """A pattern that ignores keywords is a known bug of Inductor, and the pass is wrong by it."""
+    (tmp_path / "passes.py").write_text(PASSES)
+    monkeypatch.chdir(tmp_path)
+    grant(["passes.py:forgets_alpha", "passes.py:nothing"])
+    tested = program("aten.sub_.Tensor(x0, x0, alpha=2)\nreturn (x0,)", (4,))
+    symptom = symptom_of(tested, "passes.py:forgets_alpha")
+    assert recognised(tested, symptom, reduced=True).known is None
+    finding = reduce_failure(Failure.of(symptom, tested, 0, past_known=False))
+    assert finding is not None
+    assert (finding.target, finding.known) == ("passes.py:forgets_alpha", None)
+    # A bug of the layer before it is one for the pass, too.
+    names = {bug.identifier for bug in explaining_bugs(target_named("passes.py:nothing"))}
+    assert "lost-strides" in names
+    assert "pattern-keywords" not in names
 
 
 def test_what_does_not_fail_is_not_recognised(program) -> None:

@@ -25,6 +25,7 @@ from aliasproof.oracles.verdict import Violation
 from aliasproof.processes import outcome
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
+from aliasproof.targets.user_targets import YOUR_PASS
 from aliasproof.targets.variants import is_variant
 
 
@@ -55,7 +56,7 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     eager = run_eager(case)
     if target.needs is not None and not target.needs.loaded:
         _run_patched(case, target, eager, [])  # a patch replaces what is there
-    patchable = [bug for bug in known_bugs().values() if bug.patch is not None]
+    patchable = [bug for bug in explaining_bugs(target) if bug.patch is not None]
     # What is plausible is cheap to ask. If that is not the reason, all are.
     likely = [bug for bug in plausible_bugs(program, symptom.target) if bug in patchable]
     if likely and (bug := _which(case, target, eager, likely)) is not None:
@@ -81,6 +82,19 @@ def by_mark(program: Program, symptom: Symptom, *, reduced: bool) -> str | None:
         if mark.fits(symptom.oracle, symptom.kind, program):
             return bug.identifier
     return None
+
+
+def explaining_bugs(target: Target) -> list[KnownBug]:
+    """The known bugs that a violation of this target can be.
+
+    Of a user's pass, these are the bugs of the layers before it. What it calls of torch itself,
+    such as a matcher of patterns, is its own choice.
+    """
+    before = {layer.name for layer in target.earlier}
+    every = known_bugs().values()
+    if not target.yours.startswith(YOUR_PASS):
+        return list(every)
+    return [bug for bug in every if not before.isdisjoint(bug.targets)]
 
 
 def plausible_bugs(program: Program, target: str) -> list[KnownBug]:
@@ -146,7 +160,7 @@ def cause_of(program: Program, symptom: Symptom) -> str | None:
         return None
     case = Case.of(program).under(target)
     eager = run_eager(case)
-    left = _run_patched(case, target, eager, known_bugs().values())
+    left = _run_patched(case, target, eager, explaining_bugs(target))
     if not _is_right(left):
         return "" if _is_of(symptom, left) else None
     bugs = [bug for bug in plausible_bugs(program, target.name) if bug.patch is not None]
@@ -172,7 +186,7 @@ def has_cause(program: Program, symptom: Symptom, cause: str) -> bool:
         rank, patchable = known_bugs()[cause].rank, plausible_bugs(program, target.name)
         earlier = [bug for bug in patchable if bug.patch is not None and bug.rank < rank]
         return not earlier or not _is_right(_run_patched(case, target, eager, earlier))
-    return _is_of(symptom, _run_patched(case, target, eager, known_bugs().values()))
+    return _is_of(symptom, _run_patched(case, target, eager, explaining_bugs(target)))
 
 
 def _is_of(symptom: Symptom, trial: Trial | None) -> bool:

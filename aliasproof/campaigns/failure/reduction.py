@@ -17,7 +17,12 @@ from typing import Any
 
 from aliasproof.campaigns.failure.failure import Failure, Kept, pass_at_fault, try_program
 from aliasproof.campaigns.failure.finding import Finding
-from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, recognised
+from aliasproof.campaigns.failure.recognition import (
+    by_mark,
+    explaining_bugs,
+    plausible_bugs,
+    recognised,
+)
 from aliasproof.campaigns.failure.signature import Signature, signature
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.corpus.known_bug import KnownBug, patched
@@ -202,8 +207,8 @@ def reduce_failure(
     end at one of them, since they are near. `runner` runs programs.
     """
     runner = runner or Runner()
-    symptom = failure.symptom
-    every = known_bugs().values() if target_named(symptom.target).excused else ()
+    symptom, target = failure.symptom, target_named(failure.symptom.target)
+    every = explaining_bugs(target) if target.excused else []
     if failure.ends_process:  # with the patches, if it does so past them
         return _reduce(failure, runner, every) or _reduce(failure, runner)
     if symptom.latent:

@@ -28,6 +28,8 @@ from aliasproof.targets import as_written, freezing
 from aliasproof.targets.names import ATEN, BOTH, PYTHON
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
+from aliasproof.targets.user_targets import YOUR_BACKEND
+from aliasproof.targets.variants import AS_WRITTEN
 
 # --- ways -----------------------------------------------------------------------------------------
 #
@@ -85,8 +87,12 @@ WAYS = (
 def in_another_way(target: str, shard: int, features: Features) -> str:
     """The target of the shard with that number: one in several has a variant, in turns.
 
-    A target that was asked for in a variant stays as it is.
+    A target that was asked for in a variant stays as it is. Half of the shards of a user's backend
+    are as people write them: functions of torch and methods, and not operators of ATen.
     """
+    named = target_named(target)
+    if named.yours.startswith(YOUR_BACKEND) and named.own(AS_WRITTEN):
+        return target if shard % 2 else f"{target}:{as_written.NAME}"
     ways = [way for way in WAYS if target in way.targets and way.useful(features)]
     turn, place = divmod(shard, EVERY)
     if place < EVERY - 1 or not ways:
