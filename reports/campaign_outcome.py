@@ -218,7 +218,7 @@ def _print_shortest(console: Console, campaign: Campaign, findings: list[AnyFind
 def _summary(campaign: Campaign) -> str:
     total = campaign.total
     counts = {
-        "with a violation": total.violating - total.not_yours,
+        "with a violation": total.wrong,
         "of these not reduced (others of their kind were)": campaign.repeats,
         "that differ as documented": total.documented,
         "not for their target": total.rejected.total(),

@@ -96,22 +96,16 @@ def in_a_line(finding: AnyFinding) -> str:
     return f"{finding.identifier}{known}: {shortened(finding.kind)} ({finding.place}), {size}"
 
 
-def silent_findings(campaign: Campaign) -> int:
-    return sum(finding.silent for finding in campaign.findings.values())
-
-
 def _status(campaign: Campaign) -> str:
     total = campaign.total
     if not total.programs and not campaign.interrupted:
         return f"{STARTING} {_time_left(campaign)}."
-    known = sum(bool(finding.known) for finding in campaign.findings.values())
-    findings = counted(len(campaign.findings) - known, "new finding")
     waiting = {"to reduce": campaign.reducing, "to confirm": campaign.confirming}
     parts = (
         counted(total.programs, "program"),
-        counted(total.violating, "violation"),
+        counted(total.wrong, "violation"),
         *_known_bugs(campaign),
-        findings,
+        counted(len(campaign.new_findings), "new finding"),
         *(f"{count} {what}" for what, count in waiting.items() if count),
         _time_left(campaign),
     )
@@ -177,16 +171,17 @@ def _by_target(campaign: Campaign) -> Table:
     # With one target, a row of totals would repeat its row.
     rows += [("all", campaign.total)] if len(rows) > 1 else []
     cells = (
-        (name, str(tally.programs), f"{100 * tally.discard_rate:.1f} %", str(tally.violating))
+        (name, str(tally.programs), f"{100 * tally.discard_rate:.1f} %", str(tally.wrong))
         for name, tally in rows
     )
     return table_of(("target", "programs", "discarded", "violations"), cells)
 
 
 def _findings_so_far(campaign: Campaign) -> Text:
-    findings = counted(len(campaign.findings), "finding")
+    new = campaign.new_findings
+    silent = sum(finding.silent for finding in new)
     return Text.assemble(
-        (f"{findings}, {silent_findings(campaign)} of them silent", "bold"),
+        (f"{counted(len(new), 'new finding')}, {silent} of them silent", "bold"),
         f"; {campaign.reducing} being reduced, {campaign.confirming} being confirmed"
         + "".join(f"; {text}" for text in _known_bugs(campaign)),
     )

@@ -34,7 +34,7 @@ def test_the_live_display(campaign, width):
         text = " ".join(printed(console).split())
     assert "0:45 elapsed" in text
     assert "0:45 left" in text
-    assert "2 findings, 1 of them silent" in text
+    assert "2 new findings, 1 of them silent" in text
     assert "2 being reduced, 1 being confirmed" in text
     assert "8.6 %" in text
 

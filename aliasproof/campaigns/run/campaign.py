@@ -97,6 +97,11 @@ class Campaign:
         return total
 
     @property
+    def new_findings(self) -> list[AnyFinding]:
+        """The findings that are no known bug."""
+        return [finding for finding in self.findings.values() if not finding.known]
+
+    @property
     def untried(self) -> list[str]:
         """The targets of the plan that ran no program."""
         ran = [name for name, tally in self.statistics.items() if tally.programs]

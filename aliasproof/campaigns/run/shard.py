@@ -94,6 +94,11 @@ class Statistics:
         self.spent.add(examination.spent)
 
     @property
+    def wrong(self) -> int:
+        """How many programs violate the contract, and not by a layer before a user's code."""
+        return self.violating - self.not_yours
+
+    @property
     def changed(self) -> int:
         """In how many compilations a user's pass changed a graph."""
         return self.fired[YOUR_PASS]
