@@ -24,14 +24,13 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from aliasproof.reference_pass.calls.fake_tensors import (
+from aliasproof.reference_pass.calls.fake_inputs import (
     attribute,
     fake_inputs,
-    fake_mode,
     fake_value,
-    on_fakes,
     refuse_without_regions,
 )
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.nested import tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.calls.regions import Size, is_data_dependent, known

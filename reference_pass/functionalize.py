@@ -33,12 +33,8 @@ from torch._ops import OpOverload
 from aliasproof.reference_pass.alias_analysis import Analysis, Effect
 from aliasproof.reference_pass.bases import BaseKind, storage_uses
 from aliasproof.reference_pass.calls.emission import Emitter
-from aliasproof.reference_pass.calls.fake_tensors import (
-    attribute,
-    fake_inputs,
-    fake_value,
-    on_fakes,
-)
+from aliasproof.reference_pass.calls.fake_inputs import attribute, fake_inputs, fake_value
+from aliasproof.reference_pass.calls.fake_tensors import on_fakes
 from aliasproof.reference_pass.calls.graphs import erase_dead, with_graph
 from aliasproof.reference_pass.calls.nested import on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from torch import fx
 
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
-from aliasproof.reference_pass.calls.metadata import refresh_metadata
+from aliasproof.reference_pass.calls.refresh import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import replace_prims, require_aten
 from aliasproof.reference_pass.capture.size_guards import guard_sizes
 from aliasproof.reference_pass.conditions import Condition

@@ -25,7 +25,7 @@ from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from aliasproof.reference_pass.alias_analysis import analyse
-from aliasproof.reference_pass.calls.fake_tensors import refuse_another_number
+from aliasproof.reference_pass.calls.fake_inputs import refuse_another_number
 from aliasproof.reference_pass.calls.invariants import (
     Aliases,
     Invariant,
@@ -35,7 +35,7 @@ from aliasproof.reference_pass.calls.invariants import (
     operand_of_other_strides,
     untrue_metadata,
 )
-from aliasproof.reference_pass.calls.metadata import refresh_metadata
+from aliasproof.reference_pass.calls.refresh import refresh_metadata
 from aliasproof.reference_pass.capture.aten_graphs import (
     is_aten,
     refuse_mutated_twice,

@@ -21,7 +21,7 @@ from aliasproof.ir.program import Program
 from aliasproof.ir.values import clone_inputs
 from aliasproof.minimization.candidate_checks import file_source
 from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
-from aliasproof.oracles.values import compared_within
+from aliasproof.oracles.given_tolerance import compared_within
 from aliasproof.reports.verdict_table import Shown, check_text
 from aliasproof.targets.target import Function
 from aliasproof.user_code.comparable import Comparable

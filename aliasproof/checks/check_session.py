@@ -34,8 +34,8 @@ from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, quiet_torch
 from aliasproof.minimization.minimize_session import lift
 from aliasproof.oracles.check_result import TargetResult
+from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import asked
-from aliasproof.oracles.values import compare_within
 from aliasproof.processes.isolation import step
 from aliasproof.reports.console import output_for_results
 from aliasproof.targets import inductor

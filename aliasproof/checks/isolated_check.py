@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from aliasproof.ir.errors import UserError
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
-from aliasproof.oracles.values import NONE_GIVEN, GivenTolerance
+from aliasproof.oracles.given_tolerance import NONE_GIVEN, GivenTolerance
 from aliasproof.oracles.verdict import Report, Verdict, Violation, not_applicable, report_of
 from aliasproof.processes.isolation import CPU, TARGET_STEP, Limits
 from aliasproof.processes.outcome import OUT_OF_MEMORY, Death, Outcome, Raised, Returned

@@ -18,7 +18,7 @@ from aliasproof.ir.python_program import PythonProgram
 from aliasproof.judge.attribution import FailsAlike, Symptom
 from aliasproof.judge.trial import quiet_torch
 from aliasproof.minimization.minimize_request import MinimizeRequest
-from aliasproof.oracles.values import compare_within
+from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.processes.isolation import step
 from aliasproof.processes.outcome import Death
 from aliasproof.targets.registry import target as target_named

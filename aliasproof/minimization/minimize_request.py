@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aliasproof.checks.isolated_check import MEMORY_SHARE
 from aliasproof.ir.errors import UserError
-from aliasproof.oracles.values import NONE_GIVEN, GivenTolerance
+from aliasproof.oracles.given_tolerance import NONE_GIVEN, GivenTolerance
 from aliasproof.processes.isolation import Limits, memory_available
 
 if TYPE_CHECKING:  # it imports torch, and this module must not

@@ -28,8 +28,8 @@ from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, quiet_torch, run_eager
 from aliasproof.minimization.minimize_request import MinimizeRequest, Subject
+from aliasproof.oracles.given_tolerance import compare_within
 from aliasproof.oracles.judge import EVERY_ORACLE
-from aliasproof.oracles.values import compare_within
 from aliasproof.processes.isolation import step
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant

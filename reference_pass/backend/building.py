@@ -32,7 +32,8 @@ from aliasproof.reference_pass.backend.general_graphs import (
     with_floats,
     without_tensors,
 )
-from aliasproof.reference_pass.backend.input_layouts import InputLayout, Keys, fakes_of, has_places
+from aliasproof.reference_pass.backend.input_layouts import InputLayout, fakes_of, has_places
+from aliasproof.reference_pass.backend.keys import Keys
 from aliasproof.reference_pass.backend.list_inputs import taking_a_list
 from aliasproof.reference_pass.backend.observed_run import Observed
 from aliasproof.reference_pass.backend.output_views import detach_new_outputs

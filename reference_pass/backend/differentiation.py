@@ -32,7 +32,7 @@ from torch.autograd.graph import get_gradient_edge
 from aliasproof.reference_pass.backend.calls_on_copies import opaque_call
 from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.emission import checkpoint_tags
-from aliasproof.reference_pass.calls.fake_tensors import attribute
+from aliasproof.reference_pass.calls.fake_inputs import attribute
 from aliasproof.reference_pass.calls.graphs import erase_dead, with_graph
 from aliasproof.reference_pass.calls.nested import nodes_in, on_values, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, WRITTEN_IN_PLACE, aten

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from aliasproof.reference_pass.alias_analysis import Analysis
 from aliasproof.reference_pass.calls.copied_operands import on_copies
-from aliasproof.reference_pass.calls.fake_tensors import refuse_without_regions
+from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
 from aliasproof.reference_pass.calls.graphs import erase_dead, with_graph
 from aliasproof.reference_pass.calls.invariants import is_functional
 from aliasproof.reference_pass.calls.metadata import note_value

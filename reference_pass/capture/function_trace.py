@@ -18,7 +18,7 @@ from torch._functorch import eager_transforms
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.reference_pass.calls.fake_tensors import another_fake, refuse_without_regions
+from aliasproof.reference_pass.calls.fake_inputs import another_fake, refuse_without_regions
 from aliasproof.reference_pass.calls.operator_forms import aten
 from aliasproof.reference_pass.capture.aten_graphs import (
     DECOMPOSITIONS,

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from aliasproof.reference_pass.calls.fake_tensors import refuse_without_regions
+from aliasproof.reference_pass.calls.fake_inputs import refuse_without_regions
 from aliasproof.reference_pass.calls.nested import leaves_in, tensors_in
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, writes_outs_alone
 from aliasproof.reference_pass.calls.regions import contiguous_strides, known, same_strides

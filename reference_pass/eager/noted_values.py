@@ -24,7 +24,7 @@ from torch._guards import active_fake_mode
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
-from aliasproof.reference_pass.calls.fake_tensors import fake_on
+from aliasproof.reference_pass.calls.fake_inputs import fake_on
 from aliasproof.reference_pass.calls.nested import leaves_in, on_values, tensors_in
 from aliasproof.reference_pass.calls.operand_reads import OTHER_ITEM_SIZE, depends_on_location
 from aliasproof.reference_pass.calls.operator_forms import aten, bind, facts, is_opaque

@@ -25,8 +25,8 @@ from torch import fx
 
 from aliasproof.reference_pass.calls.fake_tensors import fake_mode, on_fakes
 from aliasproof.reference_pass.calls.graphs import copied
-from aliasproof.reference_pass.calls.metadata import refresh_metadata
 from aliasproof.reference_pass.calls.nested import tensors_in
+from aliasproof.reference_pass.calls.refresh import refresh_metadata
 from aliasproof.reference_pass.calls.regions import known
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.candidates import Candidate, How

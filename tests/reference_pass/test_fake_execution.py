@@ -18,7 +18,8 @@ from aliasproof.reference_pass import functionalize, pipeline, update_metadata
 from aliasproof.reference_pass.alias_analysis import Analysis, analyse
 from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.calls.copied_operands import on_copies
-from aliasproof.reference_pass.calls.fake_tensors import fake_inputs, fake_mode
+from aliasproof.reference_pass.calls.fake_inputs import fake_inputs
+from aliasproof.reference_pass.calls.fake_tensors import fake_mode
 from aliasproof.reference_pass.calls.storages import storage_of
 from aliasproof.reference_pass.eager import fake_execution
 from aliasproof.reference_pass.eager.fake_execution import _view_as

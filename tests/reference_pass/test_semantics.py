@@ -15,7 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from aliasproof.reference_pass.alias_analysis import analyse
 from aliasproof.reference_pass.calls.invariants import operand_of_other_strides
-from aliasproof.reference_pass.calls.metadata import refresh_metadata
+from aliasproof.reference_pass.calls.refresh import refresh_metadata
 from aliasproof.reference_pass.candidates import candidates
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.conditions import Condition, all_conditions, same_layout
