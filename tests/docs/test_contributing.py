@@ -54,7 +54,12 @@ def scratch(tmp_path: Path) -> Path:
     for name in (*COPIED, *PACKAGES):
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, tmp_path / name, symlinks=True)  # aliasproof/oracles is one
+            shutil.copytree(
+                source,
+                tmp_path / name,
+                symlinks=True,  # aliasproof/oracles is one to oracles/
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
         else:
             shutil.copy(source, tmp_path / name)
     return tmp_path
