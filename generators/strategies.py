@@ -152,7 +152,7 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
 
 
 def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
-    favored = favored_operators(features.favored)
+    favored = features.favored and favored_operators(features.favored)
     if favored and pick.chance(FAVORED_SHARE):
         _draw_favored(pick, scene, features, favored)
         return

@@ -373,7 +373,8 @@ def run_campaign(
 
 
 def _title(plan: Plan, cluster: str | None, folder: Path) -> str:
-    favored = listed([*dict.fromkeys(it for name in plan.targets for it in _favored(name))], 5)
+    targets = () if plan.language == PYTHON else plan.targets
+    favored = listed([*dict.fromkeys(it for name in targets for it in _favored(name))], 5)
     workers = counted(plan.workers, "worker")
     if cluster is not None:
         workers = f"the workers of the cluster at {cluster}"
@@ -391,8 +392,8 @@ def _favored(name: str) -> Iterator[str]:
     from aliasproof.generators.strategies import favored_operators
     from aliasproof.targets.registry import target
 
-    for operator in favored_operators(target(name).favored):
-        yield operator.name.split(".")[1]
+    if names := target(name).favored:
+        yield from (operator.name.split(".")[1] for operator in favored_operators(names))
 
 
 def new_folder(runs: Path) -> Path:

@@ -198,14 +198,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     bugs: dict[str, None] = {}
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
-            properties = [
-                (key.removeprefix("aliasproof_"), it) for key, it in report.user_properties
-            ]
-            bugs.update((str(value), None) for key, value in properties if key == "known_bug")
-            of_shard = dict(properties)
-            if "target" in of_shard:
-                total = totals.setdefault(of_shard["target"], Counter())
-                total.update({name: int(of_shard[name]) for name in COUNTS})
+            bugs.update(
+                (str(value), None)
+                for key, value in report.user_properties
+                if key == "aliasproof_known_bug"
+            )
+            of_shard = dict(report.user_properties)
+            if "aliasproof_target" in of_shard:
+                total = totals.setdefault(of_shard["aliasproof_target"], Counter())
+                total.update({name: int(of_shard[f"aliasproof_{name}"]) for name in COUNTS})
     if totals:
         terminalreporter.section("aliasproof")
         for target, total in totals.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,8 +82,9 @@ def file_to_read(path: Path) -> Path:
 
 def _require_python(path: Path) -> None:
     try:
-        ast.parse(path.read_bytes())
+        with warnings.catch_warnings(action="ignore"):  # the import gives them
+            ast.parse(path.read_bytes())
     except SyntaxError as error:
         raise UserError(f"{path}: line {error.lineno}: not Python: {error.msg}") from error
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        raise UserError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error

@@ -96,6 +96,7 @@ def test_fuzz_where_runs_is_a_file(call, tmp_path):
         ("import sys\nsys.exit(3)\n", ["SystemExit: 3", "line 2"]),
         ("open('nowhere')\n", ["FileNotFoundError", "line 1"]),
         ("def program(x:\n", ["line 1", "not Python"]),
+        ("x = " + "-" * 200_000 + "1", ["cannot be read"]),
         (
             GOOD + "    raise ValueError('two\\nlines')\ndef inputs():\n    raise KeyError(3)\n",
             ["inputs() raises KeyError: 3", "line 8"],

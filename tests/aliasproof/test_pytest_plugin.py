@@ -72,14 +72,16 @@ def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduce
     message = _message(wrong)
     assert "inputs: input ends wrong" in message
     assert "def program(x):" in message
-    told = _properties(wrong)
-    assert (told["aliasproof_seed"], told["aliasproof_shard"]) == ("3", "1/1")
-    assert told["aliasproof_programs"] == "5"
-    changed, unchanged = (int(told[f"aliasproof_{name}"]) for name in ("changed", "unchanged"))
+    properties = _properties(wrong)
+    assert (properties["aliasproof_seed"], properties["aliasproof_shard"]) == ("3", "1/1")
+    assert properties["aliasproof_programs"] == "5"
+    changed, unchanged = (
+        int(properties[f"aliasproof_{name}"]) for name in ("changed", "unchanged")
+    )
     assert changed
     what = f"it changed a graph in {changed} of {changed + unchanged} compilations"
     assert f"passes.py:forgets: 5 programs; {what}" in done.stdout
-    (signature,) = told["aliasproof_signatures"].split()
+    (signature,) = properties["aliasproof_signatures"].split()
     (folder,) = project.glob(f"kept/*/findings/{signature}")
     assert shlex.join([sys.executable, str(folder / "reproducer.py")]) in message
     assert "dies of signal 11" in _message(dead)
@@ -128,6 +130,14 @@ def test_identifiers_are_stable_and_options_may_be_in_an_ini_file(project: Path)
     options = ("--aliasproof-target", "aot", "--aliasproof-shards", "1")
     own = pytest_in(project, *options, "-m", "not aliasproof", "-q")
     assert "1 passed, 1 deselected" in own.stdout
+
+
+def test_properties_of_other_tests_are_not_ours(project: Path) -> None:
+    body = 'def test_own(record_property): record_property("target", "x")\n'
+    (project / "test_own.py").write_text(body)
+    done = pytest_in(project)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
+    assert "aliasproof" not in done.stdout
 
 
 def test_a_project_that_does_not_use_it_is_not_disturbed(project: Path) -> None:
