@@ -32,8 +32,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._C._profiler import _ExtraFields_Allocation
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
+from torch.profiler._memory_profiler import OpTree
 
 from aliasproof.ir.errors import UserError
 from aliasproof.processes.isolation import Isolated, Limits, memory_available, start_server
@@ -407,13 +409,16 @@ def bytes_of(call: Call) -> tuple[int, int]:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         result = call()
         gc.collect()
-    events = [
-        event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"
-    ]
+    allocated: set[int] = set()
     live = most = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        live += event.nbytes()
-        most = max(most, live)
+    for event in OpTree(profiled.profiler.kineto_results).sorted_nodes:
+        allocation = event.typed[1]
+        if isinstance(allocation, _ExtraFields_Allocation):
+            if allocation.alloc_size > 0:
+                allocated.add(allocation.ptr)
+            if allocation.ptr in allocated:  # torch reports others too, with a stale size
+                live += allocation.alloc_size
+                most = max(most, live)
     del result
     return most, live
 

@@ -211,7 +211,7 @@ class Rounding:
         dtypes = {dtype for dtype, kept in self.inexact_as.items() if kept.any(read)}
         inexact = starts or (self.inexact.any(read) and not steps)
         bits = self._magnified or self.bits.any(read)
-        if inexact and any(map(_is_whole_dtype, made)):
+        if inexact and any(not (it.is_floating_point() or it.is_complex()) for it in made):
             bits = bits or self._near_jump("trunc" if name in MOVES else name, read)
         computed = factor or not moves(op, [*read, *made])
         signs = name in ANY_ZERO or self.zero_signs.any(read)
@@ -430,10 +430,6 @@ class StridedChains:
 
 
 # --- what is in the data --------------------------------------------------------------------------
-
-
-def _is_whole_dtype(tensor: torch.Tensor) -> bool:
-    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def _unit(dtype: torch.dtype) -> float:

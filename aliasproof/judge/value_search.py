@@ -134,7 +134,8 @@ def search_values(
         if time.monotonic() - start > budget.seconds:
             return None
         other = data.put_into(case).under(target)
-        counts = partial(_counts, promised=promised, finite=_is_finite(other.fresh_inputs()))
+        finite = all(readable(tensor).isfinite().all() for tensor in other.fresh_inputs())
+        counts = partial(_counts, promised=promised, finite=finite)
         if not _differs(other, target, trial.build, counts):
             continue
         if (unconfirmed := unconfirmed + 1) > MOST_UNCONFIRMED:
@@ -184,10 +185,6 @@ def _counts(
         return False
     value = eager.tensors().get(violation.place)
     return finite or value is None or not trace.tolerance(value).rounds
-
-
-def _is_finite(tensors: Iterable[torch.Tensor]) -> bool:
-    return all(bool(readable(tensor).isfinite().all()) for tensor in tensors)
 
 
 # --- which data is tried --------------------------------------------------------------------------

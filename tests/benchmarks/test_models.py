@@ -30,6 +30,22 @@ def test_the_bytes_of_a_call_are_those_that_its_tensors_hold_at_once():
     assert bytes_of(call) == (110 * 4, 10 * 4)
 
 
+def test_what_was_there_before_a_call_does_not_count():
+    """The profiler keeps the sizes of an earlier call: blocks at those addresses seem its own."""
+    held: list[torch.Tensor] = []
+    bytes_of(lambda: held.extend(torch.empty(132) for _ in range(50)))
+    addresses = {tensor.data_ptr() for tensor in held}
+    held.clear()
+    held.extend(torch.empty(132) for _ in range(50))
+    assert addresses & {tensor.data_ptr() for tensor in held}
+
+    def call():
+        torch.empty(100)
+        held.clear()
+
+    assert bytes_of(call) == (400, 0)
+
+
 def test_bits_are_those_of_eager_or_of_aot_eager_or_they_differ():
     zero, minus_zero, one = (np.array([value], np.float32) for value in (0.0, -0.0, 1.0))
 
