@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -29,31 +28,18 @@ def test_no_step_is_forgotten() -> None:
     assert len(STEPS) == len(public)
 
 
-MOST_OF_A_PROGRAM = 60  # candidates that are validated, of up to a thousand
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_offers_simpler_programs(step, drawn: list[Program], is_valid) -> None:
-    counts: Counter[str] = Counter()
+    programs = 0
     for program in drawn:
         candidates = list(step(program))
-        some = candidates[:: len(candidates) // MOST_OF_A_PROGRAM + 1]
-        valid = list(filter(is_valid, some))
-        key = simplicity(program)
-        simpler = [candidate for candidate in valid if is_simpler(candidate, key)]
-        counts.update(candidates=len(candidates), simpler=len(simpler), programs=bool(simpler))
         # A use can be any earlier value, and programs from rules have up to a hundred calls.
         assert len(candidates) < max(1200, len(program) ** 2)
-    assert counts["programs"] >= 5, counts
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_every_step_can_lower_the_key(step, drawn: list[Program], is_valid) -> None:
-    assert any(
-        is_valid(candidate) and simplicity(candidate) < simplicity(program)
-        for program in drawn
-        for candidate in step(program)
-    ), f"the reducer accepts no candidate of {step.__name__}"
+        if programs < 5:
+            key = simplicity(program)
+            some = candidates[:: len(candidates) // 20 + 1]
+            programs += any(is_simpler(it, key) and is_valid(it) for it in some)
+    assert programs == 5
 
 
 @pytest.mark.parametrize("step", STEPS)
