@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -555,9 +556,11 @@ class InParts(TorchDispatchMode):
         return result
 
 
-@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
-def test_kernels_write_what_they_are_given_and_nothing_around():
+def test_kernels_write_what_they_are_given_and_nothing_around(monkeypatch):
+    # Both describe the stack, which took 150 of 155 seconds.
+    monkeypatch.setattr(torch, "manual_seed", torch.default_generator.manual_seed)
+    monkeypatch.setattr(inspect, "stack", list)
     mode = InParts()
     for info in op_db:
         if torch.float32 in info.dtypes and not info.name.startswith("jiterator"):  # of CUDA
