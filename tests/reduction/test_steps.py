@@ -28,6 +28,7 @@ def test_no_step_is_forgotten() -> None:
     assert len(STEPS) == len(public)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, about what candidates do
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_offers_simpler_programs(step, drawn: list[Program], is_valid) -> None:
     programs = 0
