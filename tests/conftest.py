@@ -46,6 +46,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["ALIASPROOF_CACHE"] = tempfile.mkdtemp(prefix="aliasproof-")
     atexit.register(shutil.rmtree, os.environ["ALIASPROOF_CACHE"], ignore_errors=True)
 
+# Hundreds of tests start processes, and each would compile our sources: a second.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A shell without job control lets its background jobs ignore Ctrl-C, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,6 +57,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # --- which tests are thorough ---------------------------------------------------------------------
 
 THOROUGH = Path(__file__).with_name("thorough.txt")
+CASES = 3  # of a parametrized test that `make test` runs, unless it is given a part of the tests
 UNUSED = pytest.StashKey[list[str]]()
 
 
@@ -72,6 +76,19 @@ def deciding_lines(lines: Sequence[str], tests: Iterable[str]) -> dict[str, str]
     return decided
 
 
+def further_cases(names: Iterable[str]) -> set[str]:
+    """All but the first, the last, and some cases between them, of each test with many cases."""
+    names_of: dict[str, list[str]] = {}
+    for name in names:
+        names_of.setdefault(name.partition("[")[0], []).append(name)
+    further: set[str] = set()
+    for cases in names_of.values():
+        if len(cases) > CASES:
+            spread = {number * (len(cases) - 1) // (CASES - 1) for number in range(CASES)}
+            further.update(case for number, case in enumerate(cases) if number not in spread)
+    return further
+
+
 def is_thorough(line: str | None) -> bool:
     return line is not None and not line.startswith("!")
 
@@ -80,8 +97,11 @@ def is_thorough(line: str | None) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     lines = [line for line in THOROUGH.read_text().splitlines() if line and line[0] != "#"]
     decided = deciding_lines(lines, [item.nodeid for item in items])
+    further: set[str] = set()
+    if not config.option.keyword and len({item.path for item in items}) > 100:
+        further = further_cases(item.nodeid for item in items if item.nodeid not in decided)
     for item in items:
-        if is_thorough(decided.get(item.nodeid)):
+        if is_thorough(decided.get(item.nodeid)) or item.nodeid in further:
             item.add_marker("thorough")
     config.stash[UNUSED] = [line for line in lines if line not in decided.values()]
 

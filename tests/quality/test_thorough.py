@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,19 @@ def test_the_last_line_that_fits_decides(
 ) -> None:
     names = ["tests/a/test_b.py::test_c", "tests/a/test_b.py::test_d[x-1]", "tests/ab.py::test_e"]
     assert [name for name in names if thorough(lines, name)] == expected
+
+
+def test_of_many_cases_three_are_left(pytestconfig: pytest.Config) -> None:
+    conftest: Any = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    names = ["a", *(f"b[{number}]" for number in range(9)), "c[0]", "c[1]"]
+    further = conftest.further_cases(names)
+    assert [name for name in names if name not in further] == [
+        "a",
+        "b[0]",
+        "b[4]",
+        "b[8]",
+        *names[-2:],
+    ]
 
 
 def test_each_line_decides_about_a_test(
