@@ -24,7 +24,7 @@ from aliasproof.eager.trace import Trace
 from aliasproof.ir.eager_call import tensors_in
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.oracle import Needs, Oracle
-from aliasproof.oracles.stage_run import Location, NodeCall, NodeRun, Operand, StageRun
+from aliasproof.oracles.stage_run import Location, NodeCall, Operand, StageRun
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation, of_all_stages, report_of
 
 # --- noted metadata -------------------------------------------------------------------------------
@@ -264,18 +264,15 @@ def miscounts(seen: Seen) -> Iterator[BrokenInvariant]:
 
     A kernel may return None for a result that nobody uses.
     """
+    raised = seen.run.error[0] if seen.run.error is not None else None
     for node in seen.run.nodes:
         meta = node.node.meta.get("val")
-        if meta is None or node.node.op == "output" or _has_raised(seen.run, node):
+        if meta is None or node.node.op == "output" or node.node is raised:
             continue
         expected, actual = len(list(tensors_in(meta))), len(node.locations)
         left_out = node.value.count(None) if isinstance(node.value, (list, tuple)) else 0
         if not 0 <= expected - actual <= left_out:
             yield BrokenInvariant(node.node, {"noted": expected, "in the run": actual})
-
-
-def _has_raised(run: StageRun, node: NodeRun) -> bool:
-    return run.error is not None and run.error[0] is node.node
 
 
 def untrue(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
+from aliasproof.eager.rounding import readable
 from aliasproof.eager.trace import Trace
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.observation import Observation
@@ -26,7 +29,9 @@ def other_path(eager: Observation, target: Observation) -> Violation | None:
     if lost:
         return Violation(_NAME, "something is missing", lost[0])
     if new:
-        return Violation(_NAME, "something is new", new[0])
+        there = target.outputs[target.paths.index(new[0])]
+        zeros = isinstance(there, torch.Tensor) and not readable(there).any()
+        return Violation(_NAME, "something is new", new[0], {"zeros": True} if zeros else {})
     pairs = zip(eager.paths, target.paths, strict=True)
     moved = next((path for path, other in pairs if path != other), None)
     return None if moved is None else Violation(_NAME, "another order", moved)

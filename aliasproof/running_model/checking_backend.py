@@ -115,7 +115,8 @@ def checking_compiled(
     original: Callable[[Any], Any] = eval_frame.get_compiler_fn
 
     def checking(backend: Any) -> Any:
-        if backend is None or isinstance(backend, CheckingBackend) or _is_ours(backend):
+        ours = getattr(backend, "compiler_name", backend) == "aliasproof_check"
+        if backend is None or isinstance(backend, CheckingBackend) or ours:
             return original(backend)
         return original(CheckingBackend(chosen or CheckedTarget.of_backend(backend), check))
 
@@ -126,7 +127,3 @@ def checking_compiled(
         finally:
             if summary:
                 print_summary(check)
-
-
-def _is_ours(backend: Any) -> bool:
-    return bool(getattr(backend, "compiler_name", backend) == "aliasproof_check")

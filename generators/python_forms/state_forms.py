@@ -61,7 +61,11 @@ def class_attribute(sketch: Sketch) -> None:
 def method_call(sketch: Sketch) -> None:
     name = sketch.pick.one(objects(sketch))
     kind = type(sketch.names.values[name])
-    methods = [it for it in vars(kind) if it in OWN_ATTRIBUTES and _is_method(vars(kind)[it])]
+    methods = [
+        it
+        for it in vars(kind)
+        if it in OWN_ATTRIBUTES and isinstance(vars(kind)[it], types.FunctionType)
+    ]
     method, value = sketch.pick.one(methods), sketch.tensor()
     sketch.add(f"{sketch.fresh('r')} = {name}.{method}({value})")
 
@@ -129,10 +133,6 @@ def objects_linked(sketch: Sketch) -> None:
         [f"{one}.history = [{sketch.tensor()}]", f"{other}.history = {one}.history"],
     ]
     sketch.add(*sketch.pick.one(lines))
-
-
-def _is_method(value: object) -> bool:
-    return isinstance(value, types.FunctionType)
 
 
 @form("state", weight=2)

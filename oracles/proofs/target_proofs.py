@@ -86,7 +86,8 @@ def prove(
             decision = PairQuestion(*regions, satisfied, limit).decide()
         # The decision is about free symbols; a person needs the sizes of all.
         sizes = None if decision.sizes is None else assumptions.complete(decision.sizes)
-        proofs.append(Proof(one, other, decision.answer, decision.how, _ms_since(start), sizes))
+        spent = 1e3 * (time.perf_counter() - start)
+        proofs.append(Proof(one, other, decision.answer, decision.how, spent, sizes))
     return proofs
 
 
@@ -109,10 +110,6 @@ def _with_sample(assumptions: Assumptions, limit: float) -> Assumptions | PairDe
     return PairDecision(
         Answer.UNKNOWN, f"whether any sizes satisfy the assumptions is unknown: {search.reason}"
     )
-
-
-def _ms_since(start: float) -> float:
-    return 1e3 * (time.perf_counter() - start)
 
 
 # --- target proofs --------------------------------------------------------------------------------

@@ -76,6 +76,17 @@ def test_names_and_numbers_do_not_change_a_signature():
     assert Finding.of(other, FINDING.target, more).identifier != FINDING.identifier
 
 
+TRAINED = """
+import torch
+
+def program(x, y):
+    x.sum().backward()
+
+def calls(program):
+    program(torch.ones(2).requires_grad_(), torch.ones(2).requires_grad_())
+"""
+
+
 def known(target: str, oracle: str, kind: str, *needs: str) -> PythonBug:
     symptom = (frozenset({oracle}), kind, frozenset(needs))
     return PythonBug("b", "", "", target, ("2.13",), *symptom, FINDING.program, layer="dynamo")
@@ -89,6 +100,15 @@ def test_a_known_bug_is_recognised_by_what_it_needs():
     assert not is_of_bug(FINDING, replace(bug, lacks=frozenset({"write"})))
     assert not is_of_bug(FINDING, replace(bug, place="gradient"))
     assert not is_of_bug(FINDING, replace(bug, parts=frozenset({"Dynamo: guards"})))
+
+
+def test_a_gradient_that_is_new_is_that_of_a_known_bug_if_it_has_zeros():
+    bug = known("aot-eager", "structure", "something is new: zeros", "backward")
+    bug = replace(bug, sufficient="reason")
+    new = replace(FINDING, oracle="structure", kind="something is new")
+    new = replace(new, program=PythonProgram(TRAINED), evidence={"zeros": True})
+    assert is_of_bug(new, bug)
+    assert not is_of_bug(replace(new, evidence={}), bug)
 
 
 def test_a_mechanism_that_a_known_bug_does_without_is_another_cause():

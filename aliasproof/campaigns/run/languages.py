@@ -201,6 +201,8 @@ def is_of_bug(finding: Finding[PythonProgram], bug: PythonBug) -> bool:
     kind = finding.kind
     if kind.startswith("does not raise"):  # what eager raises tells one from another
         kind += ": " + str(finding.evidence.get("message", "")).partition("\n")[0]
+    elif finding.evidence.get("zeros"):  # as a gradient that eager has not
+        kind += ": zeros"
     cause = (finding.target, finding.oracle, kind)
     return bug.explains(cause, finding.place, finding.program, finding.wrong_part)
 
