@@ -241,6 +241,9 @@ def _print_eager(console: Console, eager: EagerResult) -> None:
         print_lines(console, f"and {counted(len(eager.outputs) - table.row_count, 'more output')}")
 
 
+UNWATCHED = "only code that Inductor generates is watched for what it does to memory"
+
+
 def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
     """Why oracles did not decide, once for all oracles and targets with the same reason."""
     targets: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -258,13 +261,19 @@ def _reasons(results: Mapping[str, TargetResult]) -> list[str]:
                 oracle for oracle, report in result.reports.items() if report.reason == reason
             )
             targets.setdefault((reason, oracles), []).append(name)
+    # Others have a report of these oracles, so the table has columns for them.
+    shown = dict.fromkeys(oracle for result in results.values() for oracle in result.reports)
+    for name, result in results.items():
+        missing = tuple(oracle for oracle in shown if oracle not in result.reports)
+        if missing and not result.reports["errors"].differences:
+            targets.setdefault((UNWATCHED, missing), []).append(name)
     lines = []
     for (reason, oracles), names in targets.items():
         which = "" if len(oracles) == len(results[names[0]].reports) else f" ({', '.join(oracles)})"
         lines.append(f"{', '.join(names)}{which}: {reason}")
     left = len(lines) - MOST_REASONS
-    shown = [in_columns(line, LONGEST_REASON) for line in lines[:MOST_REASONS]]
-    return [*shown, f"and {counted(left, 'more reason')}"] if left > 0 else shown
+    first = [in_columns(line, LONGEST_REASON) for line in lines[:MOST_REASONS]]
+    return [*first, f"and {counted(left, 'more reason')}"] if left > 0 else first
 
 
 def _documented(check: Check) -> Iterator[str]:

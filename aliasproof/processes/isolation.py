@@ -45,6 +45,8 @@ CPU = "cpu"  # as in `aliasproof.ir.devices`, which imports torch
 PREPARATION = "aliasproof"  # the step of a call before it names another
 # The steps of a trial: a death in the first is the target's, one in the second is ours.
 TARGET_STEP, ORACLES_STEP = "the target", "the oracles"
+# A path to a socket has at most 103 bytes on some systems, and `multiprocessing` appends 31.
+_LONGEST_TEMPORARY = 70
 _DUMP_SIGNAL = signal.SIGUSR1  # asks a process for its stack
 _DUMP_SECONDS = 0.5  # that it may take to answer
 
@@ -93,6 +95,9 @@ def start_server(preload: Sequence[str], *, by_fork: bool = False) -> None:
     """
     prepare_environment()
     multiprocessing.set_forkserver_preload(list(preload))
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMPORARY:
+        with mock.patch.object(tempfile, "tempdir", "/tmp"):  # noqa: S108 - a new folder in it
+            util.get_temp_dir()  # it keeps its first answer
     start = _fork_server if by_fork else util.spawnv_passfds
     # The server inherits the handler: Ctrl-C is for this process, which ends the others.
     with sigint_ignored_by_children(), mock.patch.object(util, "spawnv_passfds", start):

@@ -45,6 +45,29 @@ def test_the_memory_that_a_device_takes_at_its_start_is_not_limited() -> None:
     assert int(limit) > nbytes
 
 
+SERVED = """
+from aliasproof.processes.isolation import Isolated, Limits, start_server
+
+if __name__ == "__main__":
+    start_server([])
+    process = Isolated(Limits(60.0, 1 << 30))
+    print(process.outcome_of("operator:add", 1, 2))
+    process.stop()
+"""
+
+
+def test_the_path_of_the_temporary_folder_can_be_longer_than_that_of_a_socket(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / ("a" * 100)
+    folder.mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    served = subprocess.run(
+        [sys.executable, "-c", SERVED], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (served.stdout.strip(), served.stderr) == (str(Returned(3)), "")
+
+
 def test_workers_of_a_campaign_on_a_device_are_not_forked(tmp_path: Path) -> None:
     pool = start_pool(1, tmp_path, device=OTHER_CPU)
     with pool.at_work():

@@ -67,6 +67,14 @@ def test_what_targets_show_alike_is_shown_once():
     assert [out.count(message) for message in ("no kernel", "no dtype")] == [1, 1]
 
 
+def test_oracles_that_only_some_targets_have_are_explained():
+    generated = RIGHT | {"bounds": HOLDS}
+    results = (TargetResult(name, None, it) for name, it in (("a", RIGHT), ("b", generated)))
+    out = printed(*results, width=200)
+    assert out.count("a (bounds): only code that Inductor generates is watched") == 1
+    assert "b (" not in out
+
+
 def test_missed_opportunities_are_listed_with_their_bytes():
     missed = [Opportunity("add", "aten.add.Tensor", "aten.add_.Tensor", 48)]
     out = printed(TargetResult("one", None, RIGHT, missed=missed))
