@@ -15,16 +15,13 @@ fit into 64 bits.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
-import torch
 import z3
 
 from aliasproof.ir.errors import InternalError
-from aliasproof.ir.program import Program
 from tests.lemmas.lemma_formulas import Formula, Scope, SymbolicView
 
 # Milliseconds for each search for a smaller counterexample. The first one is as right as a smaller
@@ -44,35 +41,10 @@ class Statement:
     views: tuple[SymbolicView, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LemmaCase:
-    """One question to z3.
-
-    The cases of a lemma differ in numbers of dimensions, in item sizes, or in the direction of an
-    equivalence.
-    """
-
-    name: str
-    state: Callable[[Scope], Statement]
-
-
-@dataclass(frozen=True, slots=True)
-class Lemma:
-    """A step of a predicate, and what it claims.
-
-    It is proved if all cases are; they are asked in order. `source` names file and function.
-    `ranges` says what the proof covers. A lemma that views can refute also has `asks`, which says
-    whether the real function takes the step on such tensors, and `program`, which makes a program
-    that goes wrong if it does.
-    """
-
-    name: str
-    source: str
-    claim: str
-    ranges: str
-    cases: tuple[LemmaCase, ...]
-    asks: Callable[[Sequence[torch.Tensor]], bool] | None = None
-    program: Callable[[Sequence[SymbolicView]], Program] | None = None
+State: TypeAlias = Callable[[Scope], Statement]
+# A step of a predicate: its cases by name, each a question to z3. It is proved if all cases are.
+# They differ in numbers of dimensions, in item sizes, or in the direction of an equivalence.
+Lemma: TypeAlias = Mapping[str, State]
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -82,34 +54,20 @@ class Lemma:
 class Proved:
     """There is no counterexample, and the assumptions can hold."""
 
-    verdict: ClassVar[str] = "proved"
-
 
 @dataclass(frozen=True, slots=True)
 class Refuted:
     """A counterexample: the value of each name, and the views that these values give."""
 
-    verdict: ClassVar[str] = "refuted"
     case: str
     values: Mapping[str, int]
     views: tuple[SymbolicView, ...] = ()
-
-    def describe(self) -> str:
-        """One line for people."""
-        if not self.views:
-            return ", ".join(f"{name} = {value}" for name, value in self.values.items())
-        return "; ".join(
-            f"{name}: sizes {view.sizes}, strides {view.strides}, offset {view.offset},"
-            f" {view.itemsize} bytes per element"
-            for name, view in zip("xy", self.views, strict=False)
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
     """z3 gave up on a case; `reason` is in its own words."""
 
-    verdict: ClassVar[str] = "unknown"
     case: str
     reason: str
 
@@ -118,32 +76,17 @@ class Undecided:
 class Vacuous:
     """The assumptions of a case contradict each other."""
 
-    verdict: ClassVar[str] = "vacuous"
     case: str
 
 
-LemmaAnswer: TypeAlias = Proved | Refuted | Undecided | Vacuous
-
-
-@dataclass(frozen=True, slots=True)
-class LemmaProof:
-    """z3's answer to a lemma, and the milliseconds it took."""
-
-    lemma: Lemma
-    answer: LemmaAnswer
-    milliseconds: float
-
-    @property
-    def verdict(self) -> str:
-        """The kind of answer: proved, refuted, unknown or vacuous."""
-        return self.answer.verdict
+Answer: TypeAlias = Proved | Refuted | Undecided | Vacuous
 
 
 # --- proofs ---------------------------------------------------------------------------------------
 
 
-def prove_lemma(lemma: Lemma, limit_ms: int = 10_000) -> LemmaProof:
-    """Ask z3 about all cases, with `limit_ms` milliseconds for each question.
+def prove(lemma: Lemma, limit_ms: int = 10_000) -> Answer:
+    """Ask z3 about all cases in order, with `limit_ms` milliseconds for each question.
 
     A refuted case refutes the lemma. Else an unknown case makes it unknown, else a vacuous one
     vacuous. Equal lemmas get equal answers.
@@ -152,45 +95,42 @@ def prove_lemma(lemma: Lemma, limit_ms: int = 10_000) -> LemmaProof:
         InternalError: the counterexample of z3 is not one.
 
     """
-    start = time.perf_counter()
-    answers: list[LemmaAnswer] = []
-    for case in lemma.cases:
-        answers.append(_answer(case, limit_ms))
+    answers: list[Answer] = []
+    for name, state in lemma.items():
+        answers.append(_answer(name, state, limit_ms))
         if isinstance(answers[-1], Refuted):
             break
     # The classes in order of weight: the first that occurs among the cases wins.
-    worst = min(
-        answers, key=lambda answer: (Refuted, Undecided, Vacuous, Proved).index(type(answer))
-    )
-    return LemmaProof(lemma, worst, 1e3 * (time.perf_counter() - start))
+    weights = (Refuted, Undecided, Vacuous, Proved)
+    return min(answers, key=lambda answer: weights.index(type(answer)))
 
 
-def is_counterexample(state: Callable[[Scope], Statement], values: Mapping[str, int]) -> bool:
+def is_counterexample(state: State, values: Mapping[str, int]) -> bool:
     """Whether these values refute the statement, by plain arithmetic."""
     # The same function as z3 read, now with plain integers for names.
     statement = state(values.__getitem__)
     return all((*statement.assumptions, *statement.counterexample))
 
 
-def _answer(case: LemmaCase, limit_ms: int) -> LemmaAnswer:
+def _answer(case: str, state: State, limit_ms: int) -> Answer:
     unknowns = _Unknowns()
-    statement = case.state(unknowns)
+    statement = state(unknowns)
     # First the assumptions alone: if they cannot hold, "no counterexample" says nothing.
     possible = unknowns.ask(statement.assumptions, limit_ms)
     if possible is None:
-        return Vacuous(case.name)
+        return Vacuous(case)
     refuting = (*statement.assumptions, *statement.counterexample)
     model = possible if isinstance(possible, str) else unknowns.ask(refuting, limit_ms)
     if model is None:
         return Proved()
     if isinstance(model, str):
-        return Undecided(case.name, model)
+        return Undecided(case, model)
     values = unknowns.smallest(refuting, model, limit_ms)
-    if not is_counterexample(case.state, values):
+    if not is_counterexample(state, values):
         raise InternalError(
-            f"z3 gave a wrong counterexample to '{case.name}', please send us this line: {values}"
+            f"z3 gave a wrong counterexample to '{case}', please send us this line: {values}"
         )
-    return Refuted(case.name, values, case.state(values.__getitem__).views)
+    return Refuted(case, values, state(values.__getitem__).views)
 
 
 class _Unknowns:
