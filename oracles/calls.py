@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -93,39 +92,14 @@ def _has_kernel(op: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CPU")
 
 
-@dataclass(frozen=True, slots=True)
-class BoundCall:
-    """A call whose arguments are known by name, as positional and keyword arguments."""
-
-    op: OpOverload
-    given: dict[str, Any]
-
-    @property
-    def args(self) -> list[Any]:
-        arguments = self.op._schema.arguments
-        return [self.given[argument.name] for argument in arguments if not argument.kwarg_only]
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        arguments = self.op._schema.arguments
-        names = [argument.name for argument in arguments if argument.kwarg_only]
-        return {name: self.given[name] for name in names}
-
-    def run(self) -> Any:
-        return self.op(*self.args, **self.kwargs)
-
-
 def arguments_by_name(
     op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """All arguments by name, defaults included."""
-    given = {}
-    for index, argument in enumerate(op._schema.arguments):
-        if index < len(args):
-            given[argument.name] = args[index]
-        else:
-            given[argument.name] = kwargs.get(argument.name, argument.default_value)
-    return given
+    arguments = op._schema.arguments
+    defaults = {argument.name: argument.default_value for argument in arguments}
+    # Positional arguments are in the order of the schema.
+    return defaults | dict(zip(defaults, args, strict=False)) | dict(kwargs)
 
 
 def is_out(op: OpOverload, index: int) -> bool:

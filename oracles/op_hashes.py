@@ -31,7 +31,6 @@ from aliasproof.ir.schemas import facts
 from aliasproof.ir.storages import entries_of
 from aliasproof.oracles.calls import (
     TORCH,
-    BoundCall,
     arguments_by_name,
     as_index,
     commutes,
@@ -67,54 +66,39 @@ from aliasproof.oracles.value_hashes import (
 # `MOVES`: ops that pass on the value hashes that they read, in their order.
 
 
-MoveRule: TypeAlias = Callable[
-    [HashedMemory, Sequence[Any], Mapping[str, Any], torch.Tensor], Array
-]
+# Of a call: its arguments by name, and its result.
+MoveRule: TypeAlias = Callable[[HashedMemory, Mapping[str, Any], torch.Tensor], Array]
 
 
-def in_order(
-    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-) -> Array:
+def in_order(memory: HashedMemory, given: Mapping[str, Any], result: torch.Tensor) -> Array:
     """All elements in row-major order, in the sizes of the result."""
-    moved = memory.read_as(args[0], result.dtype)
+    moved = memory.read_as(given["self"], result.dtype)
     if moved.shape[:-1] == tuple(result.shape):
         return moved
     return moved.reshape(*result.shape, result.element_size())
 
 
-def _fill_rule(
-    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-) -> Array:
+def _fill_rule(memory: HashedMemory, given: Mapping[str, Any], result: torch.Tensor) -> Array:
     """One value everywhere: a tensor or a Python number."""
-    value = args[1] if len(args) > 1 else kwargs["value"]
+    value = given["value"]
     if isinstance(value, torch.Tensor):
         return memory.broadcast(value, result)
     return memory.constant(result)
 
 
-def _negative(
-    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-) -> Array:
-    return negative(memory.read(args[0]), result.dtype)
+def _negative(memory: HashedMemory, given: Mapping[str, Any], result: torch.Tensor) -> Array:
+    return negative(memory.read(given["self"]), result.dtype)
 
 
-def _conjugate(
-    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-) -> Array:
-    shown = memory.read(args[0])
+def _conjugate(memory: HashedMemory, given: Mapping[str, Any], result: torch.Tensor) -> Array:
+    shown = memory.read(given["self"])
     return conjugated(shown, result.dtype) if result.is_complex() else shown
 
 
 MOVES: dict[str, MoveRule] = {
-    "clone": in_order,
-    "_to_copy": in_order,
+    **dict.fromkeys(("clone", "_to_copy", "lift_fresh_copy", "_reshape_copy"), in_order),
+    **dict.fromkeys(("contiguous", "positive", "resolve_conj", "resolve_neg"), in_order),
     "_unsafe_view": in_order,
-    "lift_fresh_copy": in_order,
-    "_reshape_copy": in_order,
-    "contiguous": in_order,
-    "positive": in_order,
-    "resolve_conj": in_order,
-    "resolve_neg": in_order,
     "fill": _fill_rule,
     "neg": _negative,
     "conj_physical": _conjugate,
@@ -276,10 +260,8 @@ def _on_numbers(
             mine, rest = rest[: value.numel()], rest[value.numel() :]
             return mine.view(value.shape).to(value.device)
 
-        call = BoundCall(
-            op, {**given, **{name: replaced(given[name]) for name in names if name in given}}
-        )
-        made: Numbers = call.run().cpu().numpy()
+        numbered = {name: replaced(given[name]) for name in names if name in given}
+        made: Numbers = op(**{**given, **numbered}).cpu().numpy()
         return made
 
     return run
@@ -409,20 +391,20 @@ class OpHashes:
         self._draws = 0
 
     def hashes_of_results(
-        self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+        self, op: OpOverload, given: dict[str, Any], result: Any
     ) -> list[Array | None]:
-        """The hashes of each tensor that a functional op returned; None for unwritten memory."""
+        """The hashes of each tensor that a functional op returned; None for unwritten memory.
+
+        `given` are the arguments by name.
+        """
         # The real result gives sizes and dtypes. Its data are used only if they are constants.
         results = list(tensors_in(result))
         if torch_name(op) in ALLOCATES:
             return [None] * len(results)
-        given = arguments_by_name(op, args, kwargs)
-        if self._folds(op, given, results):
-            return [self.memory.constant(tensor) for tensor in results]
         # Before all other rules: constants hash like the bytes that they are.
-        if is_constant(op, given):
+        if self._folds(op, given, results) or is_constant(op, given):
             return [self.memory.constant(tensor) for tensor in results]
-        moved = self._hashes_of_move(op, args, kwargs, results)
+        moved = self._hashes_of_move(op, given, results)
         if moved is not None:
             return moved
         if op in PRODUCTS:
@@ -430,7 +412,7 @@ class OpHashes:
         if op is aten.native_dropout.default and (given["p"] == 0 or given["train"] is False):
             return self._dropout_without_drops(given, *results)
         if op in WITH_ADDEND and is_plain_sum(given):
-            return [self._with_addend(op, args, results[0])]
+            return [self._with_addend(op, given, results[0])]
         if len(results) == 1 and (by_law := self._by_law(op, given, results[0])) is not None:
             return [by_law]
         op, given = as_index(op, given)
@@ -469,26 +451,21 @@ class OpHashes:
         return all(_has_one_form(tensor, zeros_differ=zeros_differ) for tensor in results)
 
     def _hashes_of_move(
-        self,
-        op: OpOverload,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        results: Sequence[torch.Tensor],
+        self, op: OpOverload, given: Mapping[str, Any], results: Sequence[torch.Tensor]
     ) -> list[Array | None] | None:
         """The hashes that a move passes on; None if the op computes something."""
         # By name without the suffix of a form: `neg_` moves what `neg` moves.
         rule = MOVES.get(torch_name(op))
         if rule is not None:
-            return [rule(self.memory, args, kwargs, results[0])]
+            return [rule(self.memory, given, results[0])]
         if stores(op):
-            return [self.memory.read(args[0])]
+            return [self.memory.read(given["self"])]
         view = view_of_copy(op)
         if view is aten.view.default:  # `view_copy` also accepts sizes that no view can have
-            return [in_order(self.memory, args, kwargs, results[0])]
+            return [in_order(self.memory, given, results[0])]
         if view is not None:
             # The view of the operand shows exactly what the copy has.
-            return [self.memory.read(tensor) for tensor in tensors_in(view(*args, **kwargs))]
-        given = arguments_by_name(op, args, kwargs)
+            return [self.memory.read(tensor) for tensor in tensors_in(view(**given))]
         selection = hashes_of_selection(self.memory, op, given, results[0]) if results else None
         if selection is None:
             return None
@@ -506,15 +483,19 @@ class OpHashes:
             self.memory.symbols.note(element_hashes(made), name)
         return made
 
-    def _with_addend(self, op: OpOverload, args: Sequence[Any], result: torch.Tensor) -> Array:
-        addend, left, right = args[:3]
+    def _with_addend(
+        self, op: OpOverload, given: Mapping[str, Any], result: torch.Tensor
+    ) -> Array | None:
+        addend, *factors = tensors_in(list(given.values()))
         # The product as a tensor of its own, and then `add`: `linear` may call either.
-        alone = WITH_ADDEND[op](left, right)
-        (hashes,) = self.hashes_of_results(WITH_ADDEND[op], (left, right), {}, alone)
-        self.memory.make(alone, hashes)
-        (total,) = self.hashes_of_results(aten.add.Tensor, (alone, addend), {}, result)
-        assert total is not None
-        return total
+        alone = WITH_ADDEND[op](*factors)
+        self.memory.make(alone, self._hashes_of(WITH_ADDEND[op], factors, alone))
+        return self._hashes_of(aten.add.Tensor, (alone, addend), result)
+
+    def _hashes_of(self, op: OpOverload, args: Sequence[Any], result: torch.Tensor) -> Array | None:
+        """The hashes of the one result of a call with these positional arguments."""
+        (hashes,) = self.hashes_of_results(op, arguments_by_name(op, args, {}), result)
+        return hashes
 
     def _dropout_without_drops(
         self, given: Mapping[str, Any], result: torch.Tensor, mask: torch.Tensor
@@ -524,13 +505,11 @@ class OpHashes:
         if given["train"] is False:
             return [self.memory.read(operand), self.memory.constant(mask)]
         # With a probability of zero, a mask is drawn, too.
-        (drawn,) = self.hashes_of_results(aten.bernoulli.p, (mask, 1.0), {}, mask)
+        drawn = self._hashes_of(aten.bernoulli.p, (mask, 1.0), mask)
         self.memory.make(mask, drawn)
         masked = operand * mask
-        self.memory.make(
-            masked, self.hashes_of_results(aten.mul.Tensor, (operand, mask), {}, masked)[0]
-        )
-        return [*self.hashes_of_results(aten.mul.Tensor, (masked, 1.0), {}, result), drawn]
+        self.memory.make(masked, self._hashes_of(aten.mul.Tensor, (operand, mask), masked))
+        return [self._hashes_of(aten.mul.Tensor, (masked, 1.0), result), drawn]
 
     def _per_item(
         self, op: OpOverload, given: dict[str, Any], result: Any

@@ -37,7 +37,6 @@ from aliasproof.ir.eager_call import (
 from aliasproof.ir.schemas import Kind, facts
 from aliasproof.oracles.calls import (
     TORCH,
-    BoundCall,
     arguments_by_name,
     is_constant,
     is_out,
@@ -96,19 +95,19 @@ class UninterpretedMode(TorchDispatchMode):
         # Its schema hides that it writes the running statistics.
         if func in BATCH_NORMS:
             func, args, kwargs = batch_norm_with_true_schema(func, args, kwargs)
-        known = facts(func)
+        known, given = facts(func), arguments_by_name(func, args, kwargs)
         if known.writes:
-            return self._mutation(func, args, kwargs)
+            return self._mutation(func, given)
         result = func(*args, **kwargs)
         # The result shows the hashes of its storage already.
         if known.kind is Kind.VIEW:
             return result
         self._note_data_dependence(func, args, result)
-        made = self._ops.hashes_of_results(func, args, kwargs, result)
+        made = self._ops.hashes_of_results(func, given, result)
         for tensor, hashes in zip(tensors_in(result), made, strict=True):
             self.memory.make(tensor, hashes)
         if stores(func):
-            self._store(func, args, kwargs, result)
+            self._store(func, given, result)
         return result
 
     def _note_data_dependence(self, op: OpOverload, args: Sequence[Any], result: Any) -> None:
@@ -129,29 +128,28 @@ class UninterpretedMode(TorchDispatchMode):
 
     # Ops that write. ------------------------------------------------------------------------------
 
-    def _mutation(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _mutation(self, op: OpOverload, given: dict[str, Any]) -> Any:
         """Run an op that writes: what its functional form returns is moved into what it writes."""
         if op is aten.copy_.default:
             # Read first: the source may share bytes with the target.
-            hashes = self.memory.read_as(args[1], args[0].dtype).copy()
-            result = op(*args, **kwargs)
-            self.memory.write(args[0], hashes)
+            hashes = self.memory.read_as(given["src"], given["self"].dtype).copy()
+            result = op(**given)
+            self.memory.write(given["self"], hashes)
             return result
         if torch.Tag.inplace_view in op.tags or torch_name(op) in ALLOCATES:
-            return op(*args, **kwargs)  # t_, set_, resize_ write no byte
-        given = arguments_by_name(op, args, kwargs)
+            return op(**given)  # t_, set_, resize_ write no byte
         written = _written_tensors(op, given)
         if is_foreach(op) and (calls := _item_by_item(op, given, written)):
             for call in calls:
-                self._mutation(call.op, call.args, call.kwargs)
+                self._mutation(*call)
             return None
         # A random op draws once: its functional form would draw other values.
         form = functional_form(op)
         if form is None or facts(op).random:
-            left, dtypes, result = self._opaque_mutation(op, given, args, kwargs, written)
+            left, dtypes, result = self._opaque_mutation(op, given, written)
         else:
             left, dtypes = self._by_functional_form(op, form, given, written)
-            result = op(*args, **kwargs)
+            result = op(**given)
         # A functional form returns new results first, then the new contents of what is written.
         new = len(left) - len(written)
         for tensor, hashes in zip(_not_in(written, result), left[:new], strict=False):
@@ -182,24 +180,18 @@ class UninterpretedMode(TorchDispatchMode):
         # A kernel with no dtype given computes in the dtype of what it writes.
         if named.get("dtype", written) is None:
             named["dtype"] = written[0].dtype
-        call = BoundCall(form, named)
-        shadow = call.run()
-        left = self._visible_hashes(form, call.args, call.kwargs, shadow)
+        shadow = form(**named)
+        left = self._visible_hashes(form, named, shadow)
         return left, [tensor.dtype for tensor in tensors_in(shadow)]
 
     def _opaque_mutation(
-        self,
-        op: OpOverload,
-        given: dict[str, Any],
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        written: list[torch.Tensor],
+        self, op: OpOverload, given: dict[str, Any], written: list[torch.Tensor]
     ) -> tuple[list[Array], list[torch.dtype], Any]:
         """Run an op without a functional form, or a random one, as an opaque op."""
         key = None if is_constant(op, given) else self._ops.opaque_key(op, given)
         if key is not None:
             self.computing[call_name(op, given)] += 1
-        result = op(*args, **kwargs)
+        result = op(**given)
         # New results first, as a functional form would return them.
         left = [*_not_in(written, result), *written]
         hashes = [
@@ -208,33 +200,30 @@ class UninterpretedMode(TorchDispatchMode):
         ]
         return hashes, [tensor.dtype for tensor in left], result
 
-    def _store(
-        self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-    ) -> None:
+    def _store(self, op: OpOverload, given: Mapping[str, Any], result: torch.Tensor) -> None:
         """Finish a scatter, or `copy`: it clones its base's storage, then stores its source."""
-        given = arguments_by_name(op, args, kwargs)
-        base, source = given.pop("self"), given.pop("src")
         # `hashes_of_results` covers the elements; the bytes around them are copied here.
-        self.memory.copy_storage(base, result)
-        target = SCATTERS[op](result, *given.values()) if op in SCATTERS else result
-        self.memory.write(target, self.memory.read_as(source, result.dtype))
+        self.memory.copy_storage(given["self"], result)
+        target = result
+        if op in SCATTERS:
+            where = {name: value for name, value in given.items() if name not in ("self", "src")}
+            target = SCATTERS[op](result, **where)
+        self.memory.write(target, self.memory.read_as(given["src"], result.dtype))
 
-    def _visible_hashes(
-        self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
-    ) -> list[Array]:
+    def _visible_hashes(self, op: OpOverload, given: dict[str, Any], result: Any) -> list[Array]:
         """The hashes that each tensor shows that a functional op returned."""
-        computed = self._ops.hashes_of_results(op, args, kwargs, result)
+        computed = self._ops.hashes_of_results(op, given, result)
         made = [hashes for hashes in computed if hashes is not None]
         if not stores(op):
             return made
         self.memory.make(result, made[0])
-        self._store(op, args, kwargs, result)
+        self._store(op, given, result)
         return [self.memory.read(result)]
 
 
 def _item_by_item(
     op: OpOverload, given: dict[str, Any], written: list[torch.Tensor]
-) -> list[BoundCall]:
+) -> list[tuple[OpOverload, dict[str, Any]]]:
     """The calls that a `_foreach_` op makes one after the other, since its items may overlap.
 
     None if the call is on one item itself, or on a device that works on all items at once.
@@ -242,7 +231,7 @@ def _item_by_item(
     if op is aten._foreach_copy_.default:
         pairs = zip(given["self"], given["src"], strict=True)
         return [
-            BoundCall(aten.copy_.default, {**given, "self": target, "src": source})
+            (aten.copy_.default, {**given, "self": target, "src": source})
             for target, source in pairs
         ]
     count = len(written)
@@ -250,9 +239,7 @@ def _item_by_item(
         return []
     items = (item(given, index, count) for index in range(count))
     return [
-        BoundCall(
-            op, {name: own[name] if own[name] is given[name] else [own[name]] for name in own}
-        )
+        (op, {name: own[name] if own[name] is given[name] else [own[name]] for name in own})
         for own in items
     ]
 
