@@ -44,10 +44,10 @@ from aliasproof.oracles.calls import (
     unread,
 )
 from aliasproof.oracles.forms import view_of_copy
-from aliasproof.oracles.hashed_memory import HashedMemory
 from aliasproof.oracles.value_hashes import (
     OPERANDS,
     Array,
+    HashedMemory,
     conjugated,
     digest,
     digests,

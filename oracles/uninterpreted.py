@@ -46,9 +46,13 @@ from aliasproof.oracles.calls import (
     torch_name,
 )
 from aliasproof.oracles.forms import SCATTERS, functional_form
-from aliasproof.oracles.hashed_memory import HashedMemory
 from aliasproof.oracles.op_hashes import OpHashes, call_name
-from aliasproof.oracles.value_hashes import Array, SymbolicValues, are_constants
+from aliasproof.oracles.value_hashes import (
+    Array,
+    HashedMemory,
+    SymbolicValues,
+    are_constants,
+)
 
 aten = torch.ops.aten
 
