@@ -9,8 +9,7 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from aliasproof.oracles.proofs.pair_decision import Answer
-from aliasproof.oracles.proofs.target_proofs import PairProof, TargetProofs
+from aliasproof.oracles.proofs.target_proofs import Answer, PairProof, TargetProofs
 from aliasproof.reports.console import print_heading, print_lines, print_table, table_of
 
 STYLES = {

@@ -26,10 +26,10 @@ from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles import smt
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.oracles.proofs.assumptions import Assumptions
-from aliasproof.oracles.proofs.pair_decision import Answer
 from aliasproof.oracles.proofs.size_expressions import SizeValues, evaluate
 from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs, SymbolicLayout, disagreements
 from aliasproof.oracles.proofs.target_proofs import (
+    Answer,
     Counterexample,
     Covered,
     PairProof,

@@ -13,8 +13,7 @@ from aliasproof.checks.proving import Range, prove_build, prove_function
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles.contract import Contract, Precondition
-from aliasproof.oracles.proofs.pair_decision import Answer
-from aliasproof.oracles.proofs.target_proofs import Covered
+from aliasproof.oracles.proofs.target_proofs import Answer, Covered
 from aliasproof.targets.target import Target
 from tests.oracles.proofs.sized_programs import even_arena, no_clones
 

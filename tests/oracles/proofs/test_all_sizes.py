@@ -9,9 +9,8 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod
 
 from aliasproof.ir.regions import Region, overlap
 from aliasproof.oracles.proofs.assumptions import Assumptions
-from aliasproof.oracles.proofs.pair_decision import Answer
 from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs, SymbolicRegion
-from aliasproof.oracles.proofs.target_proofs import Proof, pairs, prove
+from aliasproof.oracles.proofs.target_proofs import Answer, Proof, pairs, prove
 from tests.oracles.proofs import sized_programs as programs
 
 N, M, K = (sympy.Symbol(name, integer=True, positive=True) for name in ("n0", "n1", "n2"))
