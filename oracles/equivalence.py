@@ -234,18 +234,10 @@ def _with_constants_of_eager(
 
     The two runs of each have different seeds, so such a value has equal hashes in both.
     """
-    storages: list[Sequence[Any]] = []
-    inputs: list[Sequence[Any]] = []
-    outputs: list[Sequence[Any]] = []
-    for index in range(len(eager[0].storages)):
-        sized = _same_size(index, *eager, *target)
-        storages.append(_constants_of(sized[:2], sized[2:]))
-    for index in range(len(eager[0].inputs)):
-        one, other = ([run.inputs[index] for run in runs] for runs in (eager, target))
-        inputs.append(_constants_of(one, other))
-    for index in range(min(len(eager[0].outputs), len(target[0].outputs))):
-        ours, theirs = ([run.outputs[index] for run in runs] for runs in (eager, target))
-        outputs.append(_constants_of(ours, theirs))
+    runs = (*eager, *target)
+    storages = [_constants_of(_same_size(index, *runs)) for index in range(len(eager[0].storages))]
+    inputs = [_constants_of(each) for each in zip(*(run.inputs for run in runs), strict=True)]
+    outputs = [_constants_of(each) for each in zip(*(run.outputs for run in runs), strict=False)]
     first, second = (
         replace(
             run,
@@ -258,9 +250,13 @@ def _with_constants_of_eager(
     return first, second
 
 
-def _constants_of(eager: Sequence[Any], target: Sequence[Any]) -> Sequence[Any]:
-    """The hashes of the target in two runs, those of eager where all four do not vary."""
-    sizes = {None if hashes is None else hashes.shape for hashes in (*eager, *target)}
+def _constants_of(hashes: Sequence[Any]) -> Sequence[Any]:
+    """The hashes of the target in two runs, those of eager where all four do not vary.
+
+    `hashes` are those of two runs in eager, and then of the target's two.
+    """
+    eager, target = hashes[:2], hashes[2:]
+    sizes = {None if each is None else each.shape for each in hashes}
     if None in sizes or len(sizes) > 1:
         return target
     constant = (eager[0] == eager[1]) & (target[0] == target[1])
