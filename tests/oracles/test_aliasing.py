@@ -12,23 +12,11 @@ from aliasproof.ir.errors import InternalError
 from aliasproof.ir.regions import Region
 from aliasproof.oracles import aliasing
 from aliasproof.oracles.aliasing import judge
-from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.smt import Disjoint, Unknown, Witness
-from aliasproof.oracles.verdict import HOLDS, Verdict, Violation
+from aliasproof.oracles.verdict import HOLDS, Verdict
+from tests.oracles.scenes import ALL, runs, waived, waiving
 
-
-def waiving(*promises: Promise) -> Contract:
-    return Contract(waivers=tuple(Waiver(each, "for this test") for each in promises))
-
-
-def waived(promise: Promise, both) -> tuple[Violation, ...]:
-    """The differences that are documented when the promise is not made; all must be."""
-    report = judge(waiving(promise), *both)
-    assert report.verdict is Verdict.DOCUMENTED
-    return tuple(found.difference for found in report.documented)
-
-
-ALL = Contract()
 NEW_ONLY = waiving(Promise.KEEPS_ALIASES)
 X = torch.arange(6.0).view(2, 3)
 
@@ -77,7 +65,7 @@ NEW = {
 
 
 @pytest.mark.parametrize("name", NEW)
-def test_a_new_alias_is_seen(runs, name: str) -> None:
+def test_a_new_alias_is_seen(name: str) -> None:
     eager, target, kind = NEW[name]
     report = judge(NEW_ONLY, *runs(eager, target, [X]))
     assert report.verdict is Verdict.VIOLATED
@@ -97,27 +85,27 @@ def test_a_new_alias_is_seen(runs, name: str) -> None:
         pytest.param(lambda x: (1, None, x + 0), id="not only tensors"),
     ],
 )
-def test_what_eager_does_as_well_is_not_blamed(runs, function: Callable[..., object]) -> None:
+def test_what_eager_does_as_well_is_not_blamed(function: Callable[..., object]) -> None:
     assert judge(ALL, *runs(function, function, [X])) == HOLDS
 
 
-def test_sharing_a_storage_without_a_common_byte_is_no_alias(runs) -> None:
+def test_sharing_a_storage_without_a_common_byte_is_no_alias() -> None:
     eager = lambda x: (x[0] + 0, x[1] + 0)  # noqa: E731
     target = lambda x: ((y := x + 0)[0], y[1])  # noqa: E731
     assert judge(ALL, *runs(eager, target, [X])) == HOLDS
 
 
-def test_touching_bytes_are_no_alias(runs) -> None:
+def test_touching_bytes_are_no_alias() -> None:
     eager = lambda x: (x[0] + 0, x[0] + 0)  # noqa: E731
     target = lambda x: (viewed_bytes(y := x + 0, 0, 4), viewed_bytes(y, 5, 8))  # noqa: E731
     assert judge(ALL, *runs(eager, target, [X])) == HOLDS
 
 
-def test_how_inputs_overlap_each_other_is_the_callers_doing(runs) -> None:
+def test_how_inputs_overlap_each_other_is_the_callers_doing() -> None:
     assert judge(ALL, *runs(lambda x, y: x + y, lambda x, y: y + x, [X[:, 1:], X[:, :2]])) == HOLDS
 
 
-def test_the_witness_can_be_checked_by_hand(runs) -> None:
+def test_the_witness_can_be_checked_by_hand() -> None:
     # The output is the last column of the input: elements [0, 2] and [1, 2] of a 2 x 3 matrix of
     # 4-byte elements.
     (violation,) = judge(NEW_ONLY, *runs(lambda x: x[:, 2] + 0, lambda x: x[:, 2], [X])).violations
@@ -131,7 +119,7 @@ def test_the_witness_can_be_checked_by_hand(runs) -> None:
     )
 
 
-def test_the_witness_of_a_single_shared_byte(runs) -> None:
+def test_the_witness_of_a_single_shared_byte() -> None:
     eager, target, _ = NEW["one byte"]
     (violation,) = judge(NEW_ONLY, *runs(eager, target, [X])).violations
     assert violation.place == "output 0, output 1"
@@ -142,21 +130,21 @@ def test_the_witness_of_a_single_shared_byte(runs) -> None:
     }
 
 
-def test_a_new_alias_that_is_not_promised_away_is_documented(runs) -> None:
+def test_a_new_alias_that_is_not_promised_away_is_documented() -> None:
     both = runs(lambda x: x + 0, lambda x: x.view(6), [X])
-    assert waived(Promise.NO_NEW_ALIAS, both) == judge(ALL, *both).violations
+    assert waived(judge, Promise.NO_NEW_ALIAS, both) == judge(ALL, *both).violations
 
 
-def test_an_output_that_newly_overlaps_itself_is_seen(runs) -> None:
+def test_an_output_that_newly_overlaps_itself_is_seen() -> None:
     eager, target = (lambda x: x[:1].expand(2, 3).clone()), (lambda x: x[:1].clone().expand(2, 3))
     both = runs(eager, target, [X])
     (violation,) = judge(ALL, *both).violations
     assert (violation.kind, violation.place) == ("output overlaps itself", "output 0")
     assert judge(ALL, *runs(target, target, [X])) == HOLDS
-    assert waived(Promise.NO_NEW_ALIAS, both) == (violation,)
+    assert waived(judge, Promise.NO_NEW_ALIAS, both) == (violation,)
 
 
-def test_inputs_that_come_to_share_are_seen(runs) -> None:
+def test_inputs_that_come_to_share_are_seen() -> None:
     both = runs(lambda x, y: None, lambda x, y: (y.set_(x), None)[1], [X, X.clone()])
     assert [each.kind for each in judge(ALL, *both).violations] == [
         "new alias between input and input"
@@ -185,48 +173,48 @@ LOST = {
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_a_lost_alias_is_seen_where_it_is_promised(runs, name: str) -> None:
+def test_a_lost_alias_is_seen_where_it_is_promised(name: str) -> None:
     eager, target, kind = LOST[name]
     both = runs(eager, target, [X])
     report = judge(ALL, *both)
     assert [each.kind for each in report.violations] == [kind]
-    assert waived(Promise.KEEPS_ALIASES, both) == report.violations
+    assert waived(judge, Promise.KEEPS_ALIASES, both) == report.violations
 
 
 # --- undecided ------------------------------------------------------------------------------------
 
 
-def test_outputs_that_do_not_match_leave_it_unknown(runs) -> None:
+def test_outputs_that_do_not_match_leave_it_unknown() -> None:
     report = judge(ALL, *runs(lambda x: (x, x + 1), lambda x: (x,), [X]))
     assert report.verdict is Verdict.UNKNOWN
     assert "cannot be matched" in report.reason
 
 
-def test_a_python_number_missing_leaves_it_unknown_too(runs) -> None:
+def test_a_python_number_missing_leaves_it_unknown_too() -> None:
     report = judge(ALL, *runs(lambda x: (x + 1, 1), lambda x: (x + 1,), [X]))
     assert report.verdict in (Verdict.UNKNOWN, Verdict.HOLDS)
 
 
-def test_an_alias_that_z3_cannot_confirm_is_unknown(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_alias_that_z3_cannot_confirm_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aliasing, "decide", lambda *_: Unknown("canceled"))
     report = judge(NEW_ONLY, *runs(lambda x: x + 0, lambda x: x.view(6), [X]))
     assert report.verdict is Verdict.UNKNOWN
     assert "canceled" in report.reason
 
 
-def test_what_z3_cannot_confirm_hides_nothing_else(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_z3_cannot_confirm_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aliasing, "decide", lambda *_: Unknown("canceled"))
     report = judge(ALL, *runs(lambda x: (x + 0, x[1:]), lambda x: (x.view(6), x[1:] + 0), [X]))
     assert "lost alias between input and output" in {each.kind for each in report.violations}
 
 
-def test_deciders_that_disagree_are_our_mistake(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deciders_that_disagree_are_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aliasing, "decide", lambda *_: Disjoint())
     with pytest.raises(InternalError, match="disagree"):
         judge(NEW_ONLY, *runs(lambda x: x + 0, lambda x: x.view(6), [X]))
 
 
-def test_only_new_aliases_are_put_to_z3(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_aliases_are_put_to_z3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aliasing, "decide", lambda *_: pytest.fail("asked"))
     assert judge(ALL, *runs(lambda x: x[1:], lambda x: x[1:], [X])) == HOLDS
 

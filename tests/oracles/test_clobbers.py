@@ -16,31 +16,24 @@ from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction, as_graph
 from aliasproof.ir.program import Program
-from aliasproof.ir.values import clone_inputs, input_tensors
+from aliasproof.ir.values import input_tensors
 from aliasproof.oracles.clobbers import judge_stage
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import observe, observe_eager
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
-from aliasproof.oracles.verdict import Report, Verdict
+from aliasproof.oracles.verdict import Verdict
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import CONDITIONS, functionalize, reinplace, remove_noops
 from aliasproof.targets.registry import TARGETS
+from tests.oracles.scenes import clobbers, line, stage
 
 aten = torch.ops.aten
 
 ELSEWHERE = "reads bytes that it overwrites at other positions"
 ITSELF = "writes through memory that overlaps itself"
 TWICE = "writes the same memory through two arguments"
-
-
-def line(length: int = 6) -> torch.Tensor:
-    return torch.arange(1.0, length + 1)
-
-
-def judged(tested: Stage, inputs: list[torch.Tensor]) -> Report:
-    return judge_stage(run_stage(tested, clone_inputs(inputs)))
 
 
 WINDOWS = line(3).as_strided((2, 2), (1, 1))
@@ -128,9 +121,9 @@ CLOBBERS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", CLOBBERS)
-def test_what_an_instruction_clobbers_by_itself(stage, name: str) -> None:
+def test_what_an_instruction_clobbers_by_itself(name: str) -> None:
     kind, inputs, calls = CLOBBERS[name]
-    report = judged(stage(" ".join("xyz"[: len(inputs)]), *calls), inputs)
+    report = clobbers(stage(" ".join("xyz"[: len(inputs)]), *calls), inputs)
     assert report.verdict is Verdict.VIOLATED
     assert {violation.kind for violation in report.violations} == {kind}
     (violation,) = {found.place: found for found in report.violations}.values()
@@ -202,25 +195,25 @@ RIGHT: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_an_instruction_may_do(stage, name: str) -> None:
+def test_what_an_instruction_may_do(name: str) -> None:
     inputs, calls = RIGHT[name]
-    assert judged(stage(" ".join("xyz"[: len(inputs)]), *calls), inputs).verdict is Verdict.HOLDS
+    assert clobbers(stage(" ".join("xyz"[: len(inputs)]), *calls), inputs).verdict is Verdict.HOLDS
 
 
-def test_a_graph_without_writes_has_nothing_to_judge(stage) -> None:
+def test_a_graph_without_writes_has_nothing_to_judge() -> None:
     assert (
-        judged(stage("x", ("neg", aten.neg.default, "x")), [line()]).verdict
+        clobbers(stage("x", ("neg", aten.neg.default, "x")), [line()]).verdict
         is Verdict.NOT_APPLICABLE
     )
 
 
-def test_after_an_error_the_rest_is_unknown(stage) -> None:
-    report = judged(
+def test_after_an_error_the_rest_is_unknown() -> None:
+    report = clobbers(
         stage("x", ("add", aten.add_.Scalar, "x", 1), ("v", aten.view.default, "x", [7])), [line()]
     )
     assert report.verdict is Verdict.UNKNOWN
     assert "stage reinplaced, v = aten.view.default(x, [7]) raises RuntimeError" in report.reason
-    report = judged(
+    report = clobbers(
         stage("x", ("v", aten.view.default, "x", [7]), ("add", aten.add_.Scalar, "x", 1)), [line()]
     )
     assert report.verdict is Verdict.UNKNOWN
@@ -253,8 +246,8 @@ def test_right_targets_clobber_nothing(target: str) -> None:
         build = TARGETS[target].build(ProgramFunction(program), input_tensors(program))
         _, trace = observe_eager(ProgramFunction(program), input_tensors(program))
         before = None
-        for stage in build.stages:
-            run = run_stage(stage, input_tensors(program))
+        for each in build.stages:
+            run = run_stage(each, input_tensors(program))
             overlaps = trace.overlapping_operands
             verdicts.append(judge_stage(run, before, overlaps=overlaps).verdict)
             before = run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -32,7 +33,7 @@ from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
 from aliasproof.oracles.verdict import HOLDS, Report, Verdict
 from aliasproof.targets.registry import TARGETS
-from tests.oracles.graphs_of_calls import graph_of
+from tests.oracles import scenes
 
 aten = torch.ops.aten
 
@@ -55,11 +56,7 @@ def has_no_effect(op: Any) -> bool:
 TIDY = (*INVARIANTS, Invariant("value is never used", dead_calls, functional=True))
 
 
-def stage(
-    inputs: str, *calls: tuple[Any, ...], returned: str = "", functional: bool = True
-) -> Stage:
-    """A stage from its inputs and calls; see `graph_of`."""
-    return Stage("functional", graph_of(inputs, *calls, returned=returned), functional)
+stage = functools.partial(scenes.stage, name="functional", functional=True)
 
 
 def inputs() -> list[torch.Tensor]:

@@ -8,8 +8,8 @@ import torch
 from aliasproof.oracles.contract import Contract, Precondition, Refusal
 from aliasproof.oracles.judge import ON_RESULTS, all_not_applicable, asked, judge
 from aliasproof.oracles.verdict import Verdict
+from tests.oracles.scenes import ALL, runs
 
-ALL = Contract()
 X = torch.arange(6.0).view(2, 3)
 NAMES = ["errors", "values", "inputs", "aliasing", "objects", "metadata"]
 
@@ -22,7 +22,7 @@ def verdicts(judgement) -> list[Verdict]:
     return [report.verdict for report in judgement.reports.values()]
 
 
-def test_a_right_run_holds_in_every_respect(runs) -> None:
+def test_a_right_run_holds_in_every_respect() -> None:
     judgement = judge(ALL, *runs(lambda x: x.add_(1)[1:], lambda x: x.add_(1)[1:], [X]))
     # Outputs of a function on tensors have numbers, and no paths.
     assert list(judgement.reports) == NAMES
@@ -44,13 +44,13 @@ def test_a_right_run_holds_in_every_respect(runs) -> None:
         ("metadata", lambda x: x + 0, lambda x: (x + 0).double()),
     ],
 )
-def test_each_oracle_is_asked(runs, oracle: str, eager, target) -> None:
+def test_each_oracle_is_asked(oracle: str, eager, target) -> None:
     judgement = judge(ALL, *runs(eager, target, [X]))
     assert {violation.oracle for violation in judgement.violations} == {oracle}
     assert judgement.reports[oracle].verdict is Verdict.VIOLATED
 
 
-def test_the_most_visible_symptom_comes_first(runs) -> None:
+def test_the_most_visible_symptom_comes_first() -> None:
     judgement = judge(ALL, *runs(lambda x: x.add_(1) + 0, lambda x: x.view(6)[1:].view(5), [X]))
     assert [violation.oracle for violation in judgement.violations] == [
         "inputs",
@@ -68,7 +68,7 @@ def test_the_most_visible_symptom_comes_first(runs) -> None:
 @pytest.mark.parametrize(
     ("eager", "target"), [(lambda x: x, failing), (failing, lambda x: x), (failing, failing)]
 )
-def test_after_an_error_there_is_nothing_to_compare(runs, eager, target) -> None:
+def test_after_an_error_there_is_nothing_to_compare(eager, target) -> None:
     judgement = judge(ALL, *runs(eager, target, [X]))
     assert list(judgement.reports) == NAMES
     assert verdicts(judgement)[1:] == [Verdict.NOT_APPLICABLE] * 5
@@ -76,7 +76,7 @@ def test_after_an_error_there_is_nothing_to_compare(runs, eager, target) -> None
     assert judgement.documented == []
 
 
-def test_after_a_documented_refusal_there_is_nothing_to_compare(runs) -> None:
+def test_after_a_documented_refusal_there_is_nothing_to_compare() -> None:
     refusal = Refusal("", "no", "it says no", lambda trace: True, raised_by=(__name__,))
     contract = Contract(refusals=(refusal,))
     judgement = judge(contract, *runs(lambda x: x, failing, [X]))
@@ -93,7 +93,7 @@ def test_after_a_documented_refusal_there_is_nothing_to_compare(runs) -> None:
     ],
 )
 def test_without_the_precondition_every_difference_is_documented(
-    runs, eager, target, names: list[str]
+    eager, target, names: list[str]
 ) -> None:
     contract = Contract(preconditions=(Precondition("never", "a reason", lambda trace: False),))
     judgement = judge(contract, *runs(eager, target, [X]))
@@ -102,7 +102,7 @@ def test_without_the_precondition_every_difference_is_documented(
     assert list(dict.fromkeys(found.difference.oracle for found in judgement.documented)) == names
 
 
-def test_an_unmet_precondition_alone_is_no_difference(runs) -> None:
+def test_an_unmet_precondition_alone_is_no_difference() -> None:
     contract = Contract(preconditions=(Precondition("never", "a reason", lambda trace: False),))
     assert set(verdicts(judge(contract, *runs(lambda x: x, lambda x: x, [X])))) == {Verdict.HOLDS}
 
@@ -114,6 +114,6 @@ def test_what_is_excluded_is_neither_right_nor_wrong() -> None:
     assert {each.reason for each in judgement.reports.values()} == {"not for this"}
 
 
-def test_outputs_without_number_or_tensor_are_judged_by_every_oracle(runs) -> None:
+def test_outputs_without_number_or_tensor_are_judged_by_every_oracle() -> None:
     judgement = judge(ALL, *runs(lambda x: (x + 1, 1), lambda x: (x + 1,), [X]))
     assert [each.kind for each in judgement.violations] == ["wrong number of outputs"]

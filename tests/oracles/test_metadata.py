@@ -8,8 +8,8 @@ import torch
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.metadata import judge
 from aliasproof.oracles.verdict import HOLDS, Verdict
+from tests.oracles.scenes import ALL, runs, waiving
 
-ALL = Contract()
 X = torch.arange(6.0).view(2, 3)
 
 WRONG = {
@@ -41,7 +41,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_metadata_of_an_output_is_seen(runs, name: str) -> None:
+def test_wrong_metadata_of_an_output_is_seen(name: str) -> None:
     eager, target, kind, promise = WRONG[name]
     violation = judge(ALL, *runs(eager, target, [X])).violations[0]
     assert (violation.oracle, violation.kind, violation.place) == ("metadata", kind, "output 0")
@@ -76,16 +76,14 @@ def part(x: torch.Tensor) -> torch.Tensor:
         ),
     ],
 )
-def test_parts_of_intermediate_results_may_lose_their_strides(
-    runs, eager, strides, verdict
-) -> None:
+def test_parts_of_intermediate_results_may_lose_their_strides(eager, strides, verdict) -> None:
     def target(x: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided((2, 2), strides).copy_(eager(x))
 
-    contract = Contract(waivers=(Waiver(Promise.STRIDE_OF_PART, "for this test"),))
+    contract = waiving(Promise.STRIDE_OF_PART)
     assert judge(contract, *runs(eager, target, [X])).verdict is verdict
     assert judge(ALL, *runs(eager, target, [X])).verdict is Verdict.VIOLATED
-    waived = Contract(waivers=(Waiver(Promise.STRIDE, "for this test"),))
+    waived = waiving(Promise.STRIDE)
     assert judge(waived, *runs(eager, target, [X])).verdict is Verdict.DOCUMENTED
 
 
@@ -97,16 +95,16 @@ def test_parts_of_intermediate_results_may_lose_their_strides(
         pytest.param(lambda x: x.as_strided_((2, 3), (1, 2)), id="another stride"),
     ],
 )
-def test_an_input_that_ends_with_another_shape_is_seen(runs, target) -> None:
+def test_an_input_that_ends_with_another_shape_is_seen(target) -> None:
     both = runs(lambda x: None, lambda x: (target(x), None)[1], [X])
     (violation,) = judge(ALL, *both).violations
     assert (violation.kind, violation.place) == ("input ends with another shape", "input 0")
     assert violation.evidence["eager"] == [[2, 3], [3, 1]]
-    waived = Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),))
+    waived = waiving(Promise.INPUT_METADATA)
     assert judge(waived, *both).verdict is Verdict.DOCUMENTED
 
 
-def test_an_input_that_ends_with_another_dtype_is_seen(runs) -> None:
+def test_an_input_that_ends_with_another_dtype_is_seen() -> None:
     def widen(x: torch.Tensor) -> None:
         x.data = x.data.double()
 
@@ -115,11 +113,11 @@ def test_an_input_that_ends_with_another_dtype_is_seen(runs) -> None:
         ("input ends with another dtype", "input 0")
     ]
     assert judge(ALL, *runs(widen, widen, [X])) == HOLDS
-    waived = Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),))
+    waived = waiving(Promise.INPUT_METADATA)
     assert judge(waived, *both).verdict is Verdict.DOCUMENTED
 
 
-def test_every_output_is_looked_at_and_named_once(runs) -> None:
+def test_every_output_is_looked_at_and_named_once() -> None:
     eager = lambda x: (x + 1, x[1:], x > 0)  # noqa: E731
     target = lambda x: (x + 1, x[1:].double(), (x > 0).int())  # noqa: E731
     report = judge(ALL, *runs(eager, target, [X]))
@@ -129,7 +127,7 @@ def test_every_output_is_looked_at_and_named_once(runs) -> None:
     ]
 
 
-def test_the_evidence_shows_both(runs) -> None:
+def test_the_evidence_shows_both() -> None:
     (violation,) = judge(ALL, *runs(lambda x: x + 1, lambda x: (x + 1)[:1], [X])).violations
     assert violation.evidence == {"eager": "[2, 3]", "target": "[1, 3]"}
 
@@ -150,5 +148,5 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_right_metadata_is_not_blamed(runs, name: str) -> None:
+def test_right_metadata_is_not_blamed(name: str) -> None:
     assert judge(ALL, *runs(*RIGHT[name], [X])) == HOLDS

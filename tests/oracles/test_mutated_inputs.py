@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.inputs import judge
 from aliasproof.oracles.values import OTHER_ZERO
 from aliasproof.oracles.verdict import HOLDS, Verdict
+from tests.oracles.scenes import ALL, runs, waiving
 
-ALL = Contract()
 NAN = float("nan")
 
 
@@ -27,7 +27,7 @@ def write_at(tensor: torch.Tensor, position: int) -> torch.Tensor:
     return tensor.as_strided((1,), (1,), position).fill_(99)
 
 
-def test_an_input_that_stays_stale_is_seen(runs) -> None:
+def test_an_input_that_stays_stale_is_seen() -> None:
     (violation,) = judge(ALL, *runs(lambda x: x.add_(1), lambda x: x + 1, [vector()])).violations
     assert (violation.oracle, violation.kind, violation.place) == (
         "inputs",
@@ -38,12 +38,12 @@ def test_an_input_that_stays_stale_is_seen(runs) -> None:
     assert violation.evidence["target"] == "1.0"
 
 
-def test_an_input_that_should_have_stayed_is_seen(runs) -> None:
+def test_an_input_that_should_have_stayed_is_seen() -> None:
     report = judge(ALL, *runs(lambda x: x + 1, lambda x: x.add_(1), [vector()]))
     assert report.verdict is Verdict.VIOLATED
 
 
-def test_one_wrong_element_of_the_second_input_is_seen(runs) -> None:
+def test_one_wrong_element_of_the_second_input_is_seen() -> None:
     (violation,) = judge(
         ALL, *runs(lambda x, y: None, lambda x, y: y[3:].neg_(), [vector(), vector()])
     ).violations
@@ -51,7 +51,7 @@ def test_one_wrong_element_of_the_second_input_is_seen(runs) -> None:
     assert violation.evidence["first wrong index"] == [3]
 
 
-def test_an_update_lost_between_inputs_that_share_is_seen(runs) -> None:
+def test_an_update_lost_between_inputs_that_share_is_seen() -> None:
     base = vector()
     report = judge(
         ALL,
@@ -63,7 +63,7 @@ def test_an_update_lost_between_inputs_that_share_is_seen(runs) -> None:
 
 
 @pytest.mark.parametrize("position", [0, 2, 4])
-def test_a_byte_outside_the_view_that_changes_is_seen(runs, position: int) -> None:
+def test_a_byte_outside_the_view_that_changes_is_seen(position: int) -> None:
     report = judge(
         ALL, *runs(lambda x: x.add_(1), lambda x: (x.add_(1), write_at(x, position)), [around()])
     )
@@ -75,26 +75,26 @@ def test_a_byte_outside_the_view_that_changes_is_seen(runs, position: int) -> No
     assert violation.evidence["first wrong byte"] in range(4 * position, 4 * position + 4)
 
 
-def test_a_byte_outside_the_second_input_is_seen(runs) -> None:
+def test_a_byte_outside_the_second_input_is_seen() -> None:
     report = judge(ALL, *runs(lambda x, y: None, lambda x, y: write_at(y, 2), [vector(), around()]))
     assert [each.place for each in report.violations] == ["storage of input 1"]
 
 
 @pytest.mark.parametrize("position", [0, 2, 4])
-def test_a_byte_outside_the_view_that_should_change_is_seen(runs, position: int) -> None:
+def test_a_byte_outside_the_view_that_should_change_is_seen(position: int) -> None:
     report = judge(
         ALL, *runs(lambda x: (write_at(x, position), None)[1], lambda x: None, [around()])
     )
     assert [each.kind for each in report.violations] == ["bytes outside the inputs change"]
 
 
-def test_a_byte_outside_the_view_that_changes_alike_is_not_blamed(runs) -> None:
+def test_a_byte_outside_the_view_that_changes_alike_is_not_blamed() -> None:
     assert (
         judge(ALL, *runs(lambda x: write_at(x, 2), lambda x: write_at(x, 2), [around()])) == HOLDS
     )
 
 
-def test_bytes_that_another_input_shows_count_as_that_input(runs) -> None:
+def test_bytes_that_another_input_shows_count_as_that_input() -> None:
     base = vector()
     report = judge(ALL, *runs(lambda x, y: None, lambda x, y: write_at(x, 3), [base[:2], base[2:]]))
     assert [(each.kind, each.place) for each in report.violations] == [
@@ -102,19 +102,19 @@ def test_bytes_that_another_input_shows_count_as_that_input(runs) -> None:
     ]
 
 
-def test_the_storage_of_an_empty_input_is_watched_too(runs) -> None:
+def test_the_storage_of_an_empty_input_is_watched_too() -> None:
     report = judge(ALL, *runs(lambda x: None, lambda x: write_at(x, 1), [vector()[:0]]))
     assert [each.kind for each in report.violations] == ["bytes outside the inputs change"]
 
 
-def test_a_view_of_another_item_size_is_compared_by_its_own_elements(runs) -> None:
+def test_a_view_of_another_item_size_is_compared_by_its_own_elements() -> None:
     base = vector()
     bytes_ = base.view(torch.uint8)[:3]
     (violation,) = judge(ALL, *runs(lambda x: None, lambda x: x[2:].fill_(7), [bytes_])).violations
     assert violation.evidence["first wrong index"] == [2]
 
 
-def test_a_storage_of_another_size_is_seen(runs) -> None:
+def test_a_storage_of_another_size_is_seen() -> None:
     (violation,) = judge(
         ALL, *runs(lambda x: None, lambda x: x.untyped_storage().resize_(32), [vector()])
     ).violations
@@ -122,9 +122,9 @@ def test_a_storage_of_another_size_is_seen(runs) -> None:
     assert violation.evidence == {"eager": "16 bytes", "target": "32 bytes"}
 
 
-def test_values_are_compared_even_if_the_input_ends_with_another_shape(runs) -> None:
+def test_values_are_compared_even_if_the_input_ends_with_another_shape() -> None:
     """Some targets do not promise the shape of an input, but still its values."""
-    contract = Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),))
+    contract = waiving(Promise.INPUT_METADATA)
     report = judge(contract, *runs(lambda x: x.unsqueeze_(0).add_(1), lambda x: None, [vector()]))
     assert report.verdict is Verdict.VIOLATED
 
@@ -138,12 +138,12 @@ def test_values_are_compared_even_if_the_input_ends_with_another_shape(runs) -> 
         pytest.param(lambda x: x[:0].zero_(), id="no elements"),
     ],
 )
-def test_the_same_mutation_is_not_blamed(runs, function) -> None:
+def test_the_same_mutation_is_not_blamed(function) -> None:
     assert judge(ALL, *runs(function, function, [vector()])) == HOLDS
     assert judge(ALL, *runs(function, function, [around()])) == HOLDS
 
 
-def test_a_rounding_is_forgiven_only_where_an_op_leaves_it_open(runs) -> None:
+def test_a_rounding_is_forgiven_only_where_an_op_leaves_it_open() -> None:
     def off(x: torch.Tensor) -> torch.Tensor:
         return x.copy_(torch.nextafter(x, torch.full_like(x, 9.0)))
 
@@ -154,7 +154,7 @@ def test_a_rounding_is_forgiven_only_where_an_op_leaves_it_open(runs) -> None:
     )
 
 
-def test_a_rounding_in_the_storage_that_an_input_is_given_is_forgiven(runs) -> None:
+def test_a_rounding_in_the_storage_that_an_input_is_given_is_forgiven() -> None:
     def off(y: torch.Tensor) -> torch.Tensor:
         return torch.nextafter(y.cos(), torch.full_like(y, 9.0))
 
@@ -180,7 +180,7 @@ SAME_AROUND = {
 
 
 @pytest.mark.parametrize("name", SAME_AROUND)
-def test_values_outside_the_inputs_are_compared_as_inside(runs, name: str) -> None:
+def test_values_outside_the_inputs_are_compared_as_inside(name: str) -> None:
     eager, target = SAME_AROUND[name]
     assert (
         judge(ALL, *runs(lambda x: (eager(x), None)[1], lambda x: (target(x), None)[1], [around()]))
@@ -194,7 +194,7 @@ def test_values_outside_the_inputs_are_compared_as_inside(runs, name: str) -> No
     ]
 
 
-def test_a_zero_of_the_other_sign_outside_the_inputs_is_seen(runs) -> None:
+def test_a_zero_of_the_other_sign_outside_the_inputs_is_seen() -> None:
     eager = lambda x: (everything(x).mul_(0.0), None)[1]  # noqa: E731
     target = lambda x: (everything(x).mul_(-0.0), None)[1]  # noqa: E731
     (violation,) = judge(ALL, *runs(eager, target, [around()])).violations
@@ -202,14 +202,14 @@ def test_a_zero_of_the_other_sign_outside_the_inputs_is_seen(runs) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [0, 8])
-def test_memory_that_is_given_back(runs, nbytes: int) -> None:
+def test_memory_that_is_given_back(nbytes: int) -> None:
     give_back = lambda x: (x.untyped_storage().resize_(nbytes), None)[1]  # noqa: E731
     assert judge(ALL, *runs(give_back, give_back, [vector()])) == HOLDS
     assert judge(ALL, *runs(give_back, lambda x: None, [vector()])).verdict is Verdict.VIOLATED
 
 
-def test_inputs_that_are_not_promised_are_compared(runs) -> None:
-    contract = Contract(waivers=(Waiver(Promise.INPUTS, "for this test"),))
+def test_inputs_that_are_not_promised_are_compared() -> None:
+    contract = waiving(Promise.INPUTS)
     assert (
         judge(contract, *runs(lambda x: x.add_(1), lambda x: x, [vector()])).verdict
         is Verdict.DOCUMENTED

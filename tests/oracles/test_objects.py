@@ -11,47 +11,39 @@ from torch import Tensor
 from aliasproof.checks.check import check
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.objects import judge
-from aliasproof.oracles.verdict import HOLDS, Verdict, Violation
+from aliasproof.oracles.verdict import HOLDS, Verdict
+from tests.oracles.scenes import ALL, runs, waived
 
-
-def waived(promise: Promise, both) -> tuple[Violation, ...]:
-    """The differences that are documented when the promise is not made; all must be."""
-    report = judge(Contract(waivers=(Waiver(promise, "for this test"),)), *both)
-    assert report.verdict is Verdict.DOCUMENTED
-    return tuple(documented.difference for documented in report.documented)
-
-
-ALL = Contract()
 X = torch.arange(6.0).view(2, 3)
 
 
 # --- with inputs ----------------------------------------------------------------------------------
 
 
-def test_an_output_that_is_no_longer_the_input_is_seen(runs) -> None:
+def test_an_output_that_is_no_longer_the_input_is_seen() -> None:
     both = runs(lambda x: x.add_(1), lambda x: x.add_(1).view(2, 3), [X])
     (violation,) = judge(ALL, *both).violations
     assert (violation.kind, violation.place) == (
         "output is no longer the input itself",
         "output 0, input 0",
     )
-    assert waived(Promise.IDENTITY, both) == (violation,)
+    assert waived(judge, Promise.IDENTITY, both) == (violation,)
 
 
-def test_an_output_that_becomes_the_input_is_seen(runs) -> None:
+def test_an_output_that_becomes_the_input_is_seen() -> None:
     both = runs(lambda x: x.view(2, 3), lambda x: x, [X])
     (violation,) = judge(ALL, *both).violations
     assert (violation.kind, violation.place) == ("output became an input", "output 0, input 0")
-    assert waived(Promise.IDENTITY, both) == (violation,)
+    assert waived(judge, Promise.IDENTITY, both) == (violation,)
 
 
-def test_an_output_that_is_the_wrong_input_is_seen(runs) -> None:
+def test_an_output_that_is_the_wrong_input_is_seen() -> None:
     base = torch.arange(4.0)
     report = judge(ALL, *runs(lambda x, y: x, lambda x, y: y, [base, base.view(2, 2)]))
     assert [each.kind for each in report.violations] == ["output is no longer the input itself"]
 
 
-def test_identity_is_judged_where_the_waiver_does_not_apply(runs) -> None:
+def test_identity_is_judged_where_the_waiver_does_not_apply() -> None:
     contract = Contract(
         waivers=(
             Waiver(Promise.IDENTITY, "for this test", unless=lambda trace: len(trace.inputs) == 1),
@@ -83,15 +75,15 @@ AMONG = {
 
 
 @pytest.mark.parametrize("kind", AMONG)
-def test_outputs_that_are_one_object_in_one_run_are_seen(runs, kind: str) -> None:
+def test_outputs_that_are_one_object_in_one_run_are_seen(kind: str) -> None:
     eager, target, promise = AMONG[kind]
     both = runs(eager, target, [X])
     (violation,) = judge(ALL, *both).violations
     assert (violation.kind, violation.place) == (kind, "output 0, output 1")
-    assert waived(promise, both) == (violation,)
+    assert waived(judge, promise, both) == (violation,)
 
 
-def test_each_output_is_compared_with_the_first_that_it_is(runs) -> None:
+def test_each_output_is_compared_with_the_first_that_it_is() -> None:
     def three(x: Tensor) -> list[Tensor]:
         made = x * 2
         return [x + 1, made, made, made]
@@ -103,7 +95,7 @@ def test_each_output_is_compared_with_the_first_that_it_is(runs) -> None:
     ]
 
 
-def test_one_object_that_becomes_two_twice_did_not_become_one(runs) -> None:
+def test_one_object_that_becomes_two_twice_did_not_become_one() -> None:
     def two(x: Tensor) -> list[Tensor]:
         made, other = x * 2, x * 2
         return [made, made, other, other]
@@ -126,7 +118,7 @@ RIGHT: dict[str, Callable[..., object]] = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_the_same_twice_holds(runs, name: str) -> None:
+def test_the_same_twice_holds(name: str) -> None:
     assert judge(ALL, *runs(RIGHT[name], RIGHT[name], [X])) == HOLDS
 
 
@@ -138,7 +130,7 @@ def test_no_target_is_blamed_for_what_eager_does(name: str) -> None:
         assert not result.reports["objects"].violations
 
 
-def test_outputs_that_do_not_match_leave_it_unknown(runs) -> None:
+def test_outputs_that_do_not_match_leave_it_unknown() -> None:
     assert judge(ALL, *runs(of_one, lambda x: x, [X])).verdict is Verdict.UNKNOWN
 
 

@@ -9,11 +9,11 @@ import torch
 
 import aliasproof.oracles.values
 from aliasproof.eager.trace import Tolerance
-from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.values import differ, judge
 from aliasproof.oracles.verdict import HOLDS, Verdict
+from tests.oracles.scenes import ALL, runs, waiving
 
-ALL = Contract()
 NAN, INF = float("nan"), float("inf")
 ROUNDS = Tolerance(rounds=True)
 X = torch.arange(1.0, 7).view(2, 3)
@@ -126,18 +126,18 @@ pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimen
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_value_is_seen(runs, name: str) -> None:
+def test_a_wrong_value_is_seen(name: str) -> None:
     report = judge(ALL, *runs(*WRONG[name], [X]))
     assert report.verdict is Verdict.VIOLATED
     assert {each.oracle for each in report.violations} == {"values"}
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_a_right_value_is_not_blamed(runs, name: str) -> None:
+def test_a_right_value_is_not_blamed(name: str) -> None:
     assert judge(ALL, *runs(*RIGHT[name], [X])) == HOLDS
 
 
-def test_the_evidence_has_the_index_and_both_values(runs) -> None:
+def test_the_evidence_has_the_index_and_both_values() -> None:
     target = lambda x: (x, x.index_fill(1, torch.tensor([1]), 0))  # noqa: E731
     (violation,) = judge(ALL, *runs(lambda x: (x, x.clone()), target, [X])).violations
     assert (violation.kind, violation.place) == ("wrong value", "output 1")
@@ -150,12 +150,12 @@ def test_the_evidence_has_the_index_and_both_values(runs) -> None:
     }
 
 
-def test_every_wrong_output_is_listed(runs) -> None:
+def test_every_wrong_output_is_listed() -> None:
     report = judge(ALL, *runs(lambda x: (x + 1, x, x + 3), lambda x: (x + 2, x, x + 2), [X]))
     assert [each.place for each in report.violations] == ["output 0", "output 2"]
 
 
-def test_sizes_and_dtypes_are_left_to_another_oracle(runs) -> None:
+def test_sizes_and_dtypes_are_left_to_another_oracle() -> None:
     assert judge(ALL, *runs(lambda x: x + 1, lambda x: (x + 2).double(), [X])) == HOLDS
     assert judge(ALL, *runs(lambda x: x + 1, lambda x: (x + 2)[:1], [X])) == HOLDS
 
@@ -163,7 +163,7 @@ def test_sizes_and_dtypes_are_left_to_another_oracle(runs) -> None:
 # --- tolerance ------------------------------------------------------------------------------------
 
 
-def test_a_rounding_is_forgiven_only_where_an_op_leaves_it_open(runs) -> None:
+def test_a_rounding_is_forgiven_only_where_an_op_leaves_it_open() -> None:
     eager, target = (lambda x: x.cos()), (lambda x: next_float(x.cos()))
     assert judge(ALL, *runs(eager, target, [X])) == HOLDS
     assert (
@@ -172,7 +172,7 @@ def test_a_rounding_is_forgiven_only_where_an_op_leaves_it_open(runs) -> None:
     )
 
 
-def test_of_a_python_number_that_came_out_of_a_tensor_too(runs) -> None:
+def test_of_a_python_number_that_came_out_of_a_tensor_too() -> None:
     eager, close, far = (lambda x, off=off: x.cos().sum().item() + off for off in (0, 1e-7, 1e-3))
     assert judge(ALL, *runs(eager, close, [X])) == HOLDS
     assert judge(ALL, *runs(eager, far, [X])).verdict is Verdict.VIOLATED
@@ -180,12 +180,12 @@ def test_of_a_python_number_that_came_out_of_a_tensor_too(runs) -> None:
 
 
 @pytest.mark.parametrize("error", [1e-3, 1.0, NAN])
-def test_more_than_a_rounding_is_never_forgiven(runs, error: float) -> None:
+def test_more_than_a_rounding_is_never_forgiven(error: float) -> None:
     report = judge(ALL, *runs(lambda x: x.cos(), lambda x: x.cos() + error, [X]))
     assert report.verdict is Verdict.VIOLATED
 
 
-def test_integers_and_bools_are_exact_even_beside_inexact_ops(runs) -> None:
+def test_integers_and_bools_are_exact_even_beside_inexact_ops() -> None:
     wrong_int = judge(
         ALL,
         *runs(
@@ -213,7 +213,7 @@ def test_the_tolerance_is_that_of_the_dtype(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_what_was_rounded_in_a_coarser_dtype_may_differ_by_its_last_bits(runs, dtype) -> None:
+def test_what_was_rounded_in_a_coarser_dtype_may_differ_by_its_last_bits(dtype) -> None:
     def program(x: torch.Tensor, error: float) -> torch.Tensor:
         rounded = x.to(dtype).cos() * (1 + error)
         return torch.cat([rounded.double(), x.double()]) * 2
@@ -238,7 +238,7 @@ def test_float8_may_differ_by_one_unit_in_the_last_place(dtype: torch.dtype, nea
     assert differ(one, far, ROUNDS) is not None
 
 
-def test_a_last_bit_that_shows_through_another_dtype_is_undecided(runs) -> None:
+def test_a_last_bit_that_shows_through_another_dtype_is_undecided() -> None:
     eager, target = (
         (lambda x: x.cos().view(torch.int32)),
         (lambda x: next_float(x.cos()).view(torch.int32)),
@@ -251,7 +251,7 @@ def test_a_last_bit_that_shows_through_another_dtype_is_undecided(runs) -> None:
     assert exact.verdict is Verdict.VIOLATED
 
 
-def test_an_exact_output_is_exact_even_beside_an_inexact_one(runs) -> None:
+def test_an_exact_output_is_exact_even_beside_an_inexact_one() -> None:
     eager, target = (lambda x: (x.cos(), x + 1)), (lambda x: (x.cos(), next_float(x + 1)))
     assert [each.place for each in judge(ALL, *runs(eager, target, [X])).violations] == ["output 1"]
 
@@ -259,8 +259,8 @@ def test_an_exact_output_is_exact_even_beside_an_inexact_one(runs) -> None:
 # --- the contract ---------------------------------------------------------------------------------
 
 
-def test_values_that_are_not_promised_are_compared(runs) -> None:
-    contract = Contract(waivers=(Waiver(Promise.VALUES, "for this test"),))
+def test_values_that_are_not_promised_are_compared() -> None:
+    contract = waiving(Promise.VALUES)
     report = judge(contract, *runs(lambda x: x + 1, lambda x: x, [X]))
     assert (report.verdict, report.violations) == (Verdict.DOCUMENTED, ())
     assert report.differences == judge(ALL, *runs(lambda x: x + 1, lambda x: x, [X])).violations

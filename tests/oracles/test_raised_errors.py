@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from aliasproof.oracles.contract import Contract, Promise, Refusal, Waiver
+from aliasproof.oracles.contract import Contract, Promise, Refusal
 from aliasproof.oracles.errors import judge, skeleton
 from aliasproof.oracles.verdict import HOLDS, Limitation, Verdict
+from tests.oracles.scenes import ALL, runs, waiving
 
-ALL = Contract()
 X = torch.arange(4.0)
 
 
@@ -26,7 +26,7 @@ def fine(*inputs: torch.Tensor) -> object:
     return inputs
 
 
-def test_a_target_that_raises_is_seen(runs) -> None:
+def test_a_target_that_raises_is_seen() -> None:
     report = judge(ALL, *runs(fine, raising(IndexError("index 3 is out of bounds")), [X]))
     (violation,) = report.violations
     assert report.verdict is Verdict.VIOLATED
@@ -38,7 +38,7 @@ def test_a_target_that_raises_is_seen(runs) -> None:
     assert not violation.silent
 
 
-def test_a_target_that_does_not_raise_where_eager_does_is_seen(runs) -> None:
+def test_a_target_that_does_not_raise_where_eager_does_is_seen() -> None:
     (violation,) = judge(ALL, *runs(raising(RuntimeError("no")), fine, [X])).violations
     assert violation.kind == "does not raise RuntimeError"
 
@@ -47,11 +47,11 @@ def test_a_target_that_does_not_raise_where_eager_does_is_seen(runs) -> None:
     "error",
     [AssertionError(), NotImplementedError("x"), KeyError("k"), ZeroDivisionError(), OSError()],
 )
-def test_every_type_of_error_counts(runs, error: Exception) -> None:
+def test_every_type_of_error_counts(error: Exception) -> None:
     assert judge(ALL, *runs(fine, raising(error), [X])).verdict is Verdict.VIOLATED
 
 
-def test_both_or_neither_may_raise(runs) -> None:
+def test_both_or_neither_may_raise() -> None:
     assert judge(ALL, *runs(fine, fine, [X])) == HOLDS
     assert judge(ALL, *runs(raising(RuntimeError("a")), raising(ValueError("b")), [X])) == HOLDS
 
@@ -75,7 +75,7 @@ def refusing(message: str, reason: str) -> Contract:
     return Contract(refusals=(Refusal("views", message, reason, lambda trace: True, **by),))
 
 
-def test_a_documented_refusal_is_shown_with_its_source(runs) -> None:
+def test_a_documented_refusal_is_shown_with_its_source() -> None:
     contract = refusing(r"^cannot .* views", "the docstring says so")
     report = judge(contract, *runs(fine, raising(ValueError("cannot handle views")), [X]))
     assert report.verdict is Verdict.DOCUMENTED
@@ -87,18 +87,18 @@ def test_a_documented_refusal_is_shown_with_its_source(runs) -> None:
     assert other_message.verdict is other_type.verdict is Verdict.VIOLATED
 
 
-def test_a_refusal_excuses_no_silence(runs) -> None:
+def test_a_refusal_excuses_no_silence() -> None:
     contract = refusing(r".*", "everything")
     assert (
         judge(contract, *runs(raising(RuntimeError("no")), fine, [X])).verdict is Verdict.VIOLATED
     )
 
 
-def test_waivers_are_respected(runs) -> None:
-    quiet = Contract(waivers=(Waiver(Promise.SAME_ERROR, "for this test"),))
+def test_waivers_are_respected() -> None:
+    quiet = waiving(Promise.SAME_ERROR)
     assert judge(quiet, *runs(raising(RuntimeError("no")), fine, [X])).verdict is Verdict.DOCUMENTED
     assert judge(quiet, *runs(fine, raising(RuntimeError("no")), [X])).verdict is Verdict.VIOLATED
-    loud = Contract(waivers=(Waiver(Promise.NO_NEW_ERROR, "for this test"),))
+    loud = waiving(Promise.NO_NEW_ERROR)
     assert judge(loud, *runs(fine, raising(RuntimeError("no")), [X])).verdict is Verdict.DOCUMENTED
     assert judge(loud, *runs(raising(RuntimeError("no")), fine, [X])).verdict is Verdict.VIOLATED
 
@@ -179,8 +179,8 @@ def test_a_skeleton_is_short_and_never_empty() -> None:
 OVERLAP = "unsupported operation: more than one element of the written-to tensor refers to a single"
 
 
-def test_an_error_on_overlapping_memory_is_a_promise_of_its_own(runs) -> None:
-    functional = Contract(waivers=(Waiver(Promise.SAME_OVERLAP_ERROR, "for this test"),))
+def test_an_error_on_overlapping_memory_is_a_promise_of_its_own() -> None:
+    functional = waiving(Promise.SAME_OVERLAP_ERROR)
     overlap = raising(RuntimeError(f"{OVERLAP} memory location."))
     assert judge(functional, *runs(overlap, fine, [X])).verdict is Verdict.DOCUMENTED
     other = raising(RuntimeError("index out of range"))

@@ -8,25 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.clobbers import judge_stage
-from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
 from aliasproof.oracles.verdict import Report, Verdict
+from tests.oracles.scenes import clobbers, line, stage
 
 aten = torch.ops.aten
 
 LATER = "overwrites a value that is read later"
 INPUT = "leaves an input overwritten"
-
-
-def line(length: int = 6) -> torch.Tensor:
-    return torch.arange(1.0, length + 1)
-
-
-def judged(after: Stage, inputs: list[torch.Tensor], before: Stage | None = None) -> Report:
-    first = None if before is None else run_stage(before, clone_inputs(inputs))
-    return judge_stage(run_stage(after, clone_inputs(inputs)), first)
 
 
 def kinds(report: Report) -> set[str]:
@@ -199,23 +189,23 @@ def two_inputs(name: str) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", LOSES)
-def test_who_overwrites_what_is_read_later(stage, name: str) -> None:
+def test_who_overwrites_what_is_read_later(name: str) -> None:
     kind, writer, reader, before, after, returned = LOSES[name]
     tested = stage("x y", *after, returned=returned)
-    report = judged(
+    report = clobbers(
         tested, two_inputs(name), stage("x y", *before, returned=returned, name="functional")
     )
     assert report.verdict is Verdict.VIOLATED
     assert kinds(report) == {kind}
     assert all(f"stage reinplaced, {writer} = " in found.place for found in report.violations)
     assert str(report.violations[0].evidence["read by"]).startswith(reader)
-    alone = judged(tested, two_inputs(name))  # it means just that
+    alone = clobbers(tested, two_inputs(name))  # it means just that
     assert alone.verdict in (Verdict.HOLDS, Verdict.NOT_APPLICABLE)
 
 
-def test_the_evidence_names_the_bytes(stage) -> None:
+def test_the_evidence_names_the_bytes() -> None:
     _, _, _, before, after, returned = LOSES["one byte of a view"]
-    report = judged(
+    report = clobbers(
         stage("x y", *after, returned=returned),
         two_inputs(""),
         stage("x y", *before, returned=returned),
@@ -232,10 +222,10 @@ def test_the_evidence_names_the_bytes(stage) -> None:
     ]
 
 
-def test_of_many_bytes_the_evidence_names_the_first(stage) -> None:
+def test_of_many_bytes_the_evidence_names_the_first() -> None:
     kind, _, _, before, after, returned = LOSES["what is copied later"]
     inputs = [line(1 << 16), line(1)]
-    report = judged(
+    report = clobbers(
         stage("x y", *after, returned=returned), inputs, stage("x y", *before, returned=returned)
     )
     (violation,) = report.violations
@@ -335,16 +325,16 @@ KEEPS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", KEEPS)
-def test_what_may_be_overwritten(stage, name: str) -> None:
+def test_what_may_be_overwritten(name: str) -> None:
     before, after, (meant, returned) = KEEPS[name]
     inputs = [line(8), torch.ones(6 if "scatter as" in name else 8)]
-    report = judged(
+    report = clobbers(
         stage("x y", *after, returned=returned), inputs, stage("x y", *before, returned=meant)
     )
     assert report.verdict is Verdict.HOLDS
 
 
-def test_an_operator_on_copies_is_the_operator_in_place(stage) -> None:
+def test_an_operator_on_copies_is_the_operator_in_place() -> None:
     def on_copies(op: Any, tensor: torch.Tensor, *args: Any) -> tuple[torch.Tensor]:
         op(made := tensor.clone(), *args)
         return (made,)
@@ -362,9 +352,9 @@ def test_an_operator_on_copies_is_the_operator_in_place(stage) -> None:
         returned="sum neg",
     )
     before = stage("x", *added, SUM_OF_ADD, returned="sum add")
-    assert judged(after, [line()], before).verdict is Verdict.HOLDS
+    assert clobbers(after, [line()], before).verdict is Verdict.HOLDS
     before = stage("x", *added, SUM, returned="sum add")
-    assert kinds(judged(after, [line()], before)) == {LATER}
+    assert kinds(clobbers(after, [line()], before)) == {LATER}
 
 
 UNDECIDED: dict[str, list[tuple[Any, ...]]] = {
@@ -383,13 +373,13 @@ UNDECIDED: dict[str, list[tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", UNDECIDED)
-def test_what_may_not_be_a_clobber_is_unknown(stage, name: str) -> None:
+def test_what_may_not_be_a_clobber_is_unknown(name: str) -> None:
     meant = stage("x y", NEG, ADD, SUM_OF_ADD, returned="sum")
     after = stage("x y", *UNDECIDED[name], ("copy_", aten.copy_.default, "y", "y"), returned="sum")
-    assert judged(after, [line(), line()], meant).verdict is Verdict.UNKNOWN
+    assert clobbers(after, [line(), line()], meant).verdict is Verdict.UNKNOWN
 
 
-def test_stages_with_other_inputs_cannot_be_compared(stage) -> None:
+def test_stages_with_other_inputs_cannot_be_compared() -> None:
     after = stage("x", ("add", aten.add_.Scalar, "x", 1), returned="x")
     before = run_stage(stage("x", ("add", aten.add.Scalar, "x", 1), returned="add"), [line(3)])
     report = judge_stage(run_stage(after, [line()]), before)

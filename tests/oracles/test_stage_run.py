@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,26 +13,22 @@ from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.regions import Region
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import Location, NodeRun, describe, run_stage
+from tests.oracles.scenes import stage
 
 aten = torch.ops.aten
 
 
-@pytest.fixture
-def ran(stage) -> Callable[..., dict[str, NodeRun]]:
+def ran(*args: Any, inputs: list[object], returned: str = "") -> dict[str, NodeRun]:
     """What a run of a stage noted of each node, by name."""
-
-    def run(*args: Any, inputs: list[object], returned: str = "") -> dict[str, NodeRun]:
-        done = run_stage(stage(*args, returned=returned), inputs)
-        assert done.error is None
-        return {node.node.name: node for node in done.nodes}
-
-    return run
+    done = run_stage(stage(*args, returned=returned), inputs)
+    assert done.error is None
+    return {node.node.name: node for node in done.nodes}
 
 
 X = torch.arange(6.0).view(2, 3)
 
 
-def test_a_view_is_in_the_storage_of_its_base(ran) -> None:
+def test_a_view_is_in_the_storage_of_its_base() -> None:
     nodes = ran(
         "x",
         ("y", aten.select.int, "x", 1, 1),
@@ -52,20 +47,20 @@ def test_a_view_is_in_the_storage_of_its_base(ran) -> None:
     assert nodes["output"].locations == nodes["z"].locations
 
 
-def test_inputs_that_share_a_storage_have_its_number(ran) -> None:
+def test_inputs_that_share_a_storage_have_its_number() -> None:
     base = torch.arange(4.0)
     nodes = ran("x y z", inputs=[base[:2], base[2:], torch.ones(1)])
     assert [nodes[name].locations[0].storage for name in "xyz"] == [0, 0, 1]
     assert not nodes["x"].locations[0].overlaps(nodes["y"].locations[0])
 
 
-def test_a_location_is_as_it_was_at_that_moment(ran) -> None:
+def test_a_location_is_as_it_was_at_that_moment() -> None:
     nodes = ran("x", ("t", aten.t_.default, "x"), inputs=[X.clone()], returned="x")
     assert nodes["x"].locations[0].sizes == (2, 3)
     assert nodes["t"].locations[0].sizes == nodes["output"].locations[0].sizes == (3, 2)
 
 
-def test_what_a_call_writes_and_reads(ran) -> None:
+def test_what_a_call_writes_and_reads() -> None:
     nodes = ran(
         "x y",
         ("add", aten.add_.Tensor, "x", "y"),
@@ -95,7 +90,7 @@ def test_what_a_call_writes_and_reads(ran) -> None:
     assert [operand.position for operand in calls["mul"].operands] == [0, 1, -1]
 
 
-def test_operands_are_in_the_order_of_the_schema(ran) -> None:
+def test_operands_are_in_the_order_of_the_schema() -> None:
     call = ran(
         "x y", ("sub", aten.sub_.Tensor, {"other": "y", "self": "x"}), inputs=[X.clone(), X.clone()]
     )["sub"].call
@@ -103,7 +98,7 @@ def test_operands_are_in_the_order_of_the_schema(ran) -> None:
     assert [operand.argument for operand in call.operands] == ["self", "other"]
 
 
-def test_the_name_of_an_op_of_another_library_says_nothing_about_what_it_reads(ran) -> None:
+def test_the_name_of_an_op_of_another_library_says_nothing_about_what_it_reads() -> None:
     with torch.library._scoped_library("tested", "DEF") as library:
         library.define("add_like(Tensor x) -> Tensor")
         library.impl("add_like", lambda x: x + 1, "CPU")
@@ -112,7 +107,7 @@ def test_the_name_of_an_op_of_another_library_says_nothing_about_what_it_reads(r
     assert [operand.argument for operand in call.read] == ["x"]
 
 
-def test_whether_a_call_without_a_tensor_is_data_dependent(ran) -> None:
+def test_whether_a_call_without_a_tensor_is_data_dependent() -> None:
     nodes = ran(
         "x",
         ("equal", aten.equal.default, "x", "x"),
@@ -126,7 +121,7 @@ def test_whether_a_call_without_a_tensor_is_data_dependent(ran) -> None:
 
 
 @pytest.mark.parametrize("op", [aten.t_.default, aten.unsqueeze_.default])
-def test_other_metadata_is_mutation_but_no_byte_is_written(ran, op) -> None:
+def test_other_metadata_is_mutation_but_no_byte_is_written(op) -> None:
     arguments = (0,) if op is aten.unsqueeze_.default else ()
     call = ran("x", ("y", op, "x", *arguments), inputs=[X.clone()])["y"].call
     assert call is not None
@@ -134,7 +129,7 @@ def test_other_metadata_is_mutation_but_no_byte_is_written(ran, op) -> None:
     assert not call.written
 
 
-def test_functions_that_are_not_operators_just_run(ran) -> None:
+def test_functions_that_are_not_operators_just_run() -> None:
     def on_copies(op: Any, *args: Any) -> Any:
         return (op(args[0].clone(), *args[1:]),)
 
@@ -156,7 +151,7 @@ def test_functions_that_are_not_operators_just_run(ran) -> None:
     assert nodes["part"].locations[0].sizes == (1, 3)
 
 
-def test_whether_a_copy_stores_one_value_at_one_address(ran) -> None:
+def test_whether_a_copy_stores_one_value_at_one_address() -> None:
     def windows(line: torch.Tensor) -> torch.Tensor:
         return line.as_strided((2, 2), (1, 1))
 
@@ -173,7 +168,7 @@ def test_whether_a_copy_stores_one_value_at_one_address(ran) -> None:
         assert call.conflicts is conflicts
 
 
-def test_an_error_ends_the_run_and_is_kept(stage) -> None:
+def test_an_error_ends_the_run_and_is_kept() -> None:
     tested = stage(
         "x",
         ("y", aten.neg.default, "x"),
@@ -188,7 +183,7 @@ def test_an_error_ends_the_run_and_is_kept(stage) -> None:
     assert done.nodes[-1].locations == ()
 
 
-def test_use_before_definition_is_an_error_of_the_node(stage) -> None:
+def test_use_before_definition_is_an_error_of_the_node() -> None:
     tested = stage("x", ("y", aten.neg.default, "x"), ("z", aten.neg.default, "x"), returned="z")
     nodes = {node.name: node for node in tested.graph.graph.nodes}
     nodes["y"].args = (nodes["z"],)
@@ -224,7 +219,7 @@ def test_a_missing_attribute_ends_the_run() -> None:
     )
 
 
-def test_the_largest_size_of_a_storage_is_noted(stage) -> None:
+def test_the_largest_size_of_a_storage_is_noted() -> None:
     tested = stage(
         "x",
         ("grown", aten.resize_.default, "x", [4, 3]),
@@ -235,14 +230,14 @@ def test_the_largest_size_of_a_storage_is_noted(stage) -> None:
     assert (done.nbytes, done.storages[0].nbytes()) == ([48], 0)
 
 
-def test_what_cannot_be_judged_is_rejected(stage) -> None:
+def test_what_cannot_be_judged_is_rejected() -> None:
     with pytest.raises(InternalError, match="takes 1 inputs, 2 were given"):
         run_stage(stage("x"), [X, X])
     with pytest.raises(Rejected, match="sparse_coo"):
         run_stage(stage("x"), [X.to_sparse()])
 
 
-def test_strides_of_dims_of_size_1_do_not_matter(stage) -> None:
+def test_strides_of_dims_of_size_1_do_not_matter() -> None:
     def location(tensor: torch.Tensor) -> Location:
         return run_stage(stage("x"), [tensor]).nodes[0].locations[0]
 
@@ -257,7 +252,7 @@ def test_strides_of_dims_of_size_1_do_not_matter(stage) -> None:
     assert not location(column[1:]).same_elements(location(column[:3]))
 
 
-def test_a_node_in_one_line(stage) -> None:
+def test_a_node_in_one_line() -> None:
     tested = stage(
         "x",
         ("add_1", aten.add.Tensor, "x", 1, {"alpha": 2}),

@@ -1,0 +1,77 @@
+"""Scenes of the oracles' tests: a function for eager and one for the target, or small graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, fx
+
+from aliasproof.eager.trace import Trace
+from aliasproof.ir.values import clone_inputs
+from aliasproof.oracles.clobbers import judge_stage
+from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.observation import Observation, observe, observe_eager
+from aliasproof.oracles.stage import Stage
+from aliasproof.oracles.stage_run import run_stage
+from aliasproof.oracles.verdict import Report, Verdict, Violation
+
+Runs: TypeAlias = tuple[Observation, Observation, Trace]
+Function: TypeAlias = Callable[..., object]
+Judge: TypeAlias = Callable[[Contract, Observation, Observation, Trace], Report]
+
+ALL = Contract()
+
+
+def runs(eager: Function, target: Function, inputs: Sequence[Tensor]) -> Runs:
+    """Runs two functions on clones of inputs: `judge(contract, *runs(eager, target, inputs))`."""
+    expected, trace = observe_eager(eager, clone_inputs(inputs))
+    return expected, observe(target, clone_inputs(inputs)), trace
+
+
+def waiving(*promises: Promise) -> Contract:
+    """The contract that does not make these promises."""
+    return Contract(waivers=tuple(Waiver(each, "for this test") for each in promises))
+
+
+def waived(judge: Judge, promise: Promise, both: Runs) -> tuple[Violation, ...]:
+    """The differences that are documented when the promise is not made; all must be."""
+    report = judge(waiving(promise), *both)
+    assert report.verdict is Verdict.DOCUMENTED
+    return tuple(found.difference for found in report.documented)
+
+
+def stage(
+    inputs: str,
+    *calls: tuple[Any, ...],
+    returned: str = "",
+    name: str = "reinplaced",
+    functional: bool = False,
+) -> Stage:
+    """A stage from its inputs and calls: `stage("x y", ("sum", aten.add.Tensor, "x", "y"))`.
+
+    A call is (name, target, arguments, ...). An argument that is the name of a value means the
+    value. A dict at the end has the keyword arguments.
+    """
+    graph = fx.Graph()
+    nodes: dict[Any, Any] = {each: graph.placeholder(each) for each in inputs.split()}
+    for result, target, *args in calls:
+        kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
+        arguments, named = fx.node.map_aggregate(
+            (tuple(args), kwargs), lambda value: nodes.get(value, value)
+        )
+        op = "call_method" if isinstance(target, str) else "call_function"
+        nodes[result] = graph.create_node(op, target, arguments, named, name=result)
+    graph.output(tuple(nodes[output] for output in returned.split()))
+    return Stage(name, fx.GraphModule(torch.nn.Module(), graph), functional)
+
+
+def line(length: int = 6) -> Tensor:
+    return torch.arange(1.0, length + 1)
+
+
+def clobbers(after: Stage, inputs: Sequence[Tensor], before: Stage | None = None) -> Report:
+    """What *clobbers* says of a stage, beside the one before it if that is given."""
+    first = None if before is None else run_stage(before, clone_inputs(inputs))
+    return judge_stage(run_stage(after, clone_inputs(inputs)), first)
