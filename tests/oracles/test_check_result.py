@@ -39,11 +39,7 @@ RAISES = result(**dict.fromkeys(EVERY_ORACLE[1:], NOTHING))
         pytest.param(result(), Verdict.HOLDS, id="equal"),
         pytest.param(result(values=VIOLATED), Verdict.VIOLATED, id="violated"),
         pytest.param(result(values=DOCUMENTED), Verdict.DOCUMENTED, id="documented"),
-        pytest.param(
-            result(values=DOCUMENTED, aliasing=VIOLATED),
-            Verdict.VIOLATED,
-            id="both",
-        ),
+        pytest.param(result(values=DOCUMENTED, aliasing=VIOLATED), Verdict.VIOLATED, id="both"),
         pytest.param(result(clobbers=VIOLATED), Verdict.VIOLATED, id="in a graph"),
         pytest.param(result(invariants=NOTED), Verdict.HOLDS, id="a note"),
         pytest.param(result(equivalence=UNKNOWN), Verdict.HOLDS, id="a graph is unknown"),

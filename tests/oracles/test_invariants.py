@@ -21,13 +21,7 @@ from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.schemas import facts
 from aliasproof.ir.values import input_tensors
-from aliasproof.oracles.invariants import (
-    INVARIANTS,
-    BrokenInvariant,
-    Invariant,
-    Seen,
-    judge_stage,
-)
+from aliasproof.oracles.invariants import INVARIANTS, BrokenInvariant, Invariant, Seen, judge_stage
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage

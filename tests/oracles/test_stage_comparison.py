@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from aliasproof.oracles.clobbers import judge_stage
+from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
 from aliasproof.oracles.verdict import Report, Verdict
 from tests.oracles.scenes import clobbers, line, stage
@@ -54,132 +56,81 @@ HALVES = (
     ("high", aten.slice.Tensor, "words", 0, 1, 12, 2),
 )
 
-# Name: kind, the instruction at fault, who reads what it overwrote, and the graphs before and
-# after, with what is returned.
-LOSES: dict[str, tuple[Any, ...]] = {
-    "a later read": (
-        LATER,
-        "add",
-        "mul = aten.mul.Tensor(neg, add)",
-        [NEG, ADD, ("mul", aten.mul.Tensor, "neg", "add")],
-        [NEG, ADD_, ("mul", aten.mul.Tensor, "neg", "add")],
-        "mul",
+IN_PLACE = {aten.add.Scalar: aten.add_.Scalar, aten.neg.default: aten.neg_.default, "add": "add_"}
+
+
+class Loss(NamedTuple):
+    """Who reads what `writer` overwrote, and the calls of both stages with what they return.
+
+    Without calls of its own, the stage after has the writer in place.
+    """
+
+    reader: str
+    before: list[tuple[Any, ...]]
+    returned: str
+    after: Sequence[tuple[Any, ...]] = ()
+    writer: str = "add"
+    kind: str = LATER
+
+    def stages(self) -> tuple[Stage, Stage]:
+        in_place = [
+            (name, IN_PLACE.get(op, op) if name == self.writer else op, *args)
+            for name, op, *args in self.before
+        ]
+        return (
+            stage("x y", *self.before, returned=self.returned, name="functional"),
+            stage("x y", *(self.after or in_place), returned=self.returned),
+        )
+
+
+LOSES: dict[str, Loss] = {
+    "a later read": Loss(
+        "mul = aten.mul.Tensor(neg, add)", [NEG, ADD, ("mul", aten.mul.Tensor, "neg", "add")], "mul"
     ),
-    "what is returned": (
-        LATER,
-        "add",
-        "the caller",
-        [NEG, ADD],
-        [NEG, ADD_],
-        "neg add",
+    "what is returned": Loss("the caller", [NEG, ADD], "neg add"),
+    "one byte of a view": Loss("sum", [NEG, PART, ADD_PART, SUM], "add sum"),
+    "what is copied later": Loss("sum", [NEG, ADD, COPIED, SUM_OF_CLONE], "add sum"),
+    "what is cast later": Loss("sum", [NEG, ADD, CAST, SUM_OF_CAST], "add sum"),
+    "half of what is cast later": Loss(
+        "sum", [NEG, *HALVES, ADD_HIGH, CAST, SUM_OF_CAST], "add sum"
     ),
-    "one byte of a view": (
-        LATER,
-        "add",
-        "sum",
-        [NEG, PART, ADD_PART, SUM],
-        [NEG, PART, ADD_PART_, SUM],
-        "add sum",
+    "a number that is shown later": Loss(
+        "item", [NEG, FIRST_ONE, ADD, ITEM, TIMES_ITEM], "add mul"
     ),
-    "what is copied later": (
-        LATER,
-        "add",
-        "sum",
-        [NEG, ADD, COPIED, SUM_OF_CLONE],
-        [NEG, ADD_, COPIED, SUM_OF_CLONE],
-        "add sum",
+    "what is asserted later": Loss(
+        "check", [NEG, FIRST_ONE, ("add", aten.add.Scalar, "neg", 7), CHECK], "add"
     ),
-    "what is cast later": (
-        LATER,
-        "add",
-        "sum",
-        [NEG, ADD, CAST, SUM_OF_CAST],
-        [NEG, ADD_, CAST, SUM_OF_CAST],
-        "add sum",
+    "what a method overwrites": Loss("sum", [NEG, ("add", "add", "neg", 1), SUM], "add sum"),
+    "what is scattered later": Loss(
+        "sum", [NEG, PART, ADD_PART, SCATTERED, SUM_OF_SCATTER], "add sum"
     ),
-    "half of what is cast later": (
-        LATER,
-        "add",
-        "sum",
-        [NEG, *HALVES, ADD_HIGH, CAST, SUM_OF_CAST],
-        [NEG, *HALVES, ADD_HIGH_, CAST, SUM_OF_CAST],
-        "add sum",
-    ),
-    "a number that is shown later": (
-        LATER,
-        "add",
-        "item",
-        [NEG, FIRST_ONE, ADD, ITEM, TIMES_ITEM],
-        [NEG, FIRST_ONE, ADD_, ITEM, TIMES_ITEM],
-        "add mul",
-    ),
-    "what is asserted later": (
-        LATER,
-        "add",
-        "check",
-        [NEG, FIRST_ONE, ("add", aten.add.Scalar, "neg", 7), CHECK],
-        [NEG, FIRST_ONE, ("add", aten.add_.Scalar, "neg", 7), CHECK],
-        "add",
-    ),
-    "what a method overwrites": (
-        LATER,
-        "add",
-        "sum",
-        [NEG, ("add", "add", "neg", 1), SUM],
-        [NEG, ("add", "add_", "neg", 1), SUM],
-        "add sum",
-    ),
-    "what is scattered later": (
-        LATER,
-        "add",
-        "sum",
-        [NEG, PART, ADD_PART, SCATTERED, SUM_OF_SCATTER],
-        [NEG, PART, ADD_PART_, SCATTERED, SUM_OF_SCATTER],
-        "add sum",
-    ),
-    "a scatter as a copy": (
-        LATER,
-        "copy_",
+    "a scatter as a copy": Loss(
         "sum",
         [NEG, ("s", aten.slice_scatter.default, "neg", "y", 0, 0, 6), SUM],
-        [NEG, ("v", aten.alias.default, "neg"), ("copy_", aten.copy_.default, "v", "y"), SUM],
         "sum",
-    ),
-    "the result of an epilogue": (
-        LATER,
+        [NEG, ("v", aten.alias.default, "neg"), ("copy_", aten.copy_.default, "v", "y"), SUM],
         "copy_",
+    ),
+    "the result of an epilogue": Loss(
         "the caller",
         [NEG, ("add", aten.add.Scalar, "y", 1), ("copy_", aten.copy_.default, "y", "neg")],
+        "add",
         [NEG, ("add", aten.add_.Scalar, "y", 1), ("copy_", aten.copy_.default, "y", "neg")],
-        "add",
+        "copy_",
     ),
-    "an input": (
-        INPUT,
-        "add",
-        "the caller",
-        [("add", aten.add.Scalar, "x", 1)],
-        [("add", aten.add_.Scalar, "x", 1)],
-        "add",
-    ),
-    "an input that the epilogue writes in part": (
-        INPUT,
-        "neg",
+    "an input": Loss("the caller", [("add", aten.add.Scalar, "x", 1)], "add", kind=INPUT),
+    "an input that the epilogue writes in part": Loss(
         "the caller",
         [NEG, ("p", aten.slice.Tensor, "x", 0, 0, 2), ("copy_", aten.copy_.default, "p", "y")],
-        [
-            ("neg", aten.neg_.default, "x"),
-            ("p", aten.slice.Tensor, "x", 0, 0, 2),
-            ("copy_", aten.copy_.default, "p", "y"),
-        ],
         "",
+        writer="neg",
+        kind=INPUT,
     ),
-    "with the operands swapped": (
-        LATER,
-        "add",
+    "with the operands swapped": Loss(
         "sum",
         [NEG, ("add", aten.add.Tensor, "y", "neg"), SUM],
-        [NEG, ("add", aten.add_.Tensor, "neg", "y"), SUM],
         "add sum",
+        [NEG, ("add", aten.add_.Tensor, "neg", "y"), SUM],
     ),
 }
 
@@ -190,55 +141,39 @@ def two_inputs(name: str) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("name", LOSES)
 def test_who_overwrites_what_is_read_later(name: str) -> None:
-    kind, writer, reader, before, after, returned = LOSES[name]
-    tested = stage("x y", *after, returned=returned)
-    report = clobbers(
-        tested, two_inputs(name), stage("x y", *before, returned=returned, name="functional")
-    )
+    loss = LOSES[name]
+    before, tested = loss.stages()
+    report = clobbers(tested, two_inputs(name), before)
     assert report.verdict is Verdict.VIOLATED
-    assert kinds(report) == {kind}
-    assert all(f"stage reinplaced, {writer} = " in found.place for found in report.violations)
-    assert str(report.violations[0].evidence["read by"]).startswith(reader)
+    assert kinds(report) == {loss.kind}
+    assert all(f"stage reinplaced, {loss.writer} = " in found.place for found in report.violations)
+    assert str(report.violations[0].evidence["read by"]).startswith(loss.reader)
     alone = clobbers(tested, two_inputs(name))  # it means just that
     assert alone.verdict in (Verdict.HOLDS, Verdict.NOT_APPLICABLE)
 
 
 def test_the_evidence_names_the_bytes() -> None:
-    _, _, _, before, after, returned = LOSES["one byte of a view"]
-    report = clobbers(
-        stage("x y", *after, returned=returned),
-        two_inputs(""),
-        stage("x y", *before, returned=returned),
-    )
-    assert [violation.evidence for violation in report.violations] == [
-        {
-            "read by": "sum_1 = aten.sum.default(neg)",
-            "what is read": "self",
-            "value overwritten": "element 3 of neg = aten.neg.default(x), in stage reinplaced",
-            "storage": 2,
-            "bytes": [12, 13, 14, 15],
-            "bytes in all": 4,
-        }
-    ]
+    before, tested = LOSES["one byte of a view"].stages()
+    (violation,) = clobbers(tested, two_inputs(""), before).violations
+    assert violation.evidence == {
+        "read by": "sum_1 = aten.sum.default(neg)",
+        "what is read": "self",
+        "value overwritten": "element 3 of neg = aten.neg.default(x), in stage functional",
+        "storage": 2,
+        "bytes": [12, 13, 14, 15],
+        "bytes in all": 4,
+    }
 
 
 def test_of_many_bytes_the_evidence_names_the_first() -> None:
-    kind, _, _, before, after, returned = LOSES["what is copied later"]
-    inputs = [line(1 << 16), line(1)]
-    report = clobbers(
-        stage("x y", *after, returned=returned), inputs, stage("x y", *before, returned=returned)
-    )
-    (violation,) = report.violations
-    assert (violation.kind, violation.evidence["bytes"]) == (kind, list(range(64)))
+    before, tested = LOSES["what is copied later"].stages()
+    (violation,) = clobbers(tested, [line(1 << 16), line(1)], before).violations
+    assert (violation.kind, violation.evidence["bytes"]) == (LATER, list(range(64)))
     assert violation.evidence["bytes in all"] == 4 << 16
 
 
 KEEPS: dict[str, tuple[Any, ...]] = {
-    "in place at its last use": (
-        [NEG, ADD, SUM_OF_ADD],
-        [NEG, ADD_, SUM],
-        ("sum", "sum"),
-    ),
+    "in place at its last use": ([NEG, ADD, SUM_OF_ADD], [NEG, ADD_, SUM], ("sum", "sum")),
     "swapped": (
         [NEG, ("add", aten.add.Tensor, "y", "neg"), SUM_OF_ADD],
         [NEG, ("add", aten.add_.Tensor, "neg", "y"), SUM],
@@ -311,11 +246,7 @@ KEEPS: dict[str, tuple[Any, ...]] = {
         [NEG, ADD_, ("z", aten.zeros_like.default, "neg"), ("f", aten.fill.Scalar, "neg", 2)],
         ("add z f", "neg z f"),
     ),
-    "a read whose result nobody uses": (
-        [NEG, ADD, SUM],
-        [NEG, ADD_, SUM],
-        ("add", "neg"),
-    ),
+    "a read whose result nobody uses": ([NEG, ADD, SUM], [NEG, ADD_, SUM], ("add", "neg")),
     "a copy dropped": (
         [NEG, COPIED, ("add", aten.add.Scalar, "clone", 1)],
         [NEG, ADD_],
@@ -344,13 +275,7 @@ def test_an_operator_on_copies_is_the_operator_in_place() -> None:
         ("many", on_copies, aten.add_.Scalar, "neg", 1),
         ("add", operator.getitem, "many", 0),
     )
-    after = stage(
-        "x",
-        NEG,
-        ("many", aten.add_.Scalar, "neg", 1),
-        SUM,
-        returned="sum neg",
-    )
+    after = stage("x", NEG, ("many", aten.add_.Scalar, "neg", 1), SUM, returned="sum neg")
     before = stage("x", *added, SUM_OF_ADD, returned="sum add")
     assert clobbers(after, [line()], before).verdict is Verdict.HOLDS
     before = stage("x", *added, SUM, returned="sum add")
@@ -359,11 +284,7 @@ def test_an_operator_on_copies_is_the_operator_in_place() -> None:
 
 UNDECIDED: dict[str, list[tuple[Any, ...]]] = {
     "another computation": [("twice", aten.mul.Scalar, "x", 2), ("sum", aten.sum.default, "twice")],
-    "another operand": [
-        ("neg", aten.neg.default, "x"),
-        ADD,
-        SUM,
-    ],
+    "another operand": [("neg", aten.neg.default, "x"), ADD, SUM],
     "another size": [
         ("neg", aten.neg.default, "x"),
         ("p", aten.slice.Tensor, "neg", 0, 1),

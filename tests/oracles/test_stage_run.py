@@ -73,13 +73,7 @@ def test_what_a_call_writes_and_reads() -> None:
     calls = {name: node.call for name, node in nodes.items() if node.call is not None}
     assert {
         name: [operand.argument for operand in call.written] for name, call in calls.items()
-    } == {
-        "add": ["self"],
-        "copy_": ["self"],
-        "mul": ["out"],
-        "like": [],
-        "fill": [],
-    }
+    } == {"add": ["self"], "copy_": ["self"], "mul": ["out"], "like": [], "fill": []}
     assert {name: [operand.argument for operand in call.read] for name, call in calls.items()} == {
         "add": ["self", "other"],
         "copy_": ["src"],
