@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from aliasproof.checks.check import check
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.errors import Rejected
@@ -80,54 +81,59 @@ def judged(tested: Stage, given: list[torch.Tensor] | None = None) -> Report:
 ADD = ("add", aten.add.Tensor, "x", "y")
 STORE = ("copy_", aten.copy_.default, "x", "add")
 
+MUTATES = "mutation in a functional graph"
+NOT_AN_INPUT = "epilogue writes to memory that is not an input"
+LATE = "computes after the epilogue began"
+OVERWRITTEN = "reads what the epilogue overwrote"
+
 BROKEN: dict[str, tuple[str, str, Stage]] = {
     "in place": (
-        "mutation in a functional graph",
+        MUTATES,
         "add_ = aten.add_.Tensor(x, y)",
         stage("x y", ("add_", aten.add_.Tensor, "x", "y")),
     ),
     "in place, by a method": (
-        "mutation in a functional graph",
+        MUTATES,
         "add_ = add_(x, y)",
         stage("x y", ("add_", "add_", "x", "y")),
     ),
     "in place, by a function of Python": (
-        "mutation in a functional graph",
+        MUTATES,
         "add_ = iadd(x, y)",
         stage("x y", ("add_", operator.iadd, "x", "y")),
     ),
     "into a new tensor": (
-        "mutation in a functional graph",
+        MUTATES,
         "out = aten.add.out(x, y, out=add)",
         stage("x y", ADD, ("out", aten.add.out, "x", "y", {"out": "add"}), returned="add"),
     ),
     "other metadata": (
-        "mutation in a functional graph",
+        MUTATES,
         "t = aten.t_.default(add)",
         stage("x y", ADD, ("t", aten.t_.default, "add"), returned="add"),
     ),
     "a copy into a tensor that is not an input": (
-        "epilogue writes to memory that is not an input",
+        NOT_AN_INPUT,
         "copy_ = aten.copy_.default(add, y)",
         stage("x y", ADD, ("copy_", aten.copy_.default, "add", "y"), returned="add"),
     ),
     "a resize of a tensor that is not an input": (
-        "epilogue writes to memory that is not an input",
+        NOT_AN_INPUT,
         "r = aten.resize_.default(add, [9])",
         stage("x y", ADD, ("r", aten.resize_.default, "add", [9]), returned="add"),
     ),
     "computed after the epilogue": (
-        "computes after the epilogue began",
+        LATE,
         "late = aten.neg.default(y)",
         stage("x y", ADD, STORE, ("late", aten.neg.default, "y"), returned="late"),
     ),
     "a copy after the epilogue": (
-        "computes after the epilogue began",
+        LATE,
         "late = aten.clone.default(add)",
         stage("x y", ADD, STORE, ("late", aten.clone.default, "add"), returned="late"),
     ),
     "the epilogue itself reads what it overwrote": (
-        "reads what the epilogue overwrote",
+        OVERWRITTEN,
         "swap = aten.copy_.default(y, x)",
         stage("x y", ADD, STORE, ("swap", aten.copy_.default, "y", "x")),
     ),
@@ -153,11 +159,8 @@ def test_a_read_of_a_view_that_the_epilogue_overwrote() -> None:
     calls = (ADD, STORE, ("v", aten.select.int, "x", 0, 1), ("sum", aten.sum.default, "v"))
     report = judged(stage("x y", *calls, returned="sum"))
     assert [(each.kind, each.evidence) for each in report.violations] == [
-        ("computes after the epilogue began", {"epilogue begins with": "copy_"}),
-        (
-            "reads what the epilogue overwrote",
-            {"argument": "self", "storage": 0, "overwritten by": "copy_"},
-        ),
+        (LATE, {"epilogue begins with": "copy_"}),
+        (OVERWRITTEN, {"argument": "self", "storage": 0, "overwritten by": "copy_"}),
     ]
 
 
@@ -166,7 +169,7 @@ def test_a_number_that_the_epilogue_overwrote() -> None:
         stage("x y", ADD, STORE, ("same", aten.equal.default, "x", "y"), returned="same")
     )
     assert [(each.kind, each.evidence["overwritten by"]) for each in report.violations] == [
-        ("reads what the epilogue overwrote", "copy_")
+        (OVERWRITTEN, "copy_")
     ]
 
 
@@ -239,63 +242,52 @@ def calls() -> Stage:
     return stage("x y z", ADD, view, split, ("neg", aten.neg.default, "v"), returned="add neg s")
 
 
-Plant = Callable[[dict[str, fx.Node]], tuple[str, Any]]
-
-
-def meta(nodes: dict[str, fx.Node], name: str) -> torch.Tensor:
-    value = nodes[name].meta["val"]
-    assert isinstance(value, torch.Tensor)
-    return value
-
-
-UNTRUE: dict[str, tuple[str, Plant]] = {
-    "dtype": (
-        "metadata has another dtype",
-        lambda nodes: ("add", meta(nodes, "add").to(torch.float64)),
-    ),
+# What the metadata has, and is put where.
+UNTRUE: dict[str, tuple[str, str, Callable[[dict[str, torch.Tensor]], Any]]] = {
+    "dtype": ("metadata has another dtype", "add", lambda metas: metas["add"].to(torch.float64)),
     "size": (
         "metadata has another size",
-        lambda nodes: ("add", aten.new_empty.default(meta(nodes, "add"), [2, 4])),
+        "add",
+        lambda metas: aten.new_empty(metas["add"], [2, 4]),
     ),
     "rank": (
         "metadata has another size",
-        lambda nodes: ("add", aten.new_empty.default(meta(nodes, "add"), [2, 3, 1])),
+        "add",
+        lambda metas: aten.new_empty(metas["add"], [2, 3, 1]),
     ),
     "stride": (
         "metadata has another stride",
-        lambda nodes: ("add", aten.new_empty_strided.default(meta(nodes, "add"), [2, 3], [1, 2])),
+        "add",
+        lambda metas: aten.new_empty_strided(metas["add"], [2, 3], [1, 2]),
     ),
-    "offset": ("metadata has another offset", lambda nodes: ("v", meta(nodes, "x").select(0, 0))),
+    "offset": ("metadata has another offset", "v", lambda metas: metas["x"].select(0, 0)),
     "one of a list": (
         "metadata has another number of tensors",
-        lambda nodes: ("s", meta(nodes, "x").split(1)[:1]),
+        "s",
+        lambda metas: metas["x"].split(1)[:1],
     ),
-    "a number": ("metadata has another number of tensors", lambda nodes: ("add", 3)),
-    "in a list": (
-        "metadata has another offset",
-        lambda nodes: ("s", meta(nodes, "x").split(1)[::-1]),
-    ),
-    "neg": (
-        "metadata has other conj or neg bits",
-        lambda nodes: ("v", torch._neg_view(meta(nodes, "v"))),
-    ),
+    "a number": ("metadata has another number of tensors", "add", lambda metas: 3),
+    "in a list": ("metadata has another offset", "s", lambda metas: metas["x"].split(1)[::-1]),
+    "neg": ("metadata has other conj or neg bits", "v", lambda metas: torch._neg_view(metas["v"])),
     "kept apart": (
         "metadata does not show that storage is shared",
-        lambda nodes: ("z", aten.new_empty.default(meta(nodes, "z"), [12])[6:]),
+        "z",
+        lambda metas: aten.new_empty(metas["z"], [12])[6:],
     ),
     "shared": (
         "metadata shows shared storage that is not shared",
-        lambda nodes: ("add", aten.alias.default(meta(nodes, "y"))),
+        "add",
+        lambda metas: aten.alias(metas["y"]),
     ),
 }
 
 
 @pytest.mark.parametrize("name", UNTRUE)
 def test_untrue_metadata(name: str) -> None:
-    kind, plant = UNTRUE[name]
+    kind, place, plant = UNTRUE[name]
     nodes = noted(tested := calls())
     with nodes["x"].meta["val"].fake_mode:
-        place, value = plant(nodes)
+        value = plant({node: nodes[node].meta["val"] for node in ("x", "y", "z", "add", "v")})
     nodes[place].meta["val"] = value
     report = judged(tested)
     assert report.verdict is Verdict.VIOLATED
@@ -330,6 +322,23 @@ def test_of_a_node_without_metadata_only_that_is_seen() -> None:
     del nodes["x"].meta["val"], nodes["v"].meta["val"]
     report = judge_stage(run_stage(tested, inputs()))
     assert [violation.kind for violation in report.violations] == ["metadata is missing"] * 2
+    assert report.violations[1].evidence == {"op": "aten.select.int"}
+
+
+def adds_a_node_without_metadata(graph: fx.GraphModule) -> None:
+    (node,) = graph.graph.find_nodes(op="call_function", target=aten.neg.default)
+    with graph.graph.inserting_before(node):
+        copied = graph.graph.call_function(aten.clone.default, node.args)
+    node.args = (copied,)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_of_a_pass_it_is_a_note_that_counts_where_it_is_asked(strict: bool) -> None:
+    outcome = check(torch.neg, torch.arange(4.0), [adds_a_node_without_metadata])
+    (result,) = outcome.results.values()
+    assert [note.kind for note in result.notes] == ["metadata is missing"]
+    assert "may leave a node without metadata" in str(result.notes[0].evidence["cause"])
+    assert outcome.exit_status(strict=strict) == int(strict)
 
 
 @pytest.mark.parametrize(
@@ -372,13 +381,8 @@ def test_a_trace_on_real_tensors_notes_neither_offset_nor_storage() -> None:
 
 
 def test_each_invariant_has_a_planted_fault() -> None:
-    planted = {kind for kind, _, _ in BROKEN.values()} | {kind for kind, _ in UNTRUE.values()}
-    planted |= {
-        "metadata is missing",
-        "ill-formed graph",
-        "use before definition",
-        "reads what the epilogue overwrote",
-    }
+    planted = {kind for kind, _, _ in BROKEN.values()} | {kind for kind, _, _ in UNTRUE.values()}
+    planted |= {"metadata is missing", "ill-formed graph", "use before definition", OVERWRITTEN}
     assert planted == {invariant.broken for invariant in TIDY}
     assert {invariant.broken for invariant in TIDY} - {
         invariant.broken for invariant in INVARIANTS
