@@ -12,6 +12,7 @@ from aliasproof.eager.trace import Trace
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.clobbers import judge_stage
 from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.equivalence import differences, run_uninterpreted
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.oracles.stage import Stage
 from aliasproof.oracles.stage_run import run_stage
@@ -75,3 +76,9 @@ def clobbers(after: Stage, inputs: Sequence[Tensor], before: Stage | None = None
     """What *clobbers* says of a stage, beside the one before it if that is given."""
     first = None if before is None else run_stage(before, clone_inputs(inputs))
     return judge_stage(run_stage(after, clone_inputs(inputs)), first)
+
+
+def same_hashes(one: Function, other: Function, *inputs: Tensor) -> bool:
+    """Whether two functions leave equal value hashes, without a second pair of runs."""
+    hashes = (run_uninterpreted(function, clone_inputs(inputs)) for function in (one, other))
+    return not differences(*hashes)
