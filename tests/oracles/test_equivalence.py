@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,18 +17,15 @@ from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver
 from aliasproof.oracles.equivalence import ValueHashes, judge, run_uninterpreted
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.verdict import Report, Verdict
+from tests.oracles.scenes import ALL, Function
 
 aten = torch.ops.aten
-Function = Callable[..., object]
-
 X = torch.arange(6.0)
 M = torch.arange(12.0).view(3, 4)
 Z = torch.complex(torch.arange(4.0), torch.ones(4))
 
 
-def report(
-    eager: Function, target: Function, *inputs: Tensor, contract: Contract | None = None
-) -> Report:
+def report(eager: Function, target: Function, *inputs: Tensor, contract: Contract = ALL) -> Report:
     def both(*, named: bool, seed: int) -> tuple[ValueHashes, ValueHashes]:
         torch.manual_seed(0)
         one = run_uninterpreted(eager, clone_inputs(inputs), named=named, seed=seed)
@@ -37,7 +33,7 @@ def report(
         return one, run_uninterpreted(target, clone_inputs(inputs), named=named, seed=seed)
 
     hashes = both(named=False, seed=0)
-    return judge(contract or Contract(), *hashes, Trace(), lambda: both(named=True, seed=1))
+    return judge(contract, *hashes, Trace(), lambda: both(named=True, seed=1))
 
 
 def stale(x: Tensor) -> Tensor:
@@ -337,4 +333,52 @@ def test_a_program_is_equivalent_to_itself(seed: int) -> None:
         function = ProgramFunction(program)
         if observe_eager(function, input_tensors(program))[0].error is None:
             one, other = (run_uninterpreted(function, input_tensors(program)) for _ in range(2))
-            assert judge(Contract(), one, other, Trace()).violations == ()
+            assert judge(ALL, one, other, Trace()).violations == ()
+
+
+# --- where the storage of an input differs: by the input and its element, or bytes around ---------
+
+BASE = torch.arange(8.0)
+AROUND = [
+    (BASE[2:4], 6, "bytes after input 1's view", 24),
+    (BASE[2:4], 0, "bytes before input 1's view", 0),
+    (BASE[1:6:2], 2, "bytes between the elements of input 1", 8),
+]
+
+
+@pytest.mark.parametrize(("view", "element", "place", "byte"), AROUND)
+def test_bytes_around_an_input_are_named_by_it(view, element: int, place: str, byte: int) -> None:
+    write = lambda x, y: y.as_strided((1,), (1,), element).zero_()  # noqa: E731
+    (found,) = report(
+        lambda x, y: None, lambda x, y: (write(x, y), None)[1], BASE[:1].clone(), view
+    ).violations
+    assert found.place == place
+    assert found.evidence == {"first wrong byte": byte, "wrong bytes": 4}
+
+
+def test_an_element_of_an_input_is_named_with_both_expressions() -> None:
+    def eager(x: Tensor, y: Tensor) -> None:
+        y[1] = x[0] + 1
+
+    def target(x: Tensor, y: Tensor) -> None:
+        y[1] = (x[0] * 3).abs() + 1
+
+    (found,) = report(eager, target, BASE[:2].clone(), BASE[4:].view(2, 2)[:, 1]).violations
+    assert found.place == "input 1"
+    assert found.evidence == {
+        "first wrong index": [1],
+        "wrong elements": 1,
+        "elements": 2,
+        "eager": "add[other=1](x0[0])",
+        "target": "add[other=1](abs(mul[other=3](x0[0])))",
+        "eager never computes": "mul[other=3](x0[0])",
+    }
+
+
+def test_a_value_that_eager_computes_too_is_only_elsewhere() -> None:
+    (found,) = report(
+        lambda x: (x.copy_(x + 1), None)[1], lambda x: (x[:1].copy_(x[:1] + 1), None)[1], BASE[:2]
+    ).violations
+    assert (found.place, found.evidence["first wrong index"]) == ("input 0", [1])
+    assert found.evidence["target"] == "x0[1]"
+    assert "eager never computes" not in found.evidence

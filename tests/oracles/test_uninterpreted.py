@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops.auto_functionalize import auto_functionalized
 from torch._higher_order_ops.cond import cond_op
+from torch._inductor.decomposition import decompositions
 
+import aliasproof.ir.custom_operators  # noqa: F401 - it registers them
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.values import clone_inputs
-from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.equivalence import judge, run_uninterpreted
 from aliasproof.oracles.value_hashes import of_constant
 from aliasproof.oracles.verdict import Report, Verdict
+from tests.oracles.scenes import ALL, Function, same_hashes
 
 aten = torch.ops.aten
-Function = Callable[..., object]
-
 X = torch.arange(6.0)
 M = torch.arange(12.0).view(3, 4)
 S = torch.arange(9.0).view(3, 3)
@@ -32,7 +32,7 @@ def report(eager: Function, target: Function, *inputs: Tensor) -> Report:
     torch.manual_seed(0)
     one = run_uninterpreted(eager, clone_inputs(inputs))
     torch.manual_seed(0)
-    return judge(Contract(), one, run_uninterpreted(target, clone_inputs(inputs)), Trace())
+    return judge(ALL, one, run_uninterpreted(target, clone_inputs(inputs)), Trace())
 
 
 def in_inference_mode(function: Function) -> Function:
@@ -338,3 +338,161 @@ def test_a_tangent_without_memory_is_a_constant_of_zeros() -> None:
     # Its address is null, and so reading it ends the process.
     none = torch._efficientzerotensor((2, 3))
     assert (of_constant(none) == of_constant(torch.zeros(2, 3))).all()
+
+
+# --- which bytes the operands of an opaque call share ---------------------------------------------
+
+ours = torch.ops.aliasproof
+
+
+def together(x: Tensor) -> None:
+    ours.add_both(x[:3], x[1:])
+
+
+def copied_together(x: Tensor) -> None:
+    copy = x.clone()
+    ours.add_both(copy[:3], copy[1:])
+    x.copy_(copy)
+
+
+def copied_with_other_strides(x: Tensor) -> None:
+    copy = torch.zeros(12).as_strided((4,), (2,), 2)
+    copy.copy_(x)
+    ours.add_both(copy[:3], copy[1:])
+    x.copy_(copy)
+
+
+def copied_apart(x: Tensor) -> None:
+    low, high = x[:3].clone(), x[1:].clone()
+    ours.add_both(low, high)
+    x[:3].copy_(low)
+    x[1:].copy_(high)
+
+
+def copied_one_off(x: Tensor) -> None:
+    low = x[:3].clone()
+    ours.add_both(low, low)
+    x[:3].copy_(low)
+
+
+@pytest.mark.parametrize("target", [copied_together, copied_with_other_strides])
+def test_operands_that_share_what_they_share_in_eager(target: Function) -> None:
+    assert same_hashes(together, target, torch.arange(4.0))
+
+
+@pytest.mark.parametrize("target", [copied_apart, copied_one_off])
+def test_operands_must_share_what_they_share_in_eager(target: Function) -> None:
+    assert not same_hashes(together, target, torch.arange(4.0))
+
+
+def test_operands_that_are_only_read_may_be_copied() -> None:
+    assert same_hashes(
+        lambda x, y: ours.add_out(x, x, out=y),
+        lambda x, y: ours.add_out(x, x.clone(), out=y),
+        torch.arange(4.0),
+        torch.ones(4),
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "equivalent"),
+    [
+        (lambda x, y: ours.add_if(x, y, True), True),
+        (lambda x, y: ours.add_into(y, x), True),
+        (ours.add_twice, False),
+        (lambda x, y: ours.running_sum([x, y]), False),
+    ],
+    ids=["add_if", "add_into", "add_twice", "running_sum"],
+)
+def test_only_an_operator_that_reads_after_it_writes_sees_what_operands_share(
+    op: Callable[[Tensor, Tensor], None], equivalent: bool
+) -> None:
+    shared, copied = (lambda x: op(x[1:], x[:3])), (lambda x: op(x[1:], x[:3].clone()))
+    assert same_hashes(shared, copied, torch.arange(4.0)) == equivalent
+
+
+# --- ops that take elements, or add some: other ways to write the same ----------------------------
+
+ROWS, FLAT = torch.arange(1.0, 9).reshape(4, 2), torch.arange(1.0, 9)
+LOWER = torch.tensor([0, 2, 3])
+# Each call, another way to write it, and the operand.
+CALLS: dict[str, tuple[Function, Function, Tensor]] = {
+    "select_backward": (
+        lambda g: aten.select_backward(g, [4, 2], 0, 1),
+        lambda g: torch.zeros(4, 2).select_scatter(g, 0, 1),
+        FLAT[:2],
+    ),
+    "slice_backward": (
+        lambda g: aten.slice_backward(g, [6, 2], 0, 1, 5, 1),
+        lambda g: aten.constant_pad_nd(g, [0, 0, 1, 1]),
+        ROWS,
+    ),
+    "diagonal_backward": (
+        lambda g: aten.diagonal_backward(g, [2, 2], 0, 0, 1),
+        lambda g: torch.zeros(2, 2).diagonal_scatter(g),
+        FLAT[:2],
+    ),
+    "windows that touch": (
+        lambda g: aten.unfold_backward(g, [8], 0, 2, 2),
+        lambda g: g.reshape(8).clone(),
+        ROWS,
+    ),
+    "windows that overlap": (
+        lambda g: aten.unfold_backward(g, [5], 0, 2, 1),
+        lambda g: torch.zeros(5).index_put((torch.arange(5).unfold(0, 2, 1),), g, True),
+        ROWS,
+    ),
+    "windows in the decomposition of Inductor": (
+        lambda g: aten.unfold_backward(g, [5], 0, 3, 1),
+        lambda g: decompositions[aten.unfold_backward.default](g, [5], 0, 3, 1),
+        torch.arange(9.0).reshape(3, 3),
+    ),
+    "rows that are added": (
+        lambda g: torch.zeros(2, 2).index_add(0, torch.tensor([0, 1, 0, 1]), g),
+        lambda g: aten.embedding_dense_backward(g, torch.tensor([0, 1, 0, 1]), 2, -1, False),
+        ROWS,
+    ),
+    "rows in another order": (lambda x: x[torch.tensor([3, 2, 1, 0])], lambda x: x.flip(0), ROWS),
+    "a triangle": (
+        lambda x: x[:2].tril(),
+        lambda x: aten.put(torch.zeros(2, 2), LOWER, x.take(LOWER)),
+        ROWS,
+    ),
+    "a pad with a number": (
+        lambda x: aten.constant_pad_nd(x, [1, 0], float("inf")),
+        lambda x: torch.cat([torch.full((1,), float("inf")), x]),
+        FLAT,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_two_ways_to_take_the_same_elements_are_equal(name: str) -> None:
+    one, other, operand = CALLS[name]
+    torch.testing.assert_close(one(operand), other(operand))
+    assert same_hashes(one, other, operand)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_another_element_shows(name: str) -> None:
+    one, other, operand = CALLS[name]
+    assert not same_hashes(one, lambda first: other(first.flip(0)), operand)
+    assert not same_hashes(one, lambda first: other(first + 1), operand)
+
+
+def test_an_index_that_comes_from_an_input_decides_nothing() -> None:
+    rows, order = ROWS, torch.tensor([3, 2, 1, 0])
+    assert not same_hashes(lambda x, i: x[i], lambda x, i: x.flip(0), rows, order)
+
+
+def test_what_is_added_twice_is_no_element() -> None:
+    twice, once = torch.tensor([0, 0]), torch.tensor([0, 1])
+    zeros = torch.zeros(2, 2)
+    assert not same_hashes(
+        lambda g: zeros.index_add(0, twice, g), lambda g: zeros.index_add(0, once, g), ROWS[:2]
+    )
+    assert not same_hashes(
+        lambda g: zeros.index_add(0, once, g, alpha=2),
+        lambda g: zeros.index_add(0, once, g),
+        ROWS[:2],
+    )
