@@ -96,15 +96,13 @@ def spread(elements: Array, itemsize: int) -> Array:
 
 def digest(elements: Array) -> int:
     """One hash of many, in order."""
-    # Weights depend on the position, so a permutation has another digest.
-    flat = elements.ravel()
-    weights = _POSITIONS if flat.size <= _POSITIONS.size else sequence(_STEP, flat.size)
-    return int(mixed(flat) @ weights[: flat.size]) ^ int(hash_of(elements.shape))
+    return int(digests(elements.ravel())) ^ int(hash_of(elements.shape))
 
 
 def digests(elements: Array) -> Array:
     """One hash per row of the last dim, which depends on the order in the row."""
     count = elements.shape[-1]
+    # Weights depend on the position, so a permutation has another digest.
     weights = _POSITIONS if count <= _POSITIONS.size else sequence(_STEP, count)
     per_row: Array = mixed(elements) @ weights[:count]
     return per_row
