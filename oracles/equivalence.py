@@ -71,34 +71,6 @@ def input_views(inputs: Sequence[torch.Tensor]) -> tuple[InputView, ...]:
     return tuple(views)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredDifference:
-    """Where a storage differs: an input with the hashes of its elements, or bytes around inputs.
-
-    For bytes that no input covers, `expected` and `actual` have the hashes of the bytes.
-    """
-
-    place: str
-    expected: Array
-    actual: Array
-    around: bool = False
-
-
-def stored_difference(
-    storage: int, expected: Array, actual: Array, views: Sequence[InputView]
-) -> StoredDifference:
-    """The difference of a storage, given the hashes of its bytes, which are not all equal."""
-    own = [view for view in views if view.storage == storage]
-    for view in own:
-        if max(view.ends) > expected.size:  # the run made the storage shorter
-            continue
-        one, other = view.elements(expected), view.elements(actual)
-        if not np.array_equal(one, other):
-            return StoredDifference(f"input {view.number}", one, other)
-    byte = int(np.flatnonzero(expected != actual)[0])
-    return StoredDifference(_around(byte, own), expected, actual, around=True)
-
-
 def _around(byte: int, views: Sequence[InputView]) -> str:
     """Bytes of a storage by the inputs that view it: 'bytes after input 1's view'."""
     last = max(views, key=lambda view: view.ends[1])
@@ -311,16 +283,20 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
     """The difference with its first wrong element, and both symbolic values if they are kept."""
     place = f"{what} {index}"
     if what == "storage":
-        one, other = _same_size(index, eager, target)
-        stored = stored_difference(index, one, other, eager.views)
-        place, expected, actual = stored.place, stored.expected, stored.actual
-        if stored.around:
-            wrong = np.flatnonzero(expected != actual)
-            evidence: dict[str, Any] = {
-                "first wrong byte": int(wrong[0]),
-                "wrong bytes": wrong.size,
-            }
-            return Violation("equivalence", KIND, place, evidence)
+        expected, actual = _same_size(index, eager, target)
+        own = [view for view in eager.views if view.storage == index]
+        # A run may make the storage shorter, so that a view reaches beyond its end.
+        inside = (view for view in own if max(view.ends) <= expected.size)
+        shown = ((view, view.elements(expected), view.elements(actual)) for view in inside)
+        wrong = next((each for each in shown if not np.array_equal(*each[1:])), None)
+        if wrong is None:
+            # An element is not named, since no input shows the bytes.
+            different = np.flatnonzero(expected != actual)
+            first = int(different[0])
+            around = {"first wrong byte": first, "wrong bytes": different.size}
+            return Violation("equivalence", KIND, _around(first, own), around)
+        view, expected, actual = wrong
+        place = f"input {view.number}"
     else:
         ours, theirs = ((run.inputs if what == "input" else run.outputs) for run in (eager, target))
         assert ours[index] is not None
@@ -329,7 +305,7 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
     # An element is wrong if one of its bytes is (the last dim).
     differ = (expected != actual).any(-1)
     at = tuple(int(position) for position in np.argwhere(differ)[0])
-    evidence = {
+    evidence: dict[str, Any] = {
         "first wrong index": list(at),
         "wrong elements": int(differ.sum()),
         "elements": differ.size,

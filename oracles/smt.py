@@ -107,15 +107,11 @@ class Session:
         """The session of this process for a purpose; a forked child makes its own."""
         key = (os.getpid(), purpose)
         if key not in _SESSIONS:
-            _SESSIONS[key] = cls._new()
+            context = z3.Context()
+            names_a = tuple(z3.Int(f"i{dim}", context) for dim in range(_MOST_DIMS))
+            names_b = tuple(z3.Int(f"j{dim}", context) for dim in range(_MOST_DIMS))
+            _SESSIONS[key] = cls(z3.SimpleSolver(ctx=context), names_a, names_b)
         return _SESSIONS[key]
-
-    @classmethod
-    def _new(cls) -> Session:
-        context = z3.Context()
-        names_a = tuple(z3.Int(f"i{dim}", context) for dim in range(_MOST_DIMS))
-        names_b = tuple(z3.Int(f"j{dim}", context) for dim in range(_MOST_DIMS))
-        return cls(z3.SimpleSolver(ctx=context), names_a, names_b)
 
     @property
     def context(self) -> Any:
