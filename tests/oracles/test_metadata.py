@@ -12,11 +12,12 @@ from tests.oracles.scenes import ALL, runs, waiving
 
 X = torch.arange(6.0).view(2, 3)
 
+SIZE_AND_DTYPE = Promise.SIZE_AND_DTYPE
 WRONG = {
-    "dtype": (lambda x: x + 1, lambda x: (x + 1).double(), "wrong dtype", Promise.SIZE_AND_DTYPE),
-    "size": (lambda x: x + 1, lambda x: (x + 1)[:, :2], "wrong size", Promise.SIZE_AND_DTYPE),
-    "rank": (lambda x: x + 1, lambda x: (x + 1)[None], "wrong size", Promise.SIZE_AND_DTYPE),
-    "an empty size": (lambda x: x[:0], lambda x: x[:, :0], "wrong size", Promise.SIZE_AND_DTYPE),
+    "dtype": (lambda x: x + 1, lambda x: (x + 1).double(), "wrong dtype", SIZE_AND_DTYPE),
+    "size": (lambda x: x + 1, lambda x: (x + 1)[:, :2], "wrong size", SIZE_AND_DTYPE),
+    "rank": (lambda x: x + 1, lambda x: (x + 1)[None], "wrong size", SIZE_AND_DTYPE),
+    "an empty size": (lambda x: x[:0], lambda x: x[:, :0], "wrong size", SIZE_AND_DTYPE),
     "stride": (
         lambda x: x + 1,
         lambda x: (x + 1).t().contiguous().t(),
@@ -30,13 +31,8 @@ WRONG = {
         Promise.STRIDE,
     ),
     "offset": (lambda x: x[1:], lambda x: x[1:] + 0, "wrong storage offset", Promise.OFFSET),
-    "device": (
-        lambda x: x + 1,
-        lambda x: (x + 1).to("meta"),
-        "wrong device",
-        Promise.SIZE_AND_DTYPE,
-    ),
-    "input size": (lambda x: x, lambda x: x.unsqueeze_(0), "wrong size", Promise.SIZE_AND_DTYPE),
+    "device": (lambda x: x + 1, lambda x: (x + 1).to("meta"), "wrong device", SIZE_AND_DTYPE),
+    "input size": (lambda x: x, lambda x: x.unsqueeze_(0), "wrong size", SIZE_AND_DTYPE),
 }
 
 
@@ -80,11 +76,9 @@ def test_parts_of_intermediate_results_may_lose_their_strides(eager, strides, ve
     def target(x: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided((2, 2), strides).copy_(eager(x))
 
-    contract = waiving(Promise.STRIDE_OF_PART)
-    assert judge(contract, *runs(eager, target, [X])).verdict is verdict
+    assert judge(waiving(Promise.STRIDE_OF_PART), *runs(eager, target, [X])).verdict is verdict
     assert judge(ALL, *runs(eager, target, [X])).verdict is Verdict.VIOLATED
-    waived = waiving(Promise.STRIDE)
-    assert judge(waived, *runs(eager, target, [X])).verdict is Verdict.DOCUMENTED
+    assert judge(waiving(Promise.STRIDE), *runs(eager, target, [X])).verdict is Verdict.DOCUMENTED
 
 
 @pytest.mark.parametrize(
@@ -100,8 +94,7 @@ def test_an_input_that_ends_with_another_shape_is_seen(target) -> None:
     (violation,) = judge(ALL, *both).violations
     assert (violation.kind, violation.place) == ("input ends with another shape", "input 0")
     assert violation.evidence["eager"] == [[2, 3], [3, 1]]
-    waived = waiving(Promise.INPUT_METADATA)
-    assert judge(waived, *both).verdict is Verdict.DOCUMENTED
+    assert judge(waiving(Promise.INPUT_METADATA), *both).verdict is Verdict.DOCUMENTED
 
 
 def test_an_input_that_ends_with_another_dtype_is_seen() -> None:
@@ -113,8 +106,7 @@ def test_an_input_that_ends_with_another_dtype_is_seen() -> None:
         ("input ends with another dtype", "input 0")
     ]
     assert judge(ALL, *runs(widen, widen, [X])) == HOLDS
-    waived = waiving(Promise.INPUT_METADATA)
-    assert judge(waived, *both).verdict is Verdict.DOCUMENTED
+    assert judge(waiving(Promise.INPUT_METADATA), *both).verdict is Verdict.DOCUMENTED
 
 
 def test_every_output_is_looked_at_and_named_once() -> None:
