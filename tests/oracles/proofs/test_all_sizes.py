@@ -32,6 +32,11 @@ def region(start, sizes, strides, itemsize=1):
     )
 
 
+def line(start, size):
+    """Bytes side by side."""
+    return region(start, (size,), (1,))
+
+
 def rows(first, count, item=1):
     """Rows of a dense matrix of N rows and M columns."""
     return region(first * M * item, (count, M), (M * item, item), item)
@@ -50,6 +55,10 @@ def prove_disjoint(
     return proof
 
 
+def answer(one: SymbolicRegion, other: SymbolicRegion, given: Assumptions) -> Answer:
+    return prove_disjoint(one, other, given).answer
+
+
 HALF = FloorDiv(N, 2)
 WHOLE = rows(0, N)
 
@@ -65,22 +74,22 @@ DISJOINT = {
         region(1, (Min(N, M - 1),), (M + 1,)),
     ),
     "even and odd": (region(0, (HALF,), (2,)), region(1, (HALF,), (2,))),
-    "flat and rows": (region(0, (HALF * M,), (1,)), rows(HALF, N - HALF)),
+    "flat and rows": (line(0, HALF * M), rows(HALF, N - HALF)),
     "one behind the other": (region(0, (N, M), (M, 1)), region(N * M, (M, N), (1, M))),
     "three dims": (
         region(0, (N, HALF, M), (N * M, M, 1)),
         region(HALF * M, (N, N - HALF, M), (N * M, M, 1)),
     ),
     "four bytes and eight": (region(0, (N,), (8,), 4), region(4, (N,), (8,), 4)),
-    "before a maximum": (region(0, (N,), (1,)), region(Max(N, M), (M,), (1,))),
+    "before a maximum": (line(0, N), line(Max(N, M), M)),
     "of no elements": (WHOLE, region(0, (Max(1 - N, 0),), (1,))),
 }
 OVERLAPPING = {
     "one row too many": (rows(0, HALF + 1), rows(HALF, N - HALF)),
     "at odd sizes only": (rows(0, N - HALF), rows(HALF, N - HALF)),
-    "at one size only": (region(0, (N,), (1,)), region(37, (M,), (1,))),
+    "at one size only": (line(0, N), line(37, M)),
     "bytes of two item sizes": (region(0, (N,), (8,), 8), region(4, (N,), (16,), 4)),
-    "a remainder": (region(0, (N,), (1,)), region(N - Mod(N, 5), (M,), (1,))),
+    "a remainder": (line(0, N), line(N - Mod(N, 5), M)),
 }
 
 
@@ -103,7 +112,7 @@ def test_regions_that_share_a_byte_at_some_sizes_are_refuted(name, high):
 
 def test_a_refutation_that_no_sample_shows_is_found():
     found = prove_disjoint(
-        region(0, (N,), (1,)), region(M * M - 2899, (M,), (2,)), assumptions(sympy.Ge(M, 54))
+        line(0, N), region(M * M - 2899, (M,), (2,)), assumptions(sympy.Ge(M, 54))
     )
     assert found.answer is Answer.REFUTED
     assert found.how != "sampled sizes"
@@ -121,10 +130,7 @@ def test_a_refutation_that_no_sample_shows_is_found():
     ],
 )
 def test_contradictory_assumptions_are_vacuous(guards, low, high):
-    assert (
-        prove_disjoint(WHOLE, WHOLE, assumptions(*guards, low=low, high=high)).answer
-        is Answer.VACUOUS
-    )
+    assert answer(WHOLE, WHOLE, assumptions(*guards, low=low, high=high)) is Answer.VACUOUS
 
 
 def test_assumptions_that_only_rare_sizes_satisfy_are_not_vacuous():
@@ -136,14 +142,13 @@ def test_assumptions_that_only_rare_sizes_satisfy_are_not_vacuous():
 
 def test_a_guard_is_an_assumption():
     one, other = OVERLAPPING["at odd sizes only"]
-    assert prove_disjoint(one, other, assumptions(sympy.Eq(Mod(N, 2), 0))).answer is Answer.PROVED
+    assert answer(one, other, assumptions(sympy.Eq(Mod(N, 2), 0))) is Answer.PROVED
 
 
 def test_an_equation_makes_a_symbol_an_expression_of_others():
     known = assumptions(sympy.Eq(K, M), sympy.Le(K, 9), symbols=(N, M, K))
     assert (set(known.ranges), known.equal) in (({N, K}, {M: K}), ({N, M}, {K: M}))
-    found = prove_disjoint(region(0, (K,), (1,)), region(M, (N,), (1,)), known)
-    assert found.answer is Answer.PROVED
+    assert answer(line(0, K), line(M, N), known) is Answer.PROVED
 
 
 def test_a_sum_of_fractions_is_a_quotient_as_a_whole():
@@ -152,20 +157,14 @@ def test_a_sum_of_fractions_is_a_quotient_as_a_whole():
     At one such pair of sizes, and only there, the two regions are at the same byte.
     """
     halves = (N + M) * sympy.Rational(1, 2)
-    one = region(FloorDiv(N, 2) + FloorDiv(M, 2) + 1, (1,), (1,))
-    other = region(halves + (N - 37) ** 2 + (M - 41) ** 2, (1,), (1,))
+    one = line(FloorDiv(N, 2) + FloorDiv(M, 2) + 1, 1)
+    other = line(halves + (N - 37) ** 2 + (M - 41) ** 2, 1)
     found = prove_disjoint(one, other, assumptions(sympy.Eq(Mod(N + M, 2), 0)))
     assert (found.answer, found.sizes) == (Answer.REFUTED, {N: 37, M: 41})
-    assert (
-        prove_disjoint(region(0, (halves,), (1,)), region(halves, (M,), (1,)), assumptions()).answer
-        is Answer.PROVED
-    )
-    steps = region(
-        0, (N * (N + 1) * sympy.Rational(1, 2), M), (N * (N + 1) * sympy.Rational(7, 2), 5)
-    )
-    assert (
-        prove_disjoint(steps, region(3, (M,), (11,)), assumptions(high=20)).answer is Answer.REFUTED
-    )
+    assert answer(line(0, halves), line(halves, M), assumptions()) is Answer.PROVED
+    half = N * (N + 1) * sympy.Rational(1, 2)
+    steps = region(0, (half, M), (7 * half, 5))
+    assert answer(steps, region(3, (M,), (11,)), assumptions(high=20)) is Answer.REFUTED
 
 
 def test_no_time_is_unknown():
@@ -177,27 +176,20 @@ def test_no_time_is_unknown():
 
 def test_an_unsupported_function_is_unknown_with_its_name_and_never_proved():
     odd = sympy.Function("wobble", integer=True)(N)
-    found = prove_disjoint(
-        region(0, (N,), (1,)), region(N + odd, (M,), (1,)), assumptions(), limit=1
-    )
+    found = prove_disjoint(line(0, N), line(N + odd, M), assumptions(), limit=1)
     assert found.answer is Answer.UNKNOWN
     assert "wobble" in found.how
 
 
 def test_an_unsupported_assumption_is_left_out_of_a_proof():
-    assert (
-        prove_disjoint(*DISJOINT["two halves"], assumptions(sympy.Gt(sympy.Abs(N - 7), 2))).answer
-        is Answer.PROVED
-    )
+    given = assumptions(sympy.Gt(sympy.Abs(N - 7), 2))
+    assert answer(*DISJOINT["two halves"], given) is Answer.PROVED
 
 
 def test_a_data_dependent_size_can_be_proved_but_not_refuted():
     count = sympy.Symbol("u0", integer=True, nonnegative=True)
-    assert (
-        prove_disjoint(region(0, (N,), (1,)), region(N, (count,), (1,)), assumptions()).answer
-        is Answer.PROVED
-    )
-    found = prove_disjoint(region(0, (N,), (1,)), region(count, (N,), (1,)), assumptions(), limit=1)
+    assert answer(line(0, N), line(N, count), assumptions()) is Answer.PROVED
+    found = prove_disjoint(line(0, N), line(count, N), assumptions(), limit=1)
     assert found.answer is Answer.UNKNOWN
     assert "data-dependent sizes: u0" in found.how
 
@@ -205,13 +197,10 @@ def test_a_data_dependent_size_can_be_proved_but_not_refuted():
 # --- before and after -----------------------------------------------------------------------------
 
 
-def decided(before, after, **options):
-    (found,) = prove(
-        dict(zip(("input 0", "output 0"), before, strict=True)),
-        dict(zip(("input 0", "output 0"), after, strict=True)),
-        assumptions(),
-        **options,
-    )
+def decided(before, after):
+    names = "input 0", "output 0"
+    layouts = (dict(zip(names, each, strict=True)) for each in (before, after))
+    (found,) = prove(*layouts, assumptions())
     return found
 
 
@@ -219,24 +208,20 @@ def test_what_shares_a_byte_in_eager_may_do_so_after():
     assert decided((WHOLE, WHOLE), (WHOLE, WHOLE)).how == "as in eager"
     assert decided((WHOLE, WHOLE), (WHOLE, rows(HALF, N - HALF))).answer is Answer.PROVED
     shifted = region(5, (N, M), (M, 1))
-    assert (
-        decided(
-            (WHOLE, rows(HALF, N - HALF)), (shifted, region(5 + HALF * M, (N - HALF, M), (M, 1)))
-        ).how
-        == "as in eager"
-    )
+    part = region(5 + HALF * M, (N - HALF, M), (M, 1))
+    assert decided((WHOLE, rows(HALF, N - HALF)), (shifted, part)).how == "as in eager"
 
 
 def test_what_shares_a_byte_in_eager_at_other_sizes_only_is_refuted():
-    before = region(0, (N,), (1,)), region(10, (M,), (1,))
-    after = region(0, (N,), (1,)), region(9, (M,), (1,))
+    before = line(0, N), line(10, M)
+    after = line(0, N), line(9, M)
     found = decided(before, after)
     assert (found.answer, found.sizes[N]) == (Answer.REFUTED, 10)
 
 
 def test_equal_relative_layouts_in_other_expressions_are_proved():
-    before = region(0, (HALF + FloorDiv(N + 1, 2),), (1,)), region(N, (M,), (1,))
-    after = region(0, (N,), (1,)), region(N, (M,), (1,))
+    before = region(0, (HALF + FloorDiv(N + 1, 2),), (1,)), line(N, M)
+    after = line(0, N), line(N, M)
     assert decided(before, after).answer is Answer.PROVED
 
 
