@@ -20,6 +20,11 @@ Formula: TypeAlias = Any  # a `bool`, or a z3 Boolean expression
 Scope: TypeAlias = Callable[[str], Number]  # gives the value, or the z3 unknown, of a name
 
 
+def named(scope: Scope, names: str) -> list[Number]:
+    """The numbers of these names, which spaces separate."""
+    return [scope(name) for name in names.split()]
+
+
 @dataclass(frozen=True, slots=True)
 class SymbolicView:
     """A strided view.

@@ -22,6 +22,7 @@ from tests.lemmas.lemma_formulas import (
     every,
     floor_divided,
     inside,
+    named,
     no,
     view,
 )
@@ -45,7 +46,7 @@ def _nonempty(x: SymbolicView) -> list[Formula]:
 
 def _reach_of_a_dim(scope: Scope) -> Statement:
     """A step along a dim stays within what the dim adds to either end of the interval."""
-    i, size, stride = scope("i"), scope("size"), scope("stride")
+    i, size, stride = named(scope, "i size stride")
     whole = (size - 1) * stride  # what the dim adds, upwards or downwards
     stays = every(
         choose(stride < 0, whole, 0) <= i * stride, i * stride <= choose(stride < 0, 0, whole)
@@ -55,12 +56,8 @@ def _reach_of_a_dim(scope: Scope) -> Statement:
 
 def _touching(scope: Scope) -> Statement:
     """Elements are inside their intervals, and touching intervals have no common byte."""
-    low_x, end_x, item_x, at_x = (
-        scope(f"{name}_x") for name in ("low", "end", "itemsize", "element")
-    )
-    low_y, end_y, item_y, at_y = (
-        scope(f"{name}_y") for name in ("low", "end", "itemsize", "element")
-    )
+    low_x, end_x, item_x, at_x = named(scope, "low_x end_x itemsize_x element_x")
+    low_y, end_y, item_y, at_y = named(scope, "low_y end_y itemsize_y element_y")
     assumptions = [
         item_x >= 1,
         item_y >= 1,
@@ -102,7 +99,7 @@ def _window(scope: Scope) -> Statement:
     element of its region.
     """
     # Counted from opposite ends, the steps of both regions add up: `p + q` is one subset sum.
-    low_a, end_b, p, q = (scope(name) for name in ("low_a", "end_b", "p", "q"))
+    low_a, end_b, p, q = named(scope, "low_a end_b p q")
     item_a, item_b = scope("itemsize_a"), scope("itemsize_b")
     one, other = low_a + p, end_b - item_b - q
     shared = every(one < other + item_b, other < one + item_a)
@@ -115,7 +112,7 @@ def _window(scope: Scope) -> Statement:
 
 def _merged_dims(scope: Scope) -> Statement:
     """Two dims of one stride reach exactly what one longer dim reaches."""
-    x, count_x, count_y = scope("x"), scope("count_x"), scope("count_y")
+    x, count_x, count_y = named(scope, "x count_x count_y")
     # Take as many steps as possible in the first dim, and the rest in the second.
     first = choose(x <= count_x, x, count_x)
     split = every(first >= 0, first <= count_x, x - first >= 0, x - first <= count_y)
@@ -129,9 +126,7 @@ def _merged_dims(scope: Scope) -> Statement:
 
 def _widened_is_needed(scope: Scope) -> Statement:
     """If some number of steps brings a sum into the window, the sum is in the wider window."""
-    total, stride, count, x, low, high = (
-        scope(name) for name in ("sum", "stride", "count", "x", "low", "high")
-    )
+    total, stride, count, x, low, high = named(scope, "sum stride count x low high")
     assumptions = [
         stride >= 1,
         x >= 0,
@@ -144,9 +139,7 @@ def _widened_is_needed(scope: Scope) -> Statement:
 
 def _widened_is_enough(scope: Scope) -> Statement:
     """A sum in the wider window enters the window with the fewest steps that reach its low end."""
-    total, stride, count, low, high = (
-        scope(name) for name in ("sum", "stride", "count", "low", "high")
-    )
+    total, stride, count, low, high = named(scope, "sum stride count low high")
     needed = scope("needed")  # the fewest steps, rounded up
     assumptions = [stride >= 1, count >= 0, low <= high, stride <= high - low + 1]
     assumptions += [low - stride * count <= total, total <= high]
@@ -159,7 +152,7 @@ def _widened_is_enough(scope: Scope) -> Statement:
 
 def _divided_window(scope: Scope) -> Statement:
     """A multiple is in the window exactly if its quotient is in the window divided inwards."""
-    quotient, divisor, low, high = (scope(name) for name in ("quotient", "divisor", "low", "high"))
+    quotient, divisor, low, high = named(scope, "quotient divisor low high")
     # The low end is rounded up, the high end down: `-(-low // divisor)` in the code.
     inner = every(
         quotient >= -floor_divided(-low, divisor), quotient <= floor_divided(high, divisor)
@@ -170,9 +163,7 @@ def _divided_window(scope: Scope) -> Statement:
 
 def _choices(scope: Scope) -> Statement:
     """The numbers of steps that `_search` does not try cannot lead into the window."""
-    stride, count, x, rest, most = (
-        scope(name) for name in ("stride", "count", "x", "rest", "most")
-    )
+    stride, count, x, rest, most = named(scope, "stride count x rest most")
     low, high = scope("low"), scope("high")
     assumptions = [stride >= 1, x >= 0, x <= count, rest >= 0, rest <= most]
     assumptions += [low <= stride * x + rest, stride * x + rest <= high]
@@ -183,7 +174,7 @@ def _choices(scope: Scope) -> Statement:
 
 def _other_end(scope: Scope) -> Statement:
     """Counted down from the largest sum, the window is its mirror image."""
-    total, largest, low, high = (scope(name) for name in ("sum", "largest", "low", "high"))
+    total, largest, low, high = named(scope, "sum largest low high")
     mirrored = every(largest - high <= largest - total, largest - total <= largest - low)
     return Statement(
         [total >= 0, total <= largest], [differ(every(low <= total, total <= high), mirrored)]
@@ -195,7 +186,7 @@ def _leaps(scope: Scope) -> Statement:
 
     0 to `done` steps are reached. A leap of at most `done + 1` steps reaches 0 to `done + leap`.
     """
-    done, leap, x = scope("done"), scope("leap"), scope("x")
+    done, leap, x = named(scope, "done leap x")
     # Without the leap, or with it once: the or of a bit set and its shift.
     reached = either(every(x >= 0, x <= done), every(x >= leap, x <= done + leap))
     return Statement(
@@ -213,7 +204,7 @@ def _nested_dims(scope: Scope) -> Statement:
     Long enough means: as long as the extent of all dims with smaller strides, in bytes.
     """
     steps, below = scope("steps"), scope("below")
-    stride, extent, item = scope("stride"), scope("extent"), scope("itemsize")
+    stride, extent, item = named(scope, "stride extent itemsize")
     assumptions = [
         item >= 1,
         stride >= extent,
@@ -228,8 +219,8 @@ def _nested_dims(scope: Scope) -> Statement:
 
 def _extent(scope: Scope) -> Statement:
     """A dim adds `(size - 1) * stride` to the extent; distances of elements stay within it."""
-    steps, below, size = scope("steps"), scope("below"), scope("size")
-    stride, extent, item = scope("stride"), scope("extent"), scope("itemsize")
+    steps, below, size, stride = named(scope, "steps below size stride")
+    extent, item = named(scope, "extent itemsize")
     assumptions = [
         item >= 1,
         stride >= 0,
@@ -248,9 +239,7 @@ def _returns(scope: Scope) -> Statement:
     `below` is the sum of the other dims, at least `-reach`. The shift makes sums start from 0, as
     `_reaches` expects.
     """
-    steps, stride, below, reach, item = (
-        scope(name) for name in ("steps", "stride", "below", "reach", "itemsize")
-    )
+    steps, stride, below, reach, item = named(scope, "steps stride below reach itemsize")
     distance = steps * stride + below
     # The code counts one step less, since at least one step is taken.
     total, middle = (steps - 1) * stride + (below + reach), reach - stride
@@ -266,9 +255,7 @@ def _dense(scope: Scope) -> Statement:
 
     It is byte `rest` of step `at`, if the dims below reach all bytes below `stride`.
     """
-    byte, stride, size, at, rest = (
-        scope(name) for name in ("byte", "stride", "size", "at", "rest")
-    )
+    byte, stride, size, at, rest = named(scope, "byte stride size at rest")
     assumptions = [stride >= 1, size >= 1, byte >= 0, byte < stride * size]
     # Quotient and remainder are unknowns with an equation: z3 is weak at divisions by an unknown.
     assumptions += [byte == at * stride + rest, rest >= 0, rest < stride]
@@ -277,9 +264,7 @@ def _dense(scope: Scope) -> Statement:
 
 def _dense_once(scope: Scope) -> Statement:
     """No byte is reached from two steps, if all dims below stay below `stride`."""
-    stride, at, other, rest, other_rest = (
-        scope(name) for name in ("stride", "at", "other", "rest", "other_rest")
-    )
+    stride, at, other, rest, other_rest = named(scope, "stride at other rest other_rest")
     assumptions = [
         stride >= 1,
         rest >= 0,
@@ -293,7 +278,7 @@ def _dense_once(scope: Scope) -> Statement:
 
 def _by_unit(scope: Scope) -> Statement:
     """Starts and item sizes in multiples of a unit can be counted in units: the same answer."""
-    unit, one, other = scope("unit"), scope("one"), scope("other")
+    unit, one, other = named(scope, "unit one other")
     item, other_item = scope("item"), scope("other_item")
     # Starts and ends are multiples of the unit, so a byte is shared only if a whole unit is.
     shared = every(unit * one < unit * (other + other_item), unit * other < unit * (one + item))
@@ -306,7 +291,7 @@ def _doubling(scope: Scope) -> Statement:
 
     `done` copies, or-ed with themselves shifted by `step` copies, are `done + step` copies.
     """
-    done, step, x = scope("done"), scope("step"), scope("x")
+    done, step, x = named(scope, "done step x")
     copied = either(every(x >= 0, x < done), every(x >= step, x < done + step))
     return Statement(
         [done >= 1, step >= 1, step <= done], [differ(copied, every(x >= 0, x < done + step))]

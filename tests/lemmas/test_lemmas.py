@@ -23,6 +23,7 @@ from tests.lemmas.lemma_formulas import (
     every,
     floor_divided,
     inside,
+    named,
     no,
     overlaps_itself,
     view,
@@ -73,7 +74,7 @@ def test_contradictory_assumptions_prove_nothing() -> None:
 
 def test_giving_up_is_unknown() -> None:
     def cubes(scope: Scope) -> Statement:
-        a, b, c = scope("a"), scope("b"), scope("c")
+        a, b, c = named(scope, "a b c")
         return Statement([a > 0, b > 0, c > 0], [a * a * a + b * b * b == c * c * c])
 
     answer = prove({"all": cubes}, limit_ms=100)
@@ -160,7 +161,7 @@ def nested_except_a_byte(scope: Scope) -> Statement:
 
 
 def widened_by_a_longer_stride(scope: Scope) -> Statement:
-    total, stride, low, x = scope("sum"), scope("stride"), scope("low"), scope("x")
+    total, stride, low, x = named(scope, "sum stride low x")
     high = low + stride - 2  # the stride is one longer than the window
     reached = every(x >= 0, x <= 1, low <= total + stride * x, total + stride * x <= high)
     gap = every(low - stride <= total, total <= high, total == low - 1)
@@ -176,14 +177,14 @@ def window_off_by_one(scope: Scope) -> Statement:
 
 
 def divided_outwards(scope: Scope) -> Statement:
-    quotient, divisor, low = scope("quotient"), scope("divisor"), scope("low")
+    quotient, divisor, low = named(scope, "quotient divisor low")
     return Statement(
         [divisor >= 1, quotient >= floor_divided(low, divisor)], [divisor * quotient < low]
     )
 
 
 def doubled_too_far(scope: Scope) -> Statement:
-    done, step, x = scope("done"), scope("step"), scope("x")
+    done, step, x = named(scope, "done step x")
     copied = either(every(x >= 0, x < done), every(x >= step, x < done + step))
     return Statement(
         [done >= 1, step >= 1, step <= done + 1], [x >= 0, x < done + step, no(copied)]

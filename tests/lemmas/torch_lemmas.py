@@ -36,6 +36,7 @@ from tests.lemmas.lemma_formulas import (
     every,
     index,
     inside,
+    named,
     no,
     overlaps_itself,
     share_a_byte,
@@ -210,7 +211,7 @@ def _rows_between_repaired(scope: Scope) -> Statement:
     """
     # z3 needs two hints: quotient and remainder as unknowns, and how many rows the two elements
     # are apart.
-    stride, whole_rows, rest = scope("stride"), scope("whole_rows"), scope("rest")
+    stride, whole_rows, rest = named(scope, "stride whole_rows rest")
     x = SymbolicView(scope("x.offset"), (scope("x.size0"), scope("x.size1")), (stride, 1))
     offset = x.offset + whole_rows * stride + rest
     y = SymbolicView(offset, (scope("y.size0"), scope("y.size1")), (stride, 1))

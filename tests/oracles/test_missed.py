@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -13,10 +14,6 @@ from aliasproof.oracles.missed import Opportunity, missed_opportunities
 from aliasproof.oracles.stage import Stage
 
 X = torch.arange(6.0)
-
-
-def found(function: Callable[..., object], *inputs: Tensor) -> list[tuple[str, str]]:
-    return [(each.op, each.instead) for each in opportunities(function, *inputs)]
 
 
 def opportunities(function: Callable[..., object], *inputs: Tensor) -> list[Opportunity]:
@@ -31,59 +28,44 @@ def test_an_op_on_what_nobody_needs_again() -> None:
     assert one == Opportunity("relu", "aten.relu.default", "aten.relu_.default", 24)
 
 
-def test_the_result_may_be_written_into_the_other_operand() -> None:
-    ((op, instead),) = found(lambda x: x - (x * 2), X)
-    assert (op, instead) == ("aten.sub.Tensor", "aten.sub.out into mul")
+ADD_ = ("aten.add.Tensor", "aten.add_.Tensor")
+FOUND: dict[str, tuple[Callable[[Tensor], object], list[tuple[str, str]]]] = {
+    "into the other operand": (
+        lambda x: x - (x * 2),
+        [("aten.sub.Tensor", "aten.sub.out into mul")],
+    ),
+    "an input is not to be written": (lambda x: x + 1, []),
+    "but it may be if it is written at the end": (lambda x: x.copy_(x + 1), [ADD_]),
+    "what is read later is not to be overwritten, by the first reader": (
+        lambda x: (y := x + 1, y.sum() + (y * 2).sum())[1],
+        [("aten.mul.Tensor", "aten.mul_.Tensor"), ADD_],
+    ),
+    "what is read later is not to be overwritten": (lambda x: ((y := x + 1) * 2, y), []),
+    "values hide a difference": (lambda x: ((y := x * 0) + 0, y), []),
+    "a scatter into what nobody needs again": (
+        lambda x: torch.select_scatter(x + 1, x[0] * 2, 0, 1),
+        [("aten.select_scatter.default", "aten.select.int and aten.copy_.default")],
+    ),
+    "a copy that is not needed": (
+        lambda x: x.clone().sum(),
+        [("aten.clone.default", "nothing: a copy that could go")],
+    ),
+    "a copy that is returned": (lambda x: x.clone(), []),
+    "a copy of what is overwritten": (lambda x: (y := x.clone(), x.zero_(), y)[2], []),
+    "random numbers are the same in each run": (lambda x: torch.rand_like(x) + x, [ADD_]),
+    "a call that would read what it writes": (lambda x: (y := x + 0, y[:1] * y)[1], []),
+}
 
 
-def test_an_input_is_not_to_be_written() -> None:
-    assert found(lambda x: x + 1, X) == []
-
-
-def test_but_it_may_be_if_it_is_written_at_the_end() -> None:
-    assert found(lambda x: x.copy_(x + 1), X) == [("aten.add.Tensor", "aten.add_.Tensor")]
-
-
-def test_what_is_read_later_is_not_to_be_overwritten() -> None:
-    assert found(lambda x: (y := x + 1, y.sum() + (y * 2).sum())[1], X) == [
-        ("aten.mul.Tensor", "aten.mul_.Tensor"),
-        ("aten.add.Tensor", "aten.add_.Tensor"),
-    ]
-    assert found(lambda x: ((y := x + 1) * 2, y), X) == []
-
-
-def test_values_that_hide_a_difference_do_not_make_an_opportunity() -> None:
-    assert found(lambda x: ((y := x * 0) + 0, y), X) == []
-
-
-def test_a_scatter_into_what_nobody_needs_again() -> None:
-    function = lambda x: torch.select_scatter(x + 1, x[0] * 2, 0, 1)  # noqa: E731
-    assert found(function, X) == [
-        ("aten.select_scatter.default", "aten.select.int and aten.copy_.default")
-    ]
-
-
-def test_a_copy_that_is_not_needed_and_one_that_is() -> None:
-    assert found(lambda x: x.clone().sum(), X) == [
-        ("aten.clone.default", "nothing: a copy that could go")
-    ]
-    assert found(lambda x: x.clone(), X) == []
-    assert found(lambda x: (y := x.clone(), x.zero_(), y)[2], X) == []
-
-
-def test_random_numbers_are_the_same_in_each_run() -> None:
-    assert found(lambda x: torch.rand_like(x) + x, X) == [("aten.add.Tensor", "aten.add_.Tensor")]
+@pytest.mark.parametrize("name", FOUND)
+def test_what_is_missed(name: str) -> None:
+    function, expected = FOUND[name]
+    assert [(each.op, each.instead) for each in opportunities(function, X)] == expected
 
 
 def test_a_view_copy_that_could_be_a_view() -> None:
-    assert found(lambda x: torch.ops.aten.select_copy.int(x, 0, 1) + 1, X)[0] == (
-        "aten.select_copy.int",
-        "aten.select.int",
-    )
-
-
-def test_a_call_that_would_read_what_it_writes_is_not_an_opportunity() -> None:
-    assert found(lambda x: (y := x + 0, y[:1] * y)[1], X) == []
+    first, *_ = opportunities(lambda x: torch.ops.aten.select_copy.int(x, 0, 1) + 1, X)
+    assert (first.op, first.instead) == ("aten.select_copy.int", "aten.select.int")
 
 
 def test_a_captured_tensor_is_not_to_be_written() -> None:
@@ -113,13 +95,8 @@ def test_a_scatter_with_arguments_by_name() -> None:
     negative = graph.call_function(torch.ops.aten.neg.default, (graph.placeholder("x"),))
     source = graph.placeholder("y")
     scatter = torch.ops.aten.slice_scatter.default
-    graph.output(
-        (
-            graph.call_function(
-                scatter, (negative,), {"src": source, "dim": 0, "start": 1, "end": 3}
-            ),
-        )
-    )
+    where = {"dim": 0, "start": 1, "end": 3}
+    graph.output((graph.call_function(scatter, (negative,), {"src": source, **where}),))
     stage = Stage("final", fx.GraphModule(torch.nn.Module(), graph), functional=False)
     found = missed_opportunities(stage, lambda: [X.clone(), X[:2].clone()])
     assert [each.instead for each in found] == ["aten.slice.Tensor and aten.copy_.default"]

@@ -232,8 +232,11 @@ def test_a_difference_is_seen(name: str) -> None:
 # --- custom operators -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def custom() -> Iterator[Any]:
+custom = torch.ops.aliasproof_uninterpreted
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _custom_operators() -> Iterator[None]:
     """Operators that share names, also of arguments, with some of torch's, and little else."""
     with torch.library._scoped_library("aliasproof_uninterpreted", "DEF") as library:
         for schema, function in (
@@ -244,10 +247,7 @@ def custom() -> Iterator[Any]:
                 "rounded(Tensor x, ScalarType dtype) -> Tensor",
                 lambda x, dtype: x.to(dtype).to(x.dtype),
             ),
-            (
-                "first(Tensor?[] xs) -> Tensor",
-                lambda xs: xs[0] * 0 if xs[0] is not None else xs[1] * 0,
-            ),
+            ("first(Tensor?[] xs) -> Tensor", lambda xs: (xs[1] if xs[0] is None else xs[0]) * 0),
             ("add_more(Tensor(a!) x, Tensor y) -> Tensor", lambda x, y: (x.add_(y), y * 2)[1]),
             (
                 "accumulate(Tensor x, *, Tensor(a!) out) -> ()",
@@ -259,48 +259,43 @@ def custom() -> Iterator[Any]:
         ):
             library.define(schema, tags=[torch.Tag.pointwise] if schema.startswith("total") else [])
             library.impl(schema.split("(")[0], function, "CompositeExplicitAutograd")
-        yield torch.ops.aliasproof_uninterpreted
+        yield
 
 
-CUSTOM: dict[str, tuple[Callable[[Any], Function], Callable[[Any], Function]]] = {
-    "an argument of `clone`": (
-        lambda ops: lambda x: ops.clone(x, 0.0),
-        lambda ops: lambda x: ops.clone(x, -0.0),
-    ),
-    "what `empty` reads": (lambda ops: ops.empty, lambda ops: lambda x: ops.empty(x + 1)),
+CUSTOM: dict[str, tuple[Function, Function]] = {
+    "an argument of `clone`": (lambda x: custom.clone(x, 0.0), lambda x: custom.clone(x, -0.0)),
+    "what `empty` reads": (lambda x: custom.empty(x * 2), lambda x: custom.empty(x + 1)),
     "what `zeros_like` reads": (
-        lambda ops: ops.zeros_like,
-        lambda ops: lambda x: ops.zeros_like(x + 1),
+        lambda x: custom.zeros_like(x * 2),
+        lambda x: custom.zeros_like(x + 1),
     ),
     "a dtype that the result does not show": (
-        lambda ops: lambda x: ops.rounded(x, torch.int32),
-        lambda ops: lambda x: ops.rounded(x, torch.float16),
+        lambda x: custom.rounded(x, torch.int32),
+        lambda x: custom.rounded(x, torch.float16),
     ),
     "the position in a list": (
-        lambda ops: lambda x: ops.first([x, None]),
-        lambda ops: lambda x: ops.first([None, x]),
+        lambda x: custom.first([x, None]),
+        lambda x: custom.first([None, x]),
     ),
     "what a pointwise one reads in a list": (
-        lambda ops: lambda x: ops.total([x, x]),
-        lambda ops: lambda x: ops.total([x, x * 1]),
+        lambda x: custom.total([x, x]),
+        lambda x: custom.total([x, x * 1]),
     ),
     "what is in `out`": (
-        lambda ops: (
-            lambda x: (ops.accumulate(x, out=x[:0].new_zeros(6)), ops.accumulate(x, out=x))[1]
-        ),
-        lambda ops: lambda x: (b := x.new_zeros(6), ops.accumulate(x, out=b), x.copy_(b), None)[3],
+        lambda x: (custom.accumulate(x, out=x[:0].new_zeros(6)), custom.accumulate(x, out=x))[1],
+        lambda x: (b := x.new_zeros(6), custom.accumulate(x, out=b), x.copy_(b), None)[3],
     ),
 }
 
 
 @pytest.mark.parametrize("name", CUSTOM)
-def test_a_custom_operator_is_not_taken_for_one_of_torch(custom: Any, name: str) -> None:
-    eager, target = (each(custom) for each in CUSTOM[name])
+def test_a_custom_operator_is_not_taken_for_one_of_torch(name: str) -> None:
+    eager, target = CUSTOM[name]
     assert report(eager, eager, X).violations == ()
     assert report(eager, target, X).verdict is Verdict.VIOLATED
 
 
-def test_a_mutation_is_followed_through_auto_functionalized(custom: Any) -> None:
+def test_a_mutation_is_followed_through_auto_functionalized() -> None:
     add_more = custom.add_more.default
 
     def target(x: Tensor, y: Tensor) -> Any:
@@ -317,15 +312,13 @@ def test_a_mutation_is_followed_through_auto_functionalized(custom: Any) -> None
 # --- reads of tensor data -------------------------------------------------------------------------
 
 
-def test_an_op_without_results_is_not_data_dependent(custom: Any) -> None:
+def test_an_op_without_results_is_not_data_dependent() -> None:
     assert report(lambda x: (custom.look(x), x + 1)[1], lambda x: x + 1, X).reason == ""
 
 
-def test_an_op_that_returns_a_number_beside_a_tensor_is_data_dependent(custom: Any) -> None:
-    assert (
-        "for these inputs only"
-        in report(lambda x: x * custom.counted(x)[1], lambda x: x * custom.counted(x)[1], X).reason
-    )
+def test_an_op_that_returns_a_number_beside_a_tensor_is_data_dependent() -> None:
+    counted = lambda x: x * custom.counted(x)[1]  # noqa: E731
+    assert "for these inputs only" in report(counted, counted, X).reason
 
 
 def test_data_that_only_the_target_reads_are_mentioned() -> None:
