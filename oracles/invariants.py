@@ -295,27 +295,22 @@ def untrue(
     return faults
 
 
-def shares_without_note(seen: Seen) -> Iterator[BrokenInvariant]:
-    """Two values share a storage, and their metadata does not."""
-    noted_in: dict[int, tuple[int, fx.Node]] = {}
-    reported: set[tuple[int, int]] = set()
-    for node, fake, real in _storages(seen):
-        first, sharer = noted_in.setdefault(real, (fake, node))
-        if first != fake and (fake, real) not in reported:
-            reported.add((fake, real))
-            yield BrokenInvariant(node, {"shares storage with": sharer.name, "storage": real})
+def shares(*, as_noted: bool) -> Callable[[Seen], Iterator[BrokenInvariant]]:
+    """Two values share a storage, and their metadata does not; if `as_noted`, the reverse."""
 
+    def faults(seen: Seen) -> Iterator[BrokenInvariant]:
+        first_in: dict[int, tuple[int, fx.Node]] = {}
+        reported: set[tuple[int, int]] = set()
+        for node, fake, real in _storages(seen):
+            shared, other = (fake, real) if as_noted else (real, fake)
+            first, sharer = first_in.setdefault(shared, (other, node))
+            if first != other and (fake, real) not in reported:
+                reported.add((fake, real))
+                noted = {"is noted to share storage with": sharer.name, "storages": [first, real]}
+                really = {"shares storage with": sharer.name, "storage": real}
+                yield BrokenInvariant(node, noted if as_noted else really)
 
-def shares_only_as_noted(seen: Seen) -> Iterator[BrokenInvariant]:
-    """The metadata of two values shares a storage, and the values do not."""
-    really_in: dict[int, tuple[int, fx.Node]] = {}
-    reported: set[tuple[int, int]] = set()
-    for node, fake, real in _storages(seen):
-        first, sharer = really_in.setdefault(fake, (real, node))
-        if first != real and (fake, real) not in reported:
-            reported.add((fake, real))
-            evidence = {"is noted to share storage with": sharer.name, "storages": [first, real]}
-            yield BrokenInvariant(node, evidence)
+    return faults
 
 
 def _storages(seen: Seen) -> Iterator[tuple[fx.Node, int, int]]:
@@ -359,8 +354,8 @@ INVARIANTS: tuple[Invariant, ...] = (
     # whether it is conjugated or negated lazily,
     Invariant("metadata has other conj or neg bits", untrue(lazy_bits, on_storages=True)),
     # and which values share its storage, and which do not.
-    Invariant("metadata does not show that storage is shared", shares_without_note),
-    Invariant("metadata shows shared storage that is not shared", shares_only_as_noted),
+    Invariant("metadata does not show that storage is shared", shares(as_noted=False)),
+    Invariant("metadata shows shared storage that is not shared", shares(as_noted=True)),
 )
 
 
