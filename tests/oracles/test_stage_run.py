@@ -12,30 +12,33 @@ from torch import fx
 from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.regions import Region
 from aliasproof.oracles.stage import Stage
-from aliasproof.oracles.stage_run import Location, NodeRun, describe, run_stage
+from aliasproof.oracles.stage_run import Location, NodeCall, NodeRun, describe, run_stage
 from tests.oracles.scenes import stage
 
 aten = torch.ops.aten
 
 
-def ran(*args: Any, inputs: list[object], returned: str = "") -> dict[str, NodeRun]:
-    """What a run of a stage noted of each node, by name."""
-    done = run_stage(stage(*args, returned=returned), inputs)
+X = torch.arange(6.0).view(2, 3)
+
+
+def ran(
+    names: str, *calls: Any, inputs: list[object] | None = None, returned: str = ""
+) -> dict[str, NodeRun]:
+    """What a run noted of each node, by name. Inputs that are not given are clones of X."""
+    given = [X.clone() for _ in names.split()] if inputs is None else inputs
+    done = run_stage(stage(names, *calls, returned=returned), given)
     assert done.error is None
     return {node.node.name: node for node in done.nodes}
 
 
-X = torch.arange(6.0).view(2, 3)
+def call_in(nodes: dict[str, NodeRun], name: str) -> NodeCall:
+    call = nodes[name].call
+    assert call is not None
+    return call
 
 
 def test_a_view_is_in_the_storage_of_its_base() -> None:
-    nodes = ran(
-        "x",
-        ("y", aten.select.int, "x", 1, 1),
-        ("z", aten.neg.default, "y"),
-        inputs=[X.clone()],
-        returned="z",
-    )
+    nodes = ran("x", ("y", aten.select.int, "x", 1, 1), ("z", aten.neg.default, "y"), returned="z")
     assert nodes["x"].locations == (
         Location(0, 0, (2, 3), (3, 1), torch.float32, conj=False, neg=False),
     )
@@ -55,7 +58,7 @@ def test_inputs_that_share_a_storage_have_its_number() -> None:
 
 
 def test_a_location_is_as_it_was_at_that_moment() -> None:
-    nodes = ran("x", ("t", aten.t_.default, "x"), inputs=[X.clone()], returned="x")
+    nodes = ran("x", ("t", aten.t_.default, "x"), returned="x")
     assert nodes["x"].locations[0].sizes == (2, 3)
     assert nodes["t"].locations[0].sizes == nodes["output"].locations[0].sizes == (3, 2)
 
@@ -68,7 +71,6 @@ def test_what_a_call_writes_and_reads() -> None:
         ("mul", aten.mul.out, "x", "y", {"out": "y"}),
         ("like", aten.zeros_like.default, "x"),
         ("fill", aten.fill.Scalar, "x", 1),
-        inputs=[X.clone(), X.clone()],
     )
     calls = {name: node.call for name, node in nodes.items() if node.call is not None}
     assert {
@@ -85,10 +87,8 @@ def test_what_a_call_writes_and_reads() -> None:
 
 
 def test_operands_are_in_the_order_of_the_schema() -> None:
-    call = ran(
-        "x y", ("sub", aten.sub_.Tensor, {"other": "y", "self": "x"}), inputs=[X.clone(), X.clone()]
-    )["sub"].call
-    assert call is not None
+    nodes = ran("x y", ("sub", aten.sub_.Tensor, {"other": "y", "self": "x"}))
+    call = call_in(nodes, "sub")
     assert [operand.argument for operand in call.operands] == ["self", "other"]
 
 
@@ -96,18 +96,12 @@ def test_the_name_of_an_op_of_another_library_says_nothing_about_what_it_reads()
     with torch.library._scoped_library("tested", "DEF") as library:
         library.define("add_like(Tensor x) -> Tensor")
         library.impl("add_like", lambda x: x + 1, "CPU")
-        call = ran("x", ("y", torch.ops.tested.add_like.default, "x"), inputs=[X.clone()])["y"].call
-    assert call is not None
+        call = call_in(ran("x", ("y", torch.ops.tested.add_like.default, "x")), "y")
     assert [operand.argument for operand in call.read] == ["x"]
 
 
 def test_whether_a_call_without_a_tensor_is_data_dependent() -> None:
-    nodes = ran(
-        "x",
-        ("equal", aten.equal.default, "x", "x"),
-        ("size", aten.sym_size.int, "x", 0),
-        inputs=[X.clone()],
-    )
+    nodes = ran("x", ("equal", aten.equal.default, "x", "x"), ("size", aten.sym_size.int, "x", 0))
     assert {name: node.call.is_data_dependent for name, node in nodes.items() if node.call} == {
         "equal": True,
         "size": False,
@@ -117,8 +111,7 @@ def test_whether_a_call_without_a_tensor_is_data_dependent() -> None:
 @pytest.mark.parametrize("op", [aten.t_.default, aten.unsqueeze_.default])
 def test_other_metadata_is_mutation_but_no_byte_is_written(op) -> None:
     arguments = (0,) if op is aten.unsqueeze_.default else ()
-    call = ran("x", ("y", op, "x", *arguments), inputs=[X.clone()])["y"].call
-    assert call is not None
+    call = call_in(ran("x", ("y", op, "x", *arguments)), "y")
     assert call.mutates
     assert not call.written
 
@@ -136,8 +129,7 @@ def test_functions_that_are_not_operators_just_run() -> None:
         inputs=[X.clone(), 0],
         returned="part",
     )
-    call = nodes["many"].call
-    assert call is not None
+    call = call_in(nodes, "many")
     assert (call.op, call.computes, call.mutates) == (None, aten.add_.Tensor, False)
     assert [(operand.argument, operand.written) for operand in call.operands] == [("self", False)]
     assert nodes["one"].locations == nodes["many"].locations
@@ -155,11 +147,9 @@ def test_whether_a_copy_stores_one_value_at_one_address() -> None:
         torch.full((2, 1), torch.nan),
     )
     for source, conflicts in zip(sources, (False, True, False), strict=True):
-        call = ran(
-            "x y", ("copy_", aten.copy_.default, "x", "y"), inputs=[windows(torch.zeros(3)), source]
-        )["copy_"].call
-        assert call is not None
-        assert call.conflicts is conflicts
+        given: list[object] = [windows(torch.zeros(3)), source]
+        nodes = ran("x y", ("copy_", aten.copy_.default, "x", "y"), inputs=given)
+        assert call_in(nodes, "copy_").conflicts is conflicts
 
 
 def test_an_error_ends_the_run_and_is_kept() -> None:
