@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -141,38 +144,59 @@ def traced(function, *inputs: torch.Tensor) -> Trace:
 
 
 BASE = torch.zeros(6)
+BYTES = BASE.view(torch.uint8)
+OVERLAPPING = BASE[:1].expand(3), BASE
+# By condition and name: whether it holds for a run of the function on these inputs.
+CONDITIONS: dict[Callable[[Trace], bool], dict[str, tuple[Any, ...]]] = {
+    written_inputs_disjoint: {
+        "side by side": (True, lambda x, y: x.add_(y), BASE[:3], BASE[3:]),
+        "overlapping, the first written": (False, lambda x, y: x.add_(1), BASE[:4], BASE[3:]),
+        "overlapping, the second written": (False, lambda x, y: y.add_(1), BASE[:4], BASE[3:]),
+        "overlapping, written elsewhere": (False, lambda x, y: x[:1].add_(1), BASE[:4], BASE[3:]),
+        "overlapping, only read": (True, lambda x, y: x[:3] + y, BASE[:4], BASE[3:]),
+        "interleaved": (True, lambda x, y: x.add_(y), BASE[::2], BASE[1::2]),
+        "two storages": (True, lambda x, y: x.add_(y), BASE, BASE.clone()),
+        "one byte": (False, lambda x, y: x.zero_(), BYTES[7:9], BASE[2:]),
+        "no elements": (True, lambda x, y: y.add_(1), BASE[:0], BASE),
+    },
+    writes_overlapping_input: {
+        "as it is": (True, lambda x, y: x.zero_(), *OVERLAPPING),
+        "through a view": (True, lambda x, y: x[:1].zero_(), *OVERLAPPING),
+        "through another input": (True, lambda x, y: y[:1].zero_(), *OVERLAPPING),
+        "other bytes of its storage": (False, lambda x, y: y[1:].zero_(), *OVERLAPPING),
+        "only read": (False, lambda x, y: x + 1, *OVERLAPPING),
+    },
+    writes_inputs_of_two_dtypes: {
+        "one is written": (True, lambda x, y: x.zero_(), BASE, BYTES),
+        "a byte of one": (True, lambda x, y: y[:1].zero_(), BASE, BYTES),
+        "only read": (False, lambda x, y: x + y[:1], BASE, BYTES),
+        "side by side": (False, lambda x, y: x.zero_(), BASE[:3], BYTES[12:]),
+        "through a third": (True, lambda x, y, z: x.zero_(), BASE[:3], BYTES[16:], BASE[2:5]),
+        "a third one": (False, lambda x, y, z: z.zero_(), BASE[:1], BYTES[:4], BASE[2:]),
+        "of one dtype": (False, lambda x, y: x.zero_(), BASE[:2], BASE[1:]),
+    },
+    writes_through_as_strided: {
+        "written": (True, lambda x: x.as_strided((2,), (1,)).zero_(), BASE),
+        "through a view": (True, lambda x: x.as_strided((2,), (1,))[1:].zero_(), BASE),
+        "a copy": (False, lambda x: x.as_strided((2,), (1,)).mul(2).zero_(), BASE),
+        "beside it": (False, lambda x: (x.as_strided((2,), (1,)), x.zero_()), BASE),
+        "without it": (False, lambda x: x[1:].zero_(), BASE),
+    },
+    as_strided_stays_inside: {
+        "inside its argument": (True, lambda x: x.as_strided((2,), (1,), 1), BASE[1:4]),
+        "before its argument": (False, lambda x: x.as_strided((2,), (1,), 0), BASE[1:4]),
+    },
+}
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "function", "disjoint"),
-    [
-        pytest.param(BASE[:3], BASE[3:], lambda x, y: x.add_(y), True, id="side by side"),
-        pytest.param(
-            BASE[:4], BASE[3:], lambda x, y: x.add_(1), False, id="overlapping, the first written"
-        ),
-        pytest.param(
-            BASE[:4], BASE[3:], lambda x, y: y.add_(1), False, id="overlapping, the second written"
-        ),
-        pytest.param(
-            BASE[:4],
-            BASE[3:],
-            lambda x, y: x[:1].add_(1),
-            False,
-            id="overlapping, written elsewhere",
-        ),
-        pytest.param(BASE[:4], BASE[3:], lambda x, y: x[:3] + y, True, id="overlapping, only read"),
-        pytest.param(BASE[::2], BASE[1::2], lambda x, y: x.add_(y), True, id="interleaved"),
-        pytest.param(BASE, BASE.clone(), lambda x, y: x.add_(y), True, id="two storages"),
-        pytest.param(
-            BASE.view(torch.uint8)[7:9], BASE[2:], lambda x, y: x.zero_(), False, id="one byte"
-        ),
-        pytest.param(BASE[:0], BASE, lambda x, y: y.add_(1), True, id="no elements"),
-    ],
+    ("condition", "name"),
+    [(condition, name) for condition, rows in CONDITIONS.items() for name in rows],
+    ids=lambda value: getattr(value, "__name__", value),
 )
-def test_written_inputs_that_overlap(
-    x: torch.Tensor, y: torch.Tensor, function, disjoint: bool
-) -> None:
-    assert written_inputs_disjoint(traced(function, x, y)) == disjoint
+def test_a_condition_on_a_run(condition: Callable[[Trace], bool], name: str) -> None:
+    holds, function, *inputs = CONDITIONS[condition][name]
+    assert condition(traced(function, *inputs)) == holds
 
 
 @pytest.mark.parametrize(
@@ -213,59 +237,3 @@ def test_writes_through_regions_that_overlap_themselves(
     assert bool(trace.overlapping_writes) == overlapping
     assert overlapping_writes_come_from_expand(trace) == from_expand
     assert not writes_overlapping_input(trace)
-
-
-@pytest.mark.parametrize(
-    ("function", "written"),
-    [
-        pytest.param(lambda x, y: x.zero_(), True, id="as it is"),
-        pytest.param(lambda x, y: x[:1].zero_(), True, id="through a view"),
-        pytest.param(lambda x, y: y[:1].zero_(), True, id="through another input"),
-        pytest.param(lambda x, y: y[1:].zero_(), False, id="other bytes of its storage"),
-        pytest.param(lambda x, y: x + 1, False, id="only read"),
-    ],
-)
-def test_an_input_that_overlaps_itself_is_written(function, written: bool) -> None:
-    assert writes_overlapping_input(traced(function, BASE[:1].expand(3), BASE)) == written
-
-
-BYTES = BASE.view(torch.uint8)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "function", "documented"),
-    [
-        pytest.param([BASE, BYTES], lambda x, y: x.zero_(), True, id="one is written"),
-        pytest.param([BASE, BYTES], lambda x, y: y[:1].zero_(), True, id="a byte of one"),
-        pytest.param([BASE, BYTES], lambda x, y: x + y[:1], False, id="only read"),
-        pytest.param([BASE[:3], BYTES[12:]], lambda x, y: x.zero_(), False, id="side by side"),
-        pytest.param(
-            [BASE[:3], BYTES[16:], BASE[2:5]], lambda x, y, z: x.zero_(), True, id="through a third"
-        ),
-        pytest.param(
-            [BASE[:1], BYTES[:4], BASE[2:]], lambda x, y, z: z.zero_(), False, id="a third one"
-        ),
-        pytest.param([BASE[:2], BASE[1:]], lambda x, y: x.zero_(), False, id="of one dtype"),
-    ],
-)
-def test_inputs_of_two_dtypes_that_overlap_are_written(inputs, function, documented: bool) -> None:
-    assert writes_inputs_of_two_dtypes(traced(function, *inputs)) == documented
-
-
-@pytest.mark.parametrize(
-    ("function", "documented"),
-    [
-        pytest.param(lambda x: x.as_strided((2,), (1,)).zero_(), True, id="written"),
-        pytest.param(lambda x: x.as_strided((2,), (1,))[1:].zero_(), True, id="through a view"),
-        pytest.param(lambda x: x.as_strided((2,), (1,)).mul(2).zero_(), False, id="a copy"),
-        pytest.param(lambda x: (x.as_strided((2,), (1,)), x.zero_()), False, id="beside it"),
-        pytest.param(lambda x: x[1:].zero_(), False, id="without it"),
-    ],
-)
-def test_a_write_through_a_chain_with_as_strided(function, documented: bool) -> None:
-    assert writes_through_as_strided(traced(function, BASE)) == documented
-
-
-def test_as_strided_that_stays_inside_its_argument() -> None:
-    assert as_strided_stays_inside(traced(lambda x: x.as_strided((2,), (1,), 1), BASE[1:4]))
-    assert not as_strided_stays_inside(traced(lambda x: x.as_strided((2,), (1,), 0), BASE[1:4]))
