@@ -237,15 +237,16 @@ def test_strides_of_dims_of_size_1_do_not_matter() -> None:
 
 
 def test_a_node_in_one_line() -> None:
-    tested = stage(
-        "x",
+    calls = (
         ("add_1", aten.add.Tensor, "x", 1, {"alpha": 2}),
+        ("add_2", "add_", "x", 1),
         ("one", operator.getitem, "add_1", 0),
-        returned="one",
     )
+    tested = stage("x", *calls, returned="one")
     assert [describe(node) for node in tested.graph.graph.nodes] == [
         "x = input",
         "add_1 = aten.add.Tensor(x, 1, alpha=2)",
+        "add_2 = add_(x, 1)",
         "one = getitem(add_1, 0)",
         "return (one,)",
     ]
