@@ -129,25 +129,22 @@ def all_not_applicable(reason: str, oracles: Iterable[str] = ON_RESULTS) -> Judg
     return Judgement({name: not_applicable(reason) for name in oracles})
 
 
-@dataclass(frozen=True, slots=True)
-class GraphRuns:
-    """The runs that oracles on graphs judge.
+def judge_graphs(
+    contract: Contract,
+    hashes: tuple[ValueHashes, ValueHashes],
+    spelled: Callable[[], tuple[ValueHashes, ValueHashes]],
+    stages: Sequence[StageRun],
+    trace: Trace,
+) -> Judgement:
+    """Judge what the results of one run do not show.
 
     `hashes` are the value hashes that eager and target left. `spelled` repeats these two runs with
     another seed and keeps the symbolic values. `stages` has a run of each stage, in their order.
     """
-
-    hashes: tuple[ValueHashes, ValueHashes]
-    spelled: Callable[[], tuple[ValueHashes, ValueHashes]]
-    stages: Sequence[StageRun]
-
-
-def judge_graphs(contract: Contract, runs: GraphRuns, trace: Trace) -> Judgement:
-    """Judge what the results of one run do not show."""
     # The arguments of an oracle, by what it needs. Those on results are not asked here.
     arguments: dict[Needs, tuple[object, ...]] = {
-        Needs.SYMBOLIC_RUN: (*runs.hashes, trace, runs.spelled),
-        Needs.STAGES: (runs.stages, trace),
+        Needs.SYMBOLIC_RUN: (*hashes, trace, spelled),
+        Needs.STAGES: (stages, trace),
     }
     return Judgement(
         {

@@ -21,7 +21,6 @@ from aliasproof.oracles.equivalence import ValueHashes, differences, run_uninter
 from aliasproof.oracles.errors import skeleton
 from aliasproof.oracles.judge import (
     ON_GRAPHS,
-    GraphRuns,
     Judgement,
     all_not_applicable,
     judge_graphs,
@@ -71,8 +70,9 @@ def examine_graphs(case: Subject, target: Target, trial: Trial) -> Judgement:
         trial.trace.as_written = _is_as_written(case, trial)
     stages = _stage_runs(case, trial)
     # With names only on request: they cost time, and only a report of a violation needs them.
-    runs = GraphRuns(hashes, lambda: value_hashes(named=True, seed=1), stages)
-    return judge_graphs(target.contract, runs, trial.trace)
+    return judge_graphs(
+        target.contract, hashes, lambda: value_hashes(named=True, seed=1), stages, trial.trace
+    )
 
 
 def _is_as_written(case: Case, trial: Trial) -> bool:
