@@ -199,8 +199,8 @@ def test_a_data_dependent_size_can_be_proved_but_not_refuted():
 
 def decided(before, after):
     names = "input 0", "output 0"
-    layouts = (dict(zip(names, each, strict=True)) for each in (before, after))
-    (found,) = prove(*layouts, assumptions())
+    one, other = (dict(zip(names, each, strict=True)) for each in (before, after))
+    (found,) = prove(one, other, assumptions())
     return found
 
 
