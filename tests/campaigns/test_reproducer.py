@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.confirmation import confirm, run_text
 from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer, render
 from aliasproof.generators.ops.custom import CUSTOM
 from aliasproof.ir.custom_operators import definition
 from aliasproof.ir.devices import on_device
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.program import Program, Storage
 from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS
 from tests.scripts_here import confirm_here
 from tests.short_programs import program_of, view
 
-CLEARED = Program(
-    (Storage(torch.float32, 4),),
-    (Input("x0", 0, torch.float32, (4,), (1,)),),
-    (
-        Instruction("aten.expand.default", (Ref("x0"), (3, 4)), results=("v0",)),
-        Instruction("aten.zero_.default", (Ref("v0"),)),
-    ),
-    ("x0",),
+CLEARED = program_of(
+    "v0 = aten.expand.default(x0, [3, 4])\naten.zero_.default(v0)\nreturn (x0,)", view(4)
 )
 
 CHECKED = [oracle.name for oracle in ORACLES if oracle.check is not None]
@@ -48,14 +42,25 @@ WRONG = {
     "metadata": COMPILED + "return lambda x: program(x).expand(1, 4)",
     "errors": COMPILED + "raise RuntimeError('no')",
 }
+RIGHT = TARGETS["identity"].recipe
 
 
-def script(tmp_path: Path, recipe: str, oracle: str) -> Path:
-    target = replace(TARGETS["identity"], recipe=recipe)
-    path = tmp_path / "reproducer.py"
-    place = "input 0" if oracle == "inputs" else "output 0, input 0"
-    path.write_text(render(CLEARED, target, Violation(oracle, "wrong", place), exact=True))
-    return path
+def rendered(
+    recipe: str,
+    oracle: str = "values",
+    place: str = "output 0",
+    kind: str = "wrong",
+    program: Program = CLEARED,
+    *,
+    literal: bool = False,
+) -> str:
+    """The script for a target that compiles as the recipe says."""
+    target, violation = replace(TARGETS["identity"], recipe=recipe), Violation(oracle, kind, place)
+    return render(program, target, violation, exact=True, literal=literal)
+
+
+def rendered_for(oracle: str, recipe: str) -> str:
+    return rendered(recipe, oracle, "input 0" if oracle == "inputs" else "output 0, input 0")
 
 
 @pytest.mark.parametrize("kind", ["wrong", "dies of signal 11"])
@@ -76,49 +81,43 @@ def test_the_script_for_a_device_is_that_of_the_cpu_with_the_device(oracle: str,
 
 
 @pytest.mark.parametrize("oracle", CHECKED)
-def test_shows_what_is_wrong(tmp_path: Path, oracle: str) -> None:
+def test_shows_what_is_wrong(oracle: str) -> None:
     assert oracle in WRONG, "say in WRONG what a target does that this oracle reports"
-    confirmation = confirm_here(script(tmp_path, WRONG[oracle], oracle))
+    confirmation = run_text(rendered_for(oracle, WRONG[oracle]), confirm_here)
     assert confirmation.shown, confirmation.output
     assert "expected: " in confirmation.output
     assert "actual: " in confirmation.output
 
 
 @pytest.mark.parametrize("oracle", CHECKED)
-def test_says_when_it_is_gone(tmp_path: Path, oracle: str) -> None:
-    confirmation = confirm_here(script(tmp_path, TARGETS["identity"].recipe, oracle))
+def test_says_when_it_is_gone(oracle: str) -> None:
+    confirmation = run_text(rendered_for(oracle, RIGHT), confirm_here)
     assert (confirmation.shown, confirmation.ending) == (False, "exits 0"), confirmation.output
 
 
-def test_a_write_behind_an_input_is_shown(tmp_path: Path) -> None:
+def test_a_write_behind_an_input_is_shown() -> None:
     write = "ctypes.memset(x.data_ptr() + x.nbytes, 0, 4)"
     wrong = f"import ctypes\n\n\n{COMPILED}return lambda x: ({write}, program(x))[1]"
-    violation = Violation("bounds", "writes behind the end of an input", "input 0")
-    for recipe, actual in ((wrong, "[4]"), (TARGETS["identity"].recipe, "[]")):
-        path = tmp_path / "reproducer.py"
-        target = replace(TARGETS["identity"], recipe=recipe)
-        path.write_text(render(CLEARED, target, violation, exact=True))
-        confirmation = confirm_here(path)
+    for recipe, actual in ((wrong, "[4]"), (RIGHT, "[]")):
+        text = rendered(recipe, "bounds", "input 0", "writes behind the end of an input")
+        confirmation = run_text(text, confirm_here)
         assert "expected: []" in confirmation.output
         assert f"actual:   {actual}" in confirmation.output
         assert confirmation.shown == (recipe is wrong)
 
 
-def test_float8_is_compared_although_it_has_few_kernels(tmp_path: Path) -> None:
-    view = replace(CLEARED.inputs[0], dtype=torch.float8_e5m2)
-    program = replace(CLEARED, storages=(Storage(torch.float8_e5m2, 4),), inputs=(view,))
+def test_float8_is_compared_although_it_has_few_kernels() -> None:
+    float8 = torch.float8_e5m2
+    inputs = (replace(CLEARED.inputs[0], dtype=float8),)
+    program = replace(CLEARED, storages=(Storage(float8, 4),), inputs=inputs)
     wrong = COMPILED + "return lambda x: program(x).fill_(1)"
-    for recipe, ending in ((wrong, "exits 1"), (TARGETS["identity"].recipe, "exits 0")):
-        target, path = replace(TARGETS["identity"], recipe=recipe), tmp_path / "reproducer.py"
-        path.write_text(
-            render(program, target, Violation("values", "wrong", "output 0"), exact=True)
-        )
-        confirmation = confirm_here(path)
+    for recipe, ending in ((wrong, "exits 1"), (RIGHT, "exits 0")):
+        confirmation = run_text(rendered(recipe, program=program), confirm_here)
         assert confirmation.ending == ending, confirmation.output
         assert confirmation.shown == (recipe is wrong)
 
 
-def test_a_foreach_call_in_place_gives_its_operands(tmp_path: Path) -> None:
+def test_a_foreach_call_in_place_gives_its_operands() -> None:
     # Inductor puts both calls in place, and the operator then returns nothing.
     foreach = program_of(
         """
@@ -130,11 +129,10 @@ def test_a_foreach_call_in_place_gives_its_operands(tmp_path: Path) -> None:
         view(),
         view(),
     )
-    path = tmp_path / "reproducer.py"
     violation = Violation("values", "wrong", "output 0")
-    path.write_text(render(foreach, TARGETS["inductor-fx"], violation, exact=True))
-    assert "foreach_results(graph)" in path.read_text()
-    confirmation = confirm_here(path)
+    text = render(foreach, TARGETS["inductor-fx"], violation, exact=True)
+    assert "foreach_results(graph)" in text
+    confirmation = run_text(text, confirm_here)
     assert confirmation.ending == "exits 0", confirmation.output
 
 
@@ -147,25 +145,20 @@ def test_a_foreach_call_in_place_gives_its_operands(tmp_path: Path) -> None:
         ("True", [False, False]),
     ],
 )
-def test_a_literal_script_does_what_the_campaign_did(
-    tmp_path: Path, recipe: str, shown: list[bool]
-) -> None:
-    wrong = f"return lambda x: program(x) + (0 if {recipe} else 1)"
-    target, path = replace(TARGETS["identity"], recipe=COMPILED + wrong), tmp_path / "script.py"
-    violation, found = Violation("values", "wrong", "output 0"), []
-    for literal in (True, False):
-        path.write_text(render(CLEARED, target, violation, exact=True, literal=literal))
-        found.append(confirm_here(path).shown)
-    assert found == shown
+def test_a_literal_script_does_what_the_campaign_did(recipe: str, shown: list[bool]) -> None:
+    wrong = f"{COMPILED}return lambda x: program(x) + (0 if {recipe} else 1)"
+    texts = [rendered(wrong, literal=literal) for literal in (True, False)]
+    assert [run_text(text, confirm_here).shown for text in texts] == shown
 
 
-def test_a_script_that_fails_itself_shows_nothing(tmp_path: Path) -> None:
-    confirmation = confirm(script(tmp_path, "import no_such_module", "values"))
+def test_a_script_that_fails_itself_shows_nothing() -> None:
+    confirmation = run_text(rendered("import no_such_module"))
     assert (confirmation.shown, confirmation.ending) == (False, "exits 1")
 
 
-def test_a_script_that_hangs_shows_nothing(tmp_path: Path) -> None:
-    confirmation = confirm(script(tmp_path, "import time\ntime.sleep(60)", "values"), timeout=0.5)
+def test_a_script_that_hangs_shows_nothing() -> None:
+    hangs = rendered("import time\ntime.sleep(60)")
+    confirmation = run_text(hangs, functools.partial(confirm, timeout=0.5))
     assert not confirmation.shown
     assert confirmation.ending.startswith("hangs")
 
@@ -178,26 +171,20 @@ def test_a_script_that_hangs_shows_nothing(tmp_path: Path) -> None:
         ("raise RuntimeError('it no longer dies')", "dies of signal 11", False),
     ],
 )
-def test_death_is_shown_by_a_child(how: str, kind: str, shown: bool, tmp_path: Path) -> None:
-    recipe = f"import os\n\n\ndef compiled(program, inputs):\n    {how}"
-    target = replace(TARGETS["identity"], recipe=recipe)
-    path = tmp_path / "reproducer.py"
-    path.write_text(render(CLEARED, target, Violation("errors", kind, "call"), exact=True))
-    confirmation = confirm(path)
+def test_death_is_shown_by_a_child(how: str, kind: str, shown: bool) -> None:
+    recipe = f"import os\n\n\n{COMPILED}{how}"
+    confirmation = run_text(rendered(recipe, "errors", "call", kind))
     assert confirmation.shown == shown, confirmation.output
     assert confirmation.ending == f"exits {int(shown)}"
 
 
 @pytest.mark.parametrize(("amount", "shown"), [(2**50, True), (2**20, False)])
-def test_a_script_may_allocate_only_so_much(amount: int, shown: bool, tmp_path: Path) -> None:
-    recipe = f"def compiled(program, inputs):\n    torch.ones({amount})\n    return program"
-    target = replace(TARGETS["identity"], recipe=recipe)
-    violation = Violation("errors", "runs out of memory", "call")
-    path = tmp_path / "reproducer.py"
-    path.write_text(render(CLEARED, target, violation, exact=True))
-    confirmation = confirm(path)
+def test_a_script_may_allocate_only_so_much(amount: int, shown: bool) -> None:
+    recipe = f"{COMPILED}torch.ones({amount})\n    return program"
+    text = rendered(recipe, "errors", "call", "runs out of memory")
+    confirmation = run_text(text)
     assert confirmation.shown == shown, confirmation.output
-    assert "runs out of memory" in path.read_text().splitlines()[0]
+    assert "runs out of memory" in text.splitlines()[0]
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -210,17 +197,14 @@ def test_imports_only_torch_and_the_accused(name: str) -> None:
             pytest.skip(missing)
         outside = ("sys", "numpy", *(module.split(".")[0] for module in needs.modules))
         # Relax has no form of a write that overlaps itself.
-        plain = Instruction("aten.add.Scalar", (Ref("x0"), 1), results=("v0",))
-        program = replace(CLEARED, instructions=(plain,), outputs=("v0",))
+        program = program_of("v0 = aten.add.Scalar(x0, 1)\nreturn (v0,)", view(4))
     text = render(
         program, TARGETS[name], Violation("values", "wrong value", "output 0"), exact=False
     )
-    imported = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported.add(str(node.module).split(".")[0])
+    nodes = [*ast.walk(ast.parse(text))]
+    modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    modules += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    imported = {module.split(".")[0] for module in modules}
     assert imported <= {
         "torch",
         *sys.stdlib_module_names,
@@ -231,35 +215,27 @@ def test_imports_only_torch_and_the_accused(name: str) -> None:
 
 def of_two_slices(*ops: str) -> Program:
     """Calls of custom operators on the two halves of an input."""
-    halves = tuple(Input(f"x{half}", 0, torch.float32, (2,), (1,), 2 * half) for half in (0, 1))
-    refs = (Ref("x0"), Ref("x1"))
-    calls = tuple(Instruction(op, refs) for op in ops)
-    return Program((Storage(torch.float32, 4),), halves, calls, ("x0", "x1"))
+    calls = [f"torch.ops.aliasproof.{op}.default(x0, x1)" for op in ops]
+    halves = view(2, storage=0), view(2, offset=2, storage=0)
+    return program_of("\n".join((*calls, "return x0, x1")), *halves)
 
 
-def test_has_the_definitions_of_the_custom_operators_that_the_program_calls(
-    tmp_path: Path,
-) -> None:
-    program = of_two_slices("aliasproof.add_both.default", "aliasproof.add_composite.default")
+def test_has_the_definitions_of_the_custom_operators_that_the_program_calls() -> None:
+    defined = ("add_both", "add_composite")
     # It forgets what the operators write.
     forgetful = COMPILED + "return lambda x, y: program(x.clone(), y.clone())"
-    target = replace(TARGETS["identity"], recipe=forgetful)
-    violation = Violation("inputs", "input ends wrong", "input 0")
-    text = render(program, target, violation, exact=True)
-    defined = ("add_both", "add_composite")
+    text = rendered(forgetful, "inputs", "input 0", "input ends wrong", of_two_slices(*defined))
     assert [name for name in CUSTOM_NAMES if f'"aliasproof::{name}"' in text] == [*defined]
     assert all(definition(name) in text for name in defined)
     assert "    torch.ops.aliasproof.add_both(x, y)\n" in text
     assert len(text.splitlines()) <= 55
-    path = tmp_path / "reproducer.py"
-    path.write_text(text)
-    confirmation = confirm(path)
+    confirmation = run_text(text)
     assert confirmation.shown, confirmation.output
 
 
 def test_is_short_with_the_longest_definition() -> None:
     assert max(CUSTOM_NAMES, key=lambda name: len(definition(name).splitlines())) == "add_into"
-    program = of_two_slices("aliasproof.add_into.default")
+    program = of_two_slices("add_into")
     violation = Violation("inputs", "input ends wrong", "input 1")
     text = render(program, TARGETS["aot-eager"], violation, exact=True)
     assert len(text.splitlines()) <= 52
