@@ -25,14 +25,9 @@ def test_ctrl_c_that_is_deferred_is_raised_at_the_end() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def interrupted_while_it_starts_one() -> None:
-    with sigint_ignored_by_children():
-        signal.raise_signal(signal.SIGINT)
-
-
 def test_ctrl_c_while_a_process_starts_is_for_this_process_alone() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        interrupted_while_it_starts_one()
+    with pytest.raises(KeyboardInterrupt), sigint_ignored_by_children():
+        signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
     with sigint_ignored_by_children():

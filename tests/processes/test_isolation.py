@@ -10,39 +10,39 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from aliasproof.campaigns.run.executor import start_pool
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Returned
 from aliasproof.processes.pool import RemoteCall
 
-OTHER_CPU = "cpu:0"
+OTHER_CPU, NBYTES = "cpu:0", 1 << 28
 
 
-def test_a_process_for_a_device_is_not_forked() -> None:
-    process = Isolated(Limits(60.0, 1 << 30), OTHER_CPU)
-    try:
-        ours = process.outcome_of("os:getpid")
-        loaded = process.outcome_of("aliasproof.processes.isolation:memory_available")
-        parent = process.outcome_of("os:getppid")
-    finally:
-        process.stop()
-    assert isinstance(ours, Returned)
+@pytest.fixture
+def process() -> Iterator[Isolated]:
+    started = Isolated(Limits(60.0, NBYTES), OTHER_CPU)
+    yield started
+    started.stop()
+
+
+def test_a_process_for_a_device_is_not_forked(process: Isolated) -> None:
+    assert isinstance(process.outcome_of("os:getpid"), Returned)
+    loaded = process.outcome_of("aliasproof.processes.isolation:memory_available")
     assert isinstance(loaded, Returned)
+    parent = process.outcome_of("os:getppid")
     assert parent == Returned(os.getpid()), "a process of a server has another parent"
 
 
-def test_the_memory_that_a_device_takes_at_its_start_is_not_limited() -> None:
-    nbytes = 1 << 28
-    process = Isolated(Limits(60.0, nbytes), OTHER_CPU)
-    try:
-        status = process.outcome_of("pathlib:Path.read_text", Path("/proc/self/limits"))
-    finally:
-        process.stop()
+def test_the_memory_that_a_device_takes_at_its_start_is_not_limited(process: Isolated) -> None:
+    status = process.outcome_of("pathlib:Path.read_text", Path("/proc/self/limits"))
     assert isinstance(status, Returned)
     (limit,) = re.findall(r"Max data size\s+(\d+)", status.value)
-    assert int(limit) > nbytes
+    assert int(limit) > NBYTES
 
 
 SERVED = """

@@ -77,9 +77,6 @@ def test_an_idle_pool_has_no_outcome(pool: Pool) -> None:
 
 
 def test_what_the_server_imports_exists() -> None:
-    for module in (
-        *PRELOADED,
-        *PRELOADED_FOR_INDUCTOR,
-        *NEEDED,
-    ):  # it passes over those that do not
+    # It passes over those that do not.
+    for module in (*PRELOADED, *PRELOADED_FOR_INDUCTOR, *NEEDED):
         importlib.import_module(module)
