@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.failure.failure import AnyFailure, Failure
-from aliasproof.campaigns.failure.finding import Finding
+from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
-from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import TRIES, TRIES_OF_REDUCTION_IF_FROM_OUTSIDE
 from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Shard
 from tests.campaigns.test_scheduler import (
@@ -41,9 +39,7 @@ def test_reductions_run_before_shards_that_wait(tmp_path: Path) -> None:
     subject.fill()
     assert [shard.seed for shard in pool.scheduled] == [0, 1, 2, 3]
     for seed in (0, 1):
-        failures: list[AnyFailure] = [Failure(SYMPTOM, PROGRAM, 0)] * (1 - seed)
-        result = ShardResult(pool.scheduled[seed], Statistics(programs=25), failures)
-        pool.futures[seed].set_result(result)
+        pool.complete(seed, *[Failure(SYMPTOM, PROGRAM, 0)] * (1 - seed))
         subject.take()
         subject.fill()
     assert isinstance(pool.scheduled[5], Failure), "the fifth shard was given before it was known"
@@ -63,9 +59,7 @@ def test_reductions_are_taken_as_they_end_with_the_numbers_that_they_were_asked_
 ) -> None:
     subject, pool = scheduler(tmp_path, PROGRAMS_PER_SHARD, workers=3)
     subject.fill()
-    failures: list[AnyFailure] = [Failure(SYMPTOM, PROGRAM, seed) for seed in (0, 1)]
-    result = ShardResult(pool.scheduled[0], Statistics(programs=25), failures)
-    pool.futures[0].set_result(result)
+    pool.complete(0, *(Failure(SYMPTOM, PROGRAM, seed) for seed in (0, 1)))
     subject.take()
     numbers = []
     for position in (2, 1):
@@ -88,7 +82,6 @@ def test_a_reduction_that_ends_workers_leaves_the_failure_with_its_evidence(tmp_
     told = "each worker that reduced it dies of signal 11"
     assert found.finding.evidence["not reduced"] == told
     # No program that was reduced to its end has this identifier.
-    assert isinstance(found.finding, Finding)
     assert found.finding.cause == "not reduced: a kind"
     assert not subject.fill()
 

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -53,22 +54,25 @@ class FakePool:
                 result = future.result()
                 yield key, result if isinstance(result, Death) else Returned(result)
 
-    def wait(self, seconds: float) -> None:
-        pass
+    def complete(self, number: int, *failures: AnyFailure, programs: int = 25) -> None:
+        """Complete the shard that was scheduled as the `number`-th."""
+        result = ShardResult(self.scheduled[number], Statistics(programs=programs), [*failures])
+        self.futures[number].set_result(result)
 
-    def stop(self) -> None:
-        pass
+    def wait(self, seconds: float) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 PROGRAM = known_bugs()["expand-inverse"].program
 
 
 def scheduler(
-    folder: Path, programs: int, *, past_known: bool = False, workers: int = 1
+    folder: Path, programs: int, *, workers: int = 1, **more: Any
 ) -> tuple[Scheduler, FakePool]:
     """A scheduler for `programs` programs of one target, in a pool that runs nothing."""
     files, pool = RunFolder.create(folder), FakePool()
-    plan = Plan(("identity",), programs=programs, workers=workers, past_known=past_known)
+    plan = Plan(("identity",), programs=programs, workers=workers, **more)
     campaign = Campaign(plan, folder, {"identity": Statistics()})
     processes = LocalWorkers(workers, pool, pool)  # type: ignore[arg-type]
     tasks = Tasks(Store.open(folder), files, processes)
@@ -98,8 +102,7 @@ def test_known_bugs_are_counted_and_reduced_once_or_past_them_never(tmp_path: Pa
     for past_known, reductions in ((False, 1), (True, 0)):
         subject, pool = scheduler(tmp_path / str(past_known), 4, past_known=past_known)
         subject.fill()
-        known: list[AnyFailure] = [Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse")] * 3
-        pool.futures[0].set_result(ShardResult(pool.scheduled[0], failures=known))
+        pool.complete(0, *[Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse")] * 3)
         subject.take()
         assert subject.campaign.known == {"expand-inverse": 3}
         assert len(pool.scheduled) == 1 + reductions
@@ -114,13 +117,13 @@ def test_frequent_known_bugs_are_patched_in_later_shards(tmp_path: Path, workers
     )
     while subject.fill():
         for number, shard in enumerate(pool.scheduled):
-            if isinstance(shard, Shard) and not pool.futures[number].done():
-                failures: list[AnyFailure] = [often] * 2 if shard.seed < OFTEN // 2 else []
-                failures += [seldom] if shard.seed < OFTEN - 1 else []
-                result = ShardResult(shard, Statistics(programs=25), failures)
-                pool.futures[number].set_result(result)
-            elif not pool.futures[number].done():
-                pool.futures[number].set_result(Reduction(None, 0.0))  # a reduction
+            if pool.futures[number].done():
+                continue
+            if isinstance(shard, Shard):
+                failures = [often] * 2 * (shard.seed < OFTEN // 2)
+                pool.complete(number, *failures, *[seldom] * (shard.seed < OFTEN - 1))
+            else:
+                pool.futures[number].set_result(Reduction(None, 0.0))
         subject.take()
     patched = {each.seed: each.patched for each in pool.scheduled if isinstance(each, Shard)}
     assert patched == {n: ("expand-inverse",) * (n >= 2 * BLOCK) for n in range(5 * BLOCK)}
@@ -131,7 +134,7 @@ def test_many_workers_wait_only_at_the_first_blocks(tmp_path: Path) -> None:
     subject.fill()
     assert len(pool.scheduled) == 2 * BLOCK
     for number in range(10 * BLOCK):
-        pool.futures[number].set_result(ShardResult(pool.scheduled[number]))
+        pool.complete(number)
         subject.take()
         subject.fill()
     assert len(pool.scheduled) >= 10 * BLOCK + 5 * BLOCK, "all workers have a shard"
@@ -143,12 +146,11 @@ def test_no_worker_waits_for_a_shard_that_takes_long(tmp_path: Path) -> None:
         undone := [n for n, f in enumerate(pool.futures) if not f.done()][1:]
     ):
         assert len(undone) <= 3
-        shard = pool.scheduled[undone[0]]
-        pool.futures[undone[0]].set_result(ShardResult(shard, Statistics(programs=25)))
+        pool.complete(undone[0])
         assert subject.take() is None
     assert len(pool.scheduled) == 30, "all others were run"
     assert subject.campaign.total.programs == 0, "results are taken in order"
-    pool.futures[0].set_result(ShardResult(pool.scheduled[0], Statistics(programs=25)))
+    pool.complete(0)
     while subject.fill():
         subject.take()
     assert subject.campaign.total.programs == 30 * 25
@@ -183,7 +185,7 @@ def test_who_is_killed_from_outside_is_not_at_fault(tmp_path: Path, status: int)
     for _ in range(TRIES_IF_FROM_OUTSIDE - 1):
         assert dies(subject, pool, [2], status) is None
         assert pool.scheduled[-1] == shard
-    pool.futures[-1].set_result(ShardResult(shard, Statistics(programs=4)))
+    pool.complete(-1, programs=4)
     assert subject.take() is None
     assert subject.campaign.statistics["identity"].programs == 4
     assert not subject.fill()
@@ -202,10 +204,10 @@ def test_after_a_death_in_a_group_programs_run_one_by_one(tmp_path: Path, alone:
         found = dies(subject, pool, [2])
         assert found is not None
         assert found.finding.program == shard.program(2)
-        pool.futures[-1].set_result(ShardResult(pool.scheduled[-1]))
+        pool.complete(-1)
         assert subject.take() is None
     else:
-        pool.futures[1].set_result(ShardResult(again))
+        pool.complete(1)
         found = subject.take()
         assert found is not None
         assert found.finding.program == shard.together(range(1, 4))
@@ -217,8 +219,7 @@ def reducing(folder: Path) -> tuple[Scheduler, FakePool]:
     subject, pool = scheduler(folder, 4)
     subject.fill()
     seen = Violation("values", "a kind", "output 0", {"eager": "0", "target": "1"})
-    failure = Failure(SYMPTOM, PROGRAM, 0, violation=seen)
-    pool.futures[0].set_result(ShardResult(pool.scheduled[0], failures=[failure]))
+    pool.complete(0, Failure(SYMPTOM, PROGRAM, 0, violation=seen))
     subject.take()
     return subject, pool
 
@@ -236,13 +237,8 @@ def test_a_campaign_that_starts_again_takes_stored_results(tmp_path: Path) -> No
     assert dies(again, other, []) is not None, "deaths before the new start count"
 
 
-def lose_device() -> None:
-    raise DeviceLost("a CUDA kernel ends with: device-side assert")
-
-
-def test_a_worker_that_loses_its_device_ends_and_says_so(
-    tmp_path: Path,
-) -> None:
+def test_a_worker_that_loses_its_device_ends_and_says_so(tmp_path: Path) -> None:
+    lose_device = mock.Mock(side_effect=DeviceLost("a kernel ends with: device-side assert"))
     end = outcome_here(lose_device)
     assert isinstance(end, Death)
     subject, pool = scheduler(tmp_path, 4)
@@ -273,8 +269,7 @@ def test_a_worker_that_dies_before_its_first_program_blames_none(tmp_path: Path)
 def test_the_end_of_a_campaign_is_for_what_waits_and_then_for_more(
     seconds: float, passed: float, tmp_path: Path
 ) -> None:
-    subject, pool = scheduler(tmp_path, 100)
-    subject.campaign.plan = replace(subject.campaign.plan, seconds=seconds)
+    subject, pool = scheduler(tmp_path, 100, seconds=seconds)
     subject.started -= passed
     subject.others_wait, subject._scheduled = True, 1
     assert subject.fill(), "it waits"
@@ -289,28 +284,23 @@ def test_the_end_of_a_campaign_is_for_what_waits_and_then_for_more(
 
 
 def test_a_campaign_judges_something_however_long_its_start_takes(tmp_path: Path) -> None:
-    subject, pool = scheduler(tmp_path, 100)
-    subject.campaign.plan = replace(subject.campaign.plan, seconds=10.0)
+    subject, pool = scheduler(tmp_path, 100, seconds=10.0)
     subject.started -= 20
     assert subject.fill()
     assert len(pool.scheduled) == 1
     before = subject.is_due
-    pool.futures[0].set_result(ShardResult(pool.scheduled[0], Statistics(programs=25)))
+    pool.complete(0)
     subject.take()
     assert (before, subject.is_due) == (True, False)
     assert not subject.fill(), "the time is up"
 
 
 def test_half_of_the_time_is_for_the_first_reduced_failure_of_each_kind(tmp_path: Path) -> None:
-    subject, pool = scheduler(tmp_path, 200)
-    subject.campaign.plan = replace(subject.campaign.plan, seconds=100.0)
+    subject, pool = scheduler(tmp_path, 200, seconds=100.0)
     subject.fill()
-    failures: list[AnyFailure] = [
-        Failure(symptom, PROGRAM, 0) for symptom in (SYMPTOM, SYMPTOM, ERROR)
-    ]
+    failures = [Failure(symptom, PROGRAM, 0) for symptom in (SYMPTOM, SYMPTOM, ERROR)]
     for number, found in enumerate((failures, [])):  # the second one was given already
-        result = ShardResult(pool.scheduled[number], Statistics(programs=25), found)
-        pool.futures[number].set_result(result)
+        pool.complete(number, *found)
         subject.take()
     subject.started -= 60
     for number, symptom in enumerate((SYMPTOM, ERROR), 2):  # one of each kind
@@ -318,8 +308,7 @@ def test_half_of_the_time_is_for_the_first_reduced_failure_of_each_kind(tmp_path
         subject.fill()
         assert len(pool.scheduled) == number + 1
         assert pool.scheduled[number].symptom == symptom
-        reduced = unreduced(pool.scheduled[number])
-        pool.futures[number].set_result(Reduction(reduced, 0.0))
+        pool.futures[number].set_result(Reduction(unreduced(pool.scheduled[number]), 0.0))
         assert subject.take() is not None
     assert not subject.is_due
     subject.fill()
@@ -329,8 +318,7 @@ def test_half_of_the_time_is_for_the_first_reduced_failure_of_each_kind(tmp_path
 
 
 def test_a_long_campaign_reserves_minutes_and_not_hours(tmp_path: Path) -> None:
-    subject, pool = scheduler(tmp_path, 100)
-    subject.campaign.plan = replace(subject.campaign.plan, seconds=8 * 3600.0)
+    subject, pool = scheduler(tmp_path, 100, seconds=8 * 3600.0)
     subject.started -= 0.95 * 8 * 3600
     subject.others_wait = True
     assert subject.fill()
