@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import fx
+from torch._inductor import config
 
 from aliasproof.campaigns.failure.failure import Failure, Kept, pass_at_fault
 from aliasproof.campaigns.failure.reduction import Runner, reduce_failure, shown_by_reduced
@@ -14,9 +15,7 @@ from aliasproof.eager import definedness
 from aliasproof.eager.definedness_rules import RULES
 from aliasproof.ir.eager_call import EagerCall
 from aliasproof.judge.attribution import Symptom
-from aliasproof.judge.examination import examine
-from aliasproof.judge.trial import Case
-from aliasproof.targets.registry import target
+from tests.campaigns.test_recognition import symptom_of
 
 
 def swap_operands(graph: fx.Graph) -> None:
@@ -34,8 +33,6 @@ def double_products(graph: fx.Graph) -> None:
 
 
 def test_a_reduction_stays_with_the_pass(program) -> None:
-    from torch._inductor import config
-
     product = program("v0 = aten.mul.Tensor(x0, x1)\nreturn (v0,)", (4,), (4,))
     difference = program("v0 = aten.sub.Tensor(x0, x1)\nreturn (v0,)", (4,), (4,))
     symptom = Symptom("inductor-fx", "values", "wrong value")
@@ -50,14 +47,11 @@ def test_a_reduction_stays_with_the_pass(program) -> None:
 
 
 def test_a_finding_names_the_pass_at_fault(program) -> None:
-    from torch._inductor import config
-
     drawn = program(
         "v0 = aten.neg.default(x0)\nv1 = aten.sub.Tensor(v0, x1)\nreturn v1, v0", (4,), (4,)
     )
     with config.patch(post_grad_custom_pre_pass=swap_operands):
-        symptom = examine(Case.of(drawn), target("inductor-fx")).symptom
-        assert symptom is not None
+        symptom = symptom_of(drawn, "inductor-fx")
         reduced = reduce_failure(Failure(symptom, drawn, seed=0))
     assert reduced is not None
     assert len(reduced.program) == 1
@@ -68,8 +62,6 @@ def test_a_finding_names_the_pass_at_fault(program) -> None:
 def test_a_candidate_on_which_aliasproof_fails_ends_no_reduction(
     program, monkeypatch, forks
 ) -> None:
-    from torch._inductor import config
-
     drawn = program(
         "v0 = aten.abs.default(x1)\nv1 = aten.sub.Tensor(x0, v0)\nreturn v1, v0", (4,), (4,)
     )
@@ -80,8 +72,7 @@ def test_a_candidate_on_which_aliasproof_fails_ends_no_reduction(
         return None
 
     with config.patch(post_grad_custom_pre_pass=swap_operands):
-        symptom = examine(Case.of(drawn), target("inductor-fx")).symptom
-        assert symptom is not None
+        symptom = symptom_of(drawn, "inductor-fx")
         monkeypatch.setattr(definedness, "RULES", (*RULES, fails_on_one_tensor))
         runner = Runner(forks)
         reduced = reduce_failure(Failure(symptom, drawn, seed=0), runner)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ from aliasproof.oracles.verdict import Violation
 from tests.campaigns.test_user_level import CLEARED, PRINTED, RAISES, SHOWN, found
 from tests.short_programs import program_of, view
 
+ERROR: Any = {"oracle": "errors", "kind": RAISES.kind, "evidence": RAISES.evidence}
 TRANSPOSED = {"eager": [[2, 2], [1, 2]], "target": [[2, 2], [2, 1]]}
 RESIZED = {"eager": [[2, 2], [2, 1]], "target": [[4], [1]]}
 TITLES = [
@@ -37,6 +40,11 @@ TITLES = [
         "leaves an input with another shape",
     ),
 ]
+
+
+def issue_of(output: str = "BUG: it", **others: Any) -> str:
+    """The issue of a finding that differs from others so, and whose script prints this."""
+    return issue_text(found(**others), Reproduced("import torch\n", output))
 
 
 @pytest.mark.parametrize(("violation", "does"), TITLES)
@@ -74,18 +82,17 @@ def test_a_title_names_the_pass_at_fault(wrong_part: str, words: str) -> None:
     ],
 )
 def test_an_issue_says_which_pass_is_at_fault(wrong_part: str, sentence: str) -> None:
-    finding = found(target="inductor", wrong_part=wrong_part)
-    text = issue_text(finding, Reproduced("import torch\n", "BUG: it"))
+    text = issue_of(target="inductor", wrong_part=wrong_part)
     assert sentence in text
     assert ("no generated code" in text) == wrong_part.startswith("post_grad")
 
 
 def test_an_issue_has_what_the_tracker_asks_for() -> None:
-    finding = found(
+    text = issue_of(
+        SHOWN.output + "\nlogged by torch",
         user_level={"aot_eager": "shows", "inductor": "does not show"},
         graph="def forward(self, x):\n    return x\n",
     )
-    text = issue_text(finding, Reproduced("import torch\n", SHOWN.output + "\nlogged by torch"))
     title, *rest = text.splitlines()
     assert title == (
         "torch.compile(backend='aot_eager') returns wrong values after x.expand(3, 4).zero_()"
@@ -182,30 +189,26 @@ def test_an_issue_says_that_gradients_are_off_where_its_script_needs_it(literal:
 
 def test_sentences_follow_the_evidence() -> None:
     """No sentence speaks of an output, or of values, where neither is wrong."""
-    lost = found(
+    text = issue_of(
         program=program_of("\n".join((*WRITES[1:], "return ()")), view(2), view(2)),
         oracle="aliasing",
         kind="lost alias between input and input",
         place="input 0, input 1",
         evidence={},
     )
-    text = issue_text(lost, Reproduced("import torch\n", "BUG: it"))
     assert "output" not in text
     assert "Values are compared" not in text
-    other = found(
-        oracle="metadata", kind="wrong stride", evidence={"eager": "[2]", "target": "[1]"}
-    )
-    text = issue_text(other, Reproduced("import torch\n", "BUG: it"))
+    stride = {"eager": "[2]", "target": "[1]"}
+    text = issue_of(oracle="metadata", kind="wrong stride", evidence=stride)
     assert "eager has [2] as stride of output 0, the compiled function [1]" in text
-    moved = found(oracle="metadata", kind="input ends with another shape", evidence=TRANSPOSED)
-    text = issue_text(moved, Reproduced("import torch\n", "BUG: it"))
+    shape = "input ends with another shape"
+    text = issue_of(oracle="metadata", kind=shape, evidence=TRANSPOSED)
     assert "eager has [[2, 2], [1, 2]] as size and strides of output 0" in text
 
 
 def test_an_error_is_quoted_in_full_and_logged() -> None:
-    finding = found(oracle="errors", kind=RAISES.kind, place="call", evidence=RAISES.evidence)
     output = "expected: no error\nactual:   RuntimeError: result\n  a stack\nBUG: it"
-    text = issue_text(finding, Reproduced("import torch\n", output))
+    text = issue_of(output, **ERROR, place="call")
     assert "`result type Long 12 can't be cast`" in text
     described, logs = text.split("### Error logs")
     assert "a stack" not in described
@@ -214,18 +217,14 @@ def test_an_error_is_quoted_in_full_and_logged() -> None:
 
 
 def test_an_issue_says_that_the_bug_is_known() -> None:
-    text = issue_text(found(known="expand-inverse"), Reproduced("import torch\n", "BUG: it"))
+    text = issue_of(known="expand-inverse")
     assert "It is known: a write through expand adds up the copies" in text
     assert "https://github.com/pytorch/pytorch/issues/197448" in text
-    unreported = found(known="attention-mask-of-numbers")
-    text = issue_text(unreported, Reproduced("import torch\n", "BUG: it"))
+    text = issue_of(known="attention-mask-of-numbers")
     assert "The cause: a mask that hides where it is 0 becomes one that keeps where it is 1" in text
 
 
 def test_an_issue_says_what_could_not_be_left_out() -> None:
-    text = issue_text(found(cause="write through expand"), Reproduced("import torch\n", "BUG: it"))
+    text = issue_of(cause="write through expand")
     assert "The reduction could not leave out: write through expand." in text
-    error = found(
-        oracle="errors", kind=RAISES.kind, evidence=RAISES.evidence, cause="error in a.py: f"
-    )
-    assert "(`a.py: f`)" in issue_text(error, Reproduced("import torch\n", "BUG: it"))
+    assert "(`a.py: f`)" in issue_of(**ERROR, cause="error in a.py: f")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aliasproof import check
-from aliasproof.campaigns.publish.confirmation import confirm
+from aliasproof.campaigns.publish.confirmation import run_text
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.run.fuzz import fuzz
 from aliasproof.campaigns.store.plan import Plan
@@ -42,13 +42,12 @@ def test_the_kernels_of_both_devices_agree() -> None:
         assert found.symptom is None, (found.symptom, program)
 
 
-def test_a_known_bug_shows_on_the_device_and_so_does_its_script(tmp_path: Path) -> None:
+def test_a_known_bug_shows_on_the_device_and_so_does_its_script() -> None:
     program = on_device(known_bugs()["expand-inverse"].program, DEVICE)
     violation = run_trial(Case.of(program), target("aot")).judgement.violations[0]
-    script = tmp_path / "reproducer.py"
-    script.write_text(render(program, target("aot"), violation, exact=True))
-    assert 'device="cuda"' in script.read_text()
-    confirmation = confirm(script)
+    text = render(program, target("aot"), violation, exact=True)
+    assert 'device="cuda"' in text
+    confirmation = run_text(text)
     assert confirmation.shown, confirmation.output
 
 

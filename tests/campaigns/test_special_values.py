@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from aliasproof.campaigns.failure import reduction
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.reduction import reduce_failure
+from aliasproof.campaigns.publish.confirmation import run_text
 from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
@@ -18,6 +18,7 @@ from aliasproof.judge.trial import Case
 from aliasproof.oracles.values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets.registry import TARGETS
+from tests.campaigns.test_recognition import symptom_of
 from tests.scripts_here import confirm_here
 
 COPY = """
@@ -29,15 +30,13 @@ COPY = """
 
 
 def test_the_inverse_of_expand_fails_for_infinity(
-    program: Callable[..., Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torch writes `base + (new - base)`, which is NaN. No overlap is needed."""
     plain, target = program(COPY, (4,), (1, 4)), TARGETS["functionalize"]
     assert not examine(Case.of(plain), target).failed
     special = replace(plain, fill="special")
-    symptom = examine(Case.of(special), target).symptom
-    assert symptom is not None
-    failure = Failure.of(symptom, special, 0, past_known=False)
+    failure = Failure.of(symptom_of(special, "functionalize"), special, 0, past_known=False)
     assert failure.known == "expand-inverse"
     # Otherwise the minimal program of the known bug would be the evidence.
     monkeypatch.setattr(reduction, "_minimal", lambda failure, bug: None)
@@ -45,9 +44,8 @@ def test_the_inverse_of_expand_fails_for_infinity(
     assert reduced is not None
     assert reduced.program.fill == "plain"
     assert [len(storage.values) for storage in reduced.program.storages] == [1]
-    script = tmp_path / "reproducer.py"
-    script.write_text(render(reduced.program, target, reduced.violation, exact=reduced.exact))
-    assert confirm_here(script).shown
+    text = render(reduced.program, target, reduced.violation, exact=reduced.exact)
+    assert run_text(text, confirm_here).shown
 
 
 @pytest.mark.parametrize(
@@ -55,13 +53,11 @@ def test_the_inverse_of_expand_fails_for_infinity(
     [("values", "output 0", True), ("inputs", "input 0", True), ("values", "output 0", False)],
 )
 def test_a_reproducer_sees_the_sign_of_a_zero(
-    program: Callable[..., Program], tmp_path: Path, oracle: str, place: str, wrong: bool
+    program: Callable[..., Program], oracle: str, place: str, wrong: bool
 ) -> None:
     cleared = program("aten.zero_.default(x0)\nreturn (x0,)", (4,))
     returned = "lambda x: program(x).neg_()" if wrong else "program"
     recipe = f"def compiled(program, inputs):\n    return {returned}"
-    script = tmp_path / "reproducer.py"
-    violation = Violation(oracle, OTHER_ZERO, place)
     target = replace(TARGETS["identity"], recipe=recipe)
-    script.write_text(render(cleared, target, violation, exact=True))
-    assert confirm_here(script).shown == wrong
+    text = render(cleared, target, Violation(oracle, OTHER_ZERO, place), exact=True)
+    assert run_text(text, confirm_here).shown == wrong

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
 from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import (
@@ -18,19 +19,19 @@ from aliasproof.campaigns.publish.confirmation import (
     confirmed,
     of_target,
 )
-from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.ir.program import Program
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets import inductor
+from tests.short_programs import program_of, view
 
-CLEARED = Program(
-    (Storage(torch.float32, 4),),
-    (Input("x0", 0, torch.float32, (4,), (1,)),),
-    (
-        Instruction("aten.expand.default", (Ref("x0"), (3, 4)), results=("v0",)),
-        Instruction("aten.zero_.default", (Ref("v0"),)),
-        Instruction("aten.add.Scalar", (Ref("x0"), 0), results=("v1",)),
-    ),
-    ("v1",),
+CLEARED = program_of(
+    """
+    v0 = aten.expand.default(x0, [3, 4])
+    aten.zero_.default(v0)
+    v1 = aten.add.Scalar(x0, 0)
+    return (v1,)
+    """,
+    view(4),
 )
 WRONG = {
     "eager": "0.0",
@@ -41,20 +42,9 @@ WRONG = {
 }
 
 
-def found(target: str = "aot", program: Program = CLEARED, **others: object) -> Finding:
-    values = {"oracle": "values", "kind": "wrong value", "place": "output 0", "evidence": WRONG}
-    return Finding(
-        identifier=f"{target}-values-0",
-        target=target,
-        program=program,
-        original=program,
-        seed=0,
-        tried=0,
-        accepted=0,
-        count=1,
-        torch_version=torch.__version__,
-        **(values | others),  # type: ignore[arg-type]
-    )
+def found(target: str = "aot", program: Program = CLEARED, **others: Any) -> Finding:
+    violation = Violation("values", "wrong value", "output 0", WRONG)
+    return replace(Finding.of(program, target, violation, f"{target}-values-0"), **others)
 
 
 RECIPE = Reproduced("# the recipe", "BUG: recipe")
