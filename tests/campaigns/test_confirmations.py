@@ -96,7 +96,6 @@ def test_a_finding_says_what_torch_compile_does(confirming: Confirmations) -> No
     add(confirming, "another task")
     finish(confirming)
     [finding] = confirming.campaign.findings.values()
-    assert isinstance(finding, Finding)
     assert finding.user_level == {"aot_eager": "shows", "inductor": "does not show"}
     assert finding.count == 2
     assert confirming.campaign.confirming == 0
@@ -174,7 +173,6 @@ def test_what_was_asked_for_first_is_the_evidence_whenever_it_comes(
     add(confirming, "first", 1, first)
     finish(confirming)
     [finding] = confirming.campaign.findings.values()
-    assert isinstance(finding, Finding)
     assert (finding.seed, finding.count) == (1, 3)
     [stored] = read_findings(confirming.folder.folder)
     kept = confirming.store.finding(finding.identifier)

@@ -197,21 +197,15 @@ def test_workers_that_are_ended_from_outside_change_nothing(run, tmp_path: Path)
 def test_ctrl_c_keeps_what_was_found_and_the_hunt_goes_on(run, tmp_path: Path):
     run("undisturbed", FakePool())
     interrupts = Interrupts()
-    first = run(
-        "run", FakePool(killed_after=10**6), interrupts=interrupts, listener=_pressing(interrupts)
-    )
-    assert first.interrupted
+
+    def press(state: Campaign) -> None:
+        interrupts.count += state.total.programs >= 20
+
+    assert run("run", FakePool(), interrupts=interrupts, listener=press).interrupted
     assert json.loads((tmp_path / "run" / "run.json").read_text())["interrupted"]
     again = run("run", FakePool())
     assert again.notes == [f"going on with the run of {tmp_path / 'run'}"]
     assert outcome(tmp_path / "run") == outcome(tmp_path / "undisturbed")
-
-
-def _pressing(interrupts: Interrupts) -> Callable[[Campaign], None]:
-    def press(state: Campaign) -> None:
-        interrupts.count += state.total.programs >= 20
-
-    return press
 
 
 def test_a_full_disk_ends_the_hunt_and_it_goes_on(run, tmp_path: Path):

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -100,13 +101,6 @@ def test_candidates_that_end_their_process_are_left_out(drawn: Program, pool: Po
     assert [call.op.split(".")[1] for call in found.program.instructions] == ["neg", "add"]
 
 
-def raises(error: BaseException) -> Callable[[], None]:
-    def raise_it() -> None:
-        raise error
-
-    return raise_it
-
-
 def test_whatever_a_target_does_the_campaign_sees_an_end_or_a_mistake() -> None:
     for error, kind in (
         (SystemExit(3), "dies with exit status 3"),
@@ -117,10 +111,10 @@ def test_whatever_a_target_does_the_campaign_sees_an_end_or_a_mistake() -> None:
         (RuntimeError("can't allocate memory"), "runs out of memory"),
         (OutOfMemory(), "runs out of memory"),
     ):
-        death = outcome_here(raises(error))
+        death = outcome_here(mock.Mock(side_effect=error))
         assert isinstance(death, Death)
         assert death.violation == kind
-    mistake = outcome_here(raises(IndexError("none")))
+    mistake = outcome_here(mock.Mock(side_effect=IndexError("none")))
     assert isinstance(mistake, Raised)
     assert "IndexError: none" in str(mistake.error)
 

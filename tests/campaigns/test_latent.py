@@ -51,7 +51,7 @@ def add_two(function: Function, inputs: Sequence[Tensor]) -> Build:
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
     target = Target("planted", "for this test", Contract(), add_two, "")
-    for module in (failure, failure, reduction):
+    for module in (failure, reduction):
         monkeypatch.setattr(module, "target_named", lambda name: target)
     return target
 

@@ -14,7 +14,6 @@ import torch
 
 from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation import Confirmation
-from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.shard import ShardResult, Statistics
 from aliasproof.campaigns.run.tasks import outcome_to_json
@@ -62,7 +61,6 @@ def test_equal_signatures_are_one_finding_with_all_its_failures(
 ) -> None:
     for joined in [runs, runs]:  # again, it changes nothing
         campaign = merge(tmp_path / "joined", joined)
-        assert isinstance(campaign, Campaign)
         assert outcome(campaign).count("50 programs") == 1
         assert campaign.findings == {"aot-values-1": replace(finding, count=2)}
         assert campaign.statistics["aot"].programs == 50
@@ -141,7 +139,6 @@ def test_a_damaged_run_is_named_and_nothing_of_it_is_joined(
         assert str(folder) not in str(told.value)
     assert not new.exists(), "nothing is written before all is read"
     campaign = merge(tmp_path / "joined", runs[:1])
-    assert isinstance(campaign, Campaign)
     assert campaign.statistics["aot"].programs == 25
 
 

@@ -37,11 +37,6 @@ from tests.wrong_python import WRONG
 FINDING = finding_of(PythonProgram(WRONG), "aot-eager", "values", "wrong value", "base")
 
 
-def test_a_folder_gives_the_finding_again(tmp_path: Path):
-    write_finding(tmp_path, FINDING)
-    assert read_finding(tmp_path) == FINDING
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -62,7 +57,7 @@ def test_a_file_that_is_no_finding_is_refused(tmp_path: Path, change: dict[str, 
 
 
 @pytest.mark.parametrize("place", ["x", "out['a'][0].grad", "a.first, out[-1]", "layer.0.weight"])
-def test_a_place_is_a_path(tmp_path: Path, place: str):
+def test_a_folder_gives_a_finding_with_a_path_as_place_again(tmp_path: Path, place: str):
     finding = replace(FINDING, place=place)
     write_finding(tmp_path, finding)
     assert read_finding(tmp_path) == finding
