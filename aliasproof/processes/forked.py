@@ -53,10 +53,11 @@ def forked(call: Callable[[], object]) -> Outcome:
 def _outcome(pid: int, pipe: Connection, stack: IO[str]) -> Outcome:
     step = PREPARATION
     outcome: Outcome | None = None
+    at_once = os.WEXITED | os.WNOHANG | os.WNOWAIT  # and so that `waitpid` sees its end, too
     with suppress(EOFError, OSError):  # it has ended
         while outcome is None:
             # A process that the call started may hold the pipe open.
-            if not pipe.poll(POLL) and _has_ended(pid):
+            if not pipe.poll(POLL) and os.waitid(os.P_PID, pid, at_once) is not None:
                 break
             if pipe.poll():
                 message = pipe.recv()
@@ -74,23 +75,15 @@ def _outcome(pid: int, pipe: Connection, stack: IO[str]) -> Outcome:
     return replace(outcome, kind=outcome.violation, step=step, stack=_read(stack))
 
 
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
 def _read(stack: IO[str]) -> tuple[Frame, ...]:
     """The Python frames of a process that ended, the innermost first, as far as they tell."""
     stack.seek(0)
     return tuple(
-        replace(frame, file=_short(frame.file))
+        # Without the folder of the packages, which differs between machines.
+        replace(frame, file=re.sub(r"^.*/(site-packages|dist-packages)/", "", frame.file))
         for frame in frames(stack.read())
         if not frame.file.startswith(_HARNESS)
     )
-
-
-def _short(file: str) -> str:
-    """The file without the folder of the packages, which differs between machines."""
-    return re.sub(r"^.*/(site-packages|dist-packages)/", "", file)
 
 
 # --- the fork -------------------------------------------------------------------------------------

@@ -59,18 +59,13 @@ def signal_handler(number: signal.Signals, handler: Handler) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def sigint_handler(handler: Handler) -> contextlib.AbstractContextManager[None]:
-    """Handle Ctrl-C in this way until the context ends."""
-    return signal_handler(signal.SIGINT, handler)
-
-
 @contextlib.contextmanager
 def sigint_ignored_by_children() -> Iterator[None]:
     """A process that starts in this context ignores Ctrl-C. This one handles it at the end."""
     # A signal that is blocked waits, whatever its handler is.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with sigint_handler(signal.SIG_IGN):
+        with signal_handler(signal.SIGINT, signal.SIG_IGN):
             yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -80,7 +75,7 @@ def sigint_ignored_by_children() -> Iterator[None]:
 def sigint_deferred() -> Iterator[None]:
     """Handle Ctrl-C when the context ends."""
     pressed: list[int] = []
-    with sigint_handler(lambda number, frame: pressed.append(number)):
+    with signal_handler(signal.SIGINT, lambda number, frame: pressed.append(number)):
         yield
     if pressed:
         signal.raise_signal(signal.SIGINT)
