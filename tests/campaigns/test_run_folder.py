@@ -48,7 +48,8 @@ def test_all_that_is_known_of_a_finding_comes_back(finding: Finding, tmp_path: P
 def test_a_confirmed_finding_moves_with_its_reproducer(finding: Finding, tmp_path: Path) -> None:
     files = RunFolder.create(tmp_path / "run")
     files.prepare()
-    assert files.write_unconfirmed(finding, "pass\n").is_file()
+    files.write_unconfirmed(finding, "pass\n")
+    assert (files.unconfirmed_folder(finding.identifier) / "reproducer.py").is_file()
     assert read_findings(files.folder) == []
     assert files.confirm(finding.identifier)
     files.remove_leftovers()

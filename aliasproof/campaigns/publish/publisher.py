@@ -24,7 +24,7 @@ from aliasproof.campaigns.publish.confirmation import (
 )
 from aliasproof.campaigns.publish.issue_text import BY_FUZZER, issue_text
 from aliasproof.campaigns.publish.python_issue import confirm_python, python_issue, script
-from aliasproof.campaigns.store.run_folder import write_finding
+from aliasproof.campaigns.store.run_folder import write_case
 from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.targets.names import PYTHON
 from aliasproof.targets.registry import is_own
@@ -96,10 +96,7 @@ class Published:
 
     def write(self, folder: Path) -> Sequence[str]:
         """Write the files into a folder, and give the notes. Raises `OSError`."""
-        write_finding(folder, self.finding)
-        (folder / "reproducer.py").write_text(self.script, encoding="utf-8")
-        if self.issue is not None:
-            (folder / "issue.md").write_text(self.issue, encoding="utf-8")
+        write_case(folder, self.finding, self.script, self.issue)
         files = ", ".join(sorted(it.name for it in folder.iterdir()))
         return [*self.notes, f"{folder} has {files}"]
 

@@ -82,12 +82,9 @@ class RunFolder:
         (self.folder / "findings").mkdir(exist_ok=True)
         self.remove_leftovers()
 
-    def write_unconfirmed(self, finding: AnyFinding, script: str) -> Path:
-        """Write a finding that is to be confirmed, and return the path of its reproducer."""
-        folder = self.unconfirmed_folder(finding.identifier)
-        write_finding(folder, finding)
-        write_text(folder / "reproducer.py", script)
-        return folder / "reproducer.py"
+    def write_unconfirmed(self, finding: AnyFinding, script: str) -> None:
+        """Write a finding that is to be confirmed, with its reproducer."""
+        write_case(self.unconfirmed_folder(finding.identifier), finding, script)
 
     def confirm(self, identifier: str) -> bool:
         """Move a finding from the unconfirmed ones to the findings, in one step.
@@ -103,11 +100,7 @@ class RunFolder:
 
     def write_confirmed(self, finding: AnyFinding, script: str, issue: str | None) -> None:
         """Write a confirmed finding with its reproducer, and its issue, if any."""
-        folder = self.finding_folder(finding.identifier)
-        write_finding(folder, finding)
-        write_text(folder / "reproducer.py", script)
-        if issue is not None:
-            write_text(folder / "issue.md", issue)
+        write_case(self.finding_folder(finding.identifier), finding, script, issue)
 
     def remove_finding(self, identifier: str) -> None:
         for folder in (self.finding_folder(identifier), self.unconfirmed_folder(identifier)):
@@ -158,6 +151,14 @@ def write_finding(folder: Path, finding: AnyFinding) -> None:
     if isinstance(finding.program, Program):
         write_text(folder / "program.json", dumps(finding.program) + "\n")
     write_text(folder / "finding.json", json.dumps(finding.to_json(), indent=1) + "\n")
+
+
+def write_case(folder: Path, finding: AnyFinding, script: str, issue: str | None = None) -> None:
+    """Write a finding with its reproducer, and its issue, if any, into a folder; it is made."""
+    write_finding(folder, finding)
+    write_text(folder / "reproducer.py", script)
+    if issue is not None:
+        write_text(folder / "issue.md", issue)
 
 
 def read_finding(folder: Path) -> AnyFinding:
