@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aliasproof.campaigns.failure.failure import Kept
 from aliasproof.campaigns.failure.finding import AnyFinding, is_of_python
 from aliasproof.campaigns.publish.publisher import scripts_of
-from aliasproof.campaigns.publish.reproducer import renderings
+from aliasproof.campaigns.publish.reproducer import render
 from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.execution import ProgramFunction
@@ -74,7 +74,11 @@ def bisect(request: MinimizeRequest) -> Bisection:
     program = subject.program if isinstance(case.function, ProgramFunction) else None
     scripts: tuple[str, ...] = ()
     if program is not None and not is_own(target.name):
-        scripts = tuple(renderings(program, target, violation, exact=exact))
+        # The literal one counts where the other does not show it.
+        texts = (
+            render(program, target, violation, exact=exact, literal=it) for it in (False, True)
+        )
+        scripts = tuple(dict.fromkeys(texts))
     asked = target_named(request.target)
     # The one at fault may be a part of a layer, such as functionalization of AOTAutograd.
     built = (*asked.varies, *asked.layers)

@@ -13,9 +13,8 @@ from typing import TypeAlias
 
 from aliasproof.campaigns.failure.finding import Finding
 from aliasproof.campaigns.publish.confirmation_server import ENVIRONMENT, TIMEOUT
-from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer
+from aliasproof.campaigns.publish.reproducer import CHECKS, Compiler, Reproducer
 from aliasproof.ir.program import Program
-from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Violation
 from aliasproof.targets import inductor
 from aliasproof.targets.registry import target
@@ -23,7 +22,6 @@ from aliasproof.targets.registry import target
 SCRIPT = "reproducer.py"
 OTHER_EVIDENCE = "shows other evidence than the campaign saw"
 SHOWS_EAGER = "shows a difference also with eager in the place of the compiler"
-_SHOWS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ def confirmed(reproducer: Reproducer, run: Run = confirm) -> Confirmation:
 
 def shows(violation: Violation, output: str) -> bool:
     """Whether the output of a reproducer has the evidence of a violation."""
-    return _SHOWS[violation.oracle].of_kind(violation.kind).shows(violation, output)
+    return CHECKS[violation.oracle].of_kind(violation.kind).shows(violation, output)
 
 
 def run_text(script: str, run: Run = confirm) -> Confirmation:

@@ -293,15 +293,6 @@ def render(
     return Reproducer(program, Compiler.of_target(target), violation, exact, literal).script
 
 
-def renderings(program: Program, target: Target, violation: Violation, *, exact: bool) -> list[str]:
-    """The scripts for a violation: the literal one counts where the other does not show it."""
-    texts = (
-        render(program, target, violation, exact=exact, literal=literal)
-        for literal in (False, True)
-    )
-    return list(dict.fromkeys(texts))
-
-
 @dataclass(frozen=True, slots=True)
 class Reproducer:
     """A script for a violation, and its control.
@@ -324,55 +315,51 @@ class Reproducer:
         If the compiler dies or hangs, the script runs itself in a child process and reports how the
         child ends. If it runs out of memory, the script may allocate 4 GiB.
         """
-        return _script(self)
+        program = with_short_names(self.program)
+        compiler, violation = self.compiler, self.violation
+        compiler = replace(compiler, call=_for_program(compiler.call, program))
+        written = ordinary_source(program, near=compiler.near, literal=self.literal)
+        # One block of imports at the top, as in any script, though a recipe brings its own.
+        recipe = compiler.recipe
+        if compiler.recipe_for is not None:
+            recipe = compiler.recipe_for(recipe, program)
+        imports, recipe = _split(_for_program(recipe, program))
+        title = headline(compiler.name, violation, program)
+        exhausts = violation.kind == OUT_OF_MEMORY
+        dies = violation.kind.startswith(DEATHS) and not exhausts
+        standard = ["contextlib", "subprocess", "sys"] if dies else ["resource"] if exhausts else []
+        device = program.device
+        where = f" on {'a CPU with ' + cpu_capability() if device == CPU else full_name(device)}"
+        exits = (
+            "Exits 1 while the bug is there, 0 when it is gone."
+            f" Seen with torch {torch.__version__}{where}."
+        )
+        quoted = title.replace("\\", "\\\\").replace('"', "'")
+        # The script prints the first line of its docstring at the end.
+        head = [f'"""{quoted}.\n\n{exits}\n"""', "\n".join(_imports(standard, imports))]
+        head += ["aten = torch.ops.aten"] if "aten." in written + recipe else []
+        head += [_THREADS] if self.literal else []
+        compiles = "torch.compile(" in recipe + compiler.call and "fallback_random" not in recipe
+        head += [dynamo.DRAWING_AS_EAGER.strip()] if compiles and _draws(program) else []
+        head += [_LIMIT] if exhausts else []
+        head += [_SHORT] if int(str(violation.evidence.get("elements", 0))) > MOST_ELEMENTS else []
+        if dies:
+            rest = [_for_device(_CHILD.replace("CALL", compiler.call), program)]
+        else:
+            rest = _comparison(program, compiler, violation, exact=self.exact)
+        if self.literal:
+            rest = [re.sub(r"^def run\(", f"{WITHOUT_GRADIENTS}\ndef run(", part) for part in rest]
+        # A variant of a target may change the function and its inputs first.
+        if "def conditions(" in recipe:
+            rest.insert(0, "program, inputs = conditions(program, inputs)")
+        given = ordinary_inputs(program, near=compiler.near)
+        body = (*_operators(program), written, given, recipe, *rest)
+        return "\n\n\n".join(("\n\n".join(head), *(part.strip() for part in body if part))) + "\n"
 
     @property
     def control(self) -> str:
         """The script with eager in the place of the compiler."""
         return replace(self, compiler=self.compiler.in_eager).script
-
-
-def _script(reproducer: Reproducer) -> str:
-    program = with_short_names(reproducer.program)
-    compiler, violation = reproducer.compiler, reproducer.violation
-    compiler = replace(compiler, call=_for_program(compiler.call, program))
-    written = ordinary_source(program, near=compiler.near, literal=reproducer.literal)
-    # One block of imports at the top, as in any script, though a recipe brings its own.
-    recipe = compiler.recipe
-    if compiler.recipe_for is not None:
-        recipe = compiler.recipe_for(recipe, program)
-    imports, recipe = _split(_for_program(recipe, program))
-    title = headline(compiler.name, violation, program)
-    exhausts = violation.kind == OUT_OF_MEMORY
-    dies = violation.kind.startswith(DEATHS) and not exhausts
-    standard = ["contextlib", "subprocess", "sys"] if dies else ["resource"] if exhausts else []
-    device = program.device
-    where = f" on {'a CPU with ' + cpu_capability() if device == CPU else full_name(device)}"
-    exits = (
-        "Exits 1 while the bug is there, 0 when it is gone."
-        f" Seen with torch {torch.__version__}{where}."
-    )
-    quoted = title.replace("\\", "\\\\").replace('"', "'")
-    # The script prints the first line of its docstring at the end.
-    head = [f'"""{quoted}.\n\n{exits}\n"""', "\n".join(_imports(standard, imports))]
-    head += ["aten = torch.ops.aten"] if "aten." in written + recipe else []
-    head += [_THREADS] if reproducer.literal else []
-    compiles = "torch.compile(" in recipe + compiler.call and "fallback_random" not in recipe
-    head += [dynamo.DRAWING_AS_EAGER.strip()] if compiles and _draws(program) else []
-    head += [_LIMIT] if exhausts else []
-    head += [_SHORT] if int(str(violation.evidence.get("elements", 0))) > MOST_ELEMENTS else []
-    if dies:
-        rest = [_for_device(_CHILD.replace("CALL", compiler.call), program)]
-    else:
-        rest = _comparison(program, compiler, violation, exact=reproducer.exact)
-    if reproducer.literal:
-        rest = [re.sub(r"^def run\(", f"{WITHOUT_GRADIENTS}\ndef run(", part) for part in rest]
-    # A variant of a target may change the function and its inputs first.
-    if "def conditions(" in recipe:
-        rest.insert(0, "program, inputs = conditions(program, inputs)")
-    given = ordinary_inputs(program, near=compiler.near)
-    body = (*_operators(program), written, given, recipe, *rest)
-    return "\n\n\n".join(("\n\n".join(head), *(part.strip() for part in body if part))) + "\n"
 
 
 def _for_program(recipe: str, program: Program) -> str:
@@ -430,7 +417,7 @@ _SHORT = "torch.set_printoptions(threshold=1, edgeitems=1)"
 _THREADS = "torch.set_num_threads(1)"  # as workers of a campaign do
 WITHOUT_GRADIENTS = "@torch.no_grad()"
 # What each oracle compares: see `StandaloneCheck`.
-_CHECKS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is not None}
+CHECKS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is not None}
 
 _MAIN = """
 expected = run(program)
@@ -466,7 +453,7 @@ def _comparison(
         call = f"lambda *args: {compiler.call}(*args)"
         run_error = _for_device(_RUN_ERROR.strip(), program)
         return [_with_seed(program, run_error), _main(call, _OTHER_ERROR)]
-    check = _CHECKS[violation.oracle].of_kind(violation.kind)
+    check = CHECKS[violation.oracle].of_kind(violation.kind)
     what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
     lines = ["def run(function):", f'"""Run it, and give {what}."""']
     lines += _run_lines(program, compiler, facts, violation)
