@@ -187,24 +187,14 @@ def isolated_runner(failure: Failure[Program]) -> Runner:
     return Runner(True, HANG_LIMIT, times, MOST_HANGS)
 
 
-def reduce_isolated(failure: Failure[Program], runner: Runner) -> Finding[Program] | None:
-    """Reduce a failure in forks. None if it does not fail again.
-
-    If a process ends where none may, the failure stays as it was drawn.
-    """
-    try:
-        return reduce_failure(failure, runner)
-    except EndedInFork as end:
-        return unreduced(failure, f"a process that reduced it {end.death.kind}")
-
-
 def reduce_failure(
     failure: Failure[Program], runner: Runner | None = None
 ) -> Finding[Program] | None:
     """Reduce the program of a failure. None if the program does not fail again.
 
     What is not a known bug is reduced with the known bugs patched: otherwise the reduction could
-    end at one of them, since they are near. `runner` runs programs.
+    end at one of them, since they are near. `runner` runs programs. Raises `EndedInFork` if one of
+    its forks ends where none may.
     """
     runner = runner or Runner()
     symptom, target = failure.symptom, target_named(failure.symptom.target)

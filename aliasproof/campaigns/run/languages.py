@@ -13,10 +13,10 @@ from aliasproof.campaigns.failure.failure import AnyFailure, Failure
 from aliasproof.campaigns.failure.finding import AnyFinding, Finding
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.reduction import (
+    EndedInFork,
     Runner,
     isolated_runner,
     reduce_failure,
-    reduce_isolated,
     unreduced,
 )
 from aliasproof.campaigns.failure.signature import signature, symptom_class
@@ -62,7 +62,10 @@ def reduce(failure: Any, *, isolated: bool) -> Reduction:
         # The candidates of one that ended its process before would end it again.
         return reduce_program(failure, 0 if isolated else PYTHON_PROBLEM.most)
     runner = isolated_runner(failure) if isolated else Runner()
-    finding = (reduce_isolated if isolated else reduce_failure)(failure, runner)
+    try:
+        finding = reduce_failure(failure, runner)
+    except EndedInFork as end:  # where none may: the failure stays as it was drawn
+        finding = unreduced(failure, f"a process that reduced it {end.death.kind}")
     return Reduction(finding, 0.0, tuple(runner.mistakes))
 
 
