@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aliasproof.campaigns.failure.finding import AnyFinding
@@ -108,7 +108,7 @@ class _SecondRuns:
     own: str | None
     targets: Sequence[str]
     at_least: int = 0
-    _process: Isolated | None = field(default=None)
+    _process: Isolated | None = None
     _device: str = CPU
 
     def added(

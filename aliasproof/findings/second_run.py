@@ -117,6 +117,7 @@ NEW_VALUE = "marked: the first value on the way to the wrong result that eager n
 NEW_CALLS = "marked: calls that only this graph has, and that the wrong result comes from"
 OF_VALUES = ("values", "inputs", "equivalence")  # oracles
 MOST_MARKED = 3  # of calls that only a graph has; more tell a reader nothing
+TORCH = str(torch.__version__)
 MOST_PATHS = 200  # of what a Python program leaves
 
 
@@ -129,13 +130,13 @@ def run_again(finding: AnyFinding, own: str | None) -> SecondRun:
     if finding.kind.startswith((*DEATHS, DEVICE_LOST)):
         # It would end this process, and the script already shows it.
         status = Status("not run", "Not run again: it would end its process. Run its reproducer.")
-        return SecondRun(_torch(), status, strips=memory, notes=notes)
+        return SecondRun(TORCH, status, strips=memory, notes=notes)
     target = target_named(finding.target)
     examination = examine(subject_of(program), target, every_oracle=True, attribute=False)
     status = status_of(finding, examination)
     trial = examination.trial
     if trial is None:
-        return SecondRun(_torch(), status, strips=memory, notes=notes)
+        return SecondRun(TORCH, status, strips=memory, notes=notes)
     changes: tuple[GraphChange, ...] = ()
     if isinstance(program, Program):
         stages = trial.build.stages if trial.build is not None else []
@@ -147,7 +148,7 @@ def run_again(finding: AnyFinding, own: str | None) -> SecondRun:
     if len(left_behind) > MOST_PATHS:
         left_behind.sort(key=lambda row: row[1] == row[2])
     return SecondRun(
-        _torch(),
+        TORCH,
         status,
         tuple(verdict_of(*item) for item in examination.reports.items()),
         tuple(left_behind[:MOST_PATHS]),
@@ -188,10 +189,6 @@ def changed_by_pass(finding: Finding[Program], own: str | None) -> GraphChange |
     marked = new_calls(part.before, part.after, finding.place)
     names = f"before {part.name}", f"after {part.name}"
     return graph_change(names, part.before, part.after, marked, NEW_CALLS)
-
-
-def _torch() -> str:
-    return str(torch.__version__)
 
 
 def verdict_of(oracle: str, report: Report) -> OracleVerdict:

@@ -25,6 +25,7 @@ from aliasproof.ir.errors import Rejected, UserError
 from aliasproof.ir.printing import source
 from aliasproof.ir.program import Program
 from aliasproof.ir.python_program import PythonProgram
+from aliasproof.ir.serialization import dtype_name
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.python_case import run_python, subject_of
 from aliasproof.judge.trial import quiet_torch
@@ -300,7 +301,7 @@ class _CallRecorder(TorchDispatchMode):
 
     def _layout(self, tensor: torch.Tensor) -> ShownLayout:
         return ShownLayout(
-            str(tensor.dtype).removeprefix("torch."),
+            dtype_name(tensor.dtype),
             tuple(tensor.shape),
             tuple(tensor.stride()),
             int(tensor.storage_offset()),

@@ -120,13 +120,6 @@ class ClusterWorkers:
     _looked: float = 0.0
     _with_nodes: float = field(default_factory=time.monotonic)
 
-    @classmethod
-    def of(
-        cls, most: int | None, plan: Plan, folder: RunFolder, note: Callable[[str], None]
-    ) -> ClusterWorkers:
-        """Workers for a plan. They write nothing into the folder of the run."""
-        return cls(plan, most, note)
-
     @property
     def workers(self) -> int:
         return sum(node.workers for node in self._nodes if node.answered) or 1

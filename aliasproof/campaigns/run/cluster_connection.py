@@ -6,7 +6,6 @@ authentication token decides who may (docs/cluster.md).
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import logging
@@ -44,7 +43,8 @@ def connect(address: str, workers: int | None) -> MakeExecutor:
         )
     _join(address)
     cluster = importlib.import_module("aliasproof.campaigns.run.cluster")
-    return functools.partial(cluster.ClusterWorkers.of, workers)
+    # They write nothing into the folder of the run.
+    return lambda plan, folder, note: cluster.ClusterWorkers(plan, workers, note)
 
 
 def _join(address: str) -> None:

@@ -18,6 +18,7 @@ from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.program import Input, Program
 from aliasproof.ir.regions import Region, dense_strides, overlaps_itself
+from aliasproof.ir.serialization import dtype_name
 from aliasproof.judge.python_case import cut_of, is_defined
 from aliasproof.judge.trial import SEEDS_APART, Case, run_eager, start_worker
 from aliasproof.processes.isolation import Limits, start_server
@@ -59,7 +60,7 @@ class DrawnPrograms:
         self.ops.update(call.op for call in program.instructions)
         self.contents.update(_contents(program))
         for view in program.inputs:
-            self.dtypes[_name(view.dtype)] += 1
+            self.dtypes[dtype_name(view.dtype)] += 1
             self.ranks[RANKS[min(len(view.sizes), len(RANKS) - 1)]] += 1
             self.sizes[_size(view)] += 1
             self.layouts.update(layouts(program, view))
@@ -94,7 +95,7 @@ class DrawnPrograms:
             ],
             "scenarios": {name: counts.scenarios[name] for name in played},
             "inputs": self.inputs,
-            "dtypes": _with_zeros(self.dtypes, [*map(_name, DTYPES)]),
+            "dtypes": _with_zeros(self.dtypes, [*map(dtype_name, DTYPES)]),
             "layouts": _with_zeros(self.layouts, LAYOUT_NAMES),
             "ranks": _with_zeros(self.ranks, RANKS),
             "sizes": _with_zeros(self.sizes, SIZES),
@@ -111,10 +112,6 @@ class DrawnPrograms:
         for (op, _), times in self.instructions.reasons.items():
             dropped[group_of.get(op, BROUGHT_ALONG)] += times
         return {name: (ops, dropped[name]) for name, ops in groups.items() if ops}
-
-
-def _name(dtype: object) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _with_zeros(counts: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:

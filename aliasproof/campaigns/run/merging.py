@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from aliasproof.campaigns.store.full_disk import explained
 from aliasproof.campaigns.store.plan import DECIDING, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
-from aliasproof.campaigns.store.store import KNOWN, Store
+from aliasproof.campaigns.store.store import Store
 from aliasproof.campaigns.store.store_schema import DAMAGE, DEADLY, NAME
 from aliasproof.corpus.bug_files import all_bugs
 from aliasproof.ir.errors import UserError, shown
@@ -144,9 +143,7 @@ def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
         else:
             campaign.not_reproduced += stored["reduced"] is None
     counts = store.occurrences()
-    campaign.known = Counter(
-        {name.removeprefix(KNOWN): n for name, n in counts.items() if name.startswith(KNOWN)}
-    )
+    campaign.known = store.known()
     if unknown := campaign.known.keys() - all_bugs().keys():
         raise LookupError(f"known bugs that are not known here: {shown(sorted(unknown))}")
     for kept in store.findings():

@@ -270,15 +270,12 @@ def _run_group(programs: dict[int, Program], firing: _Firing) -> None:
     def of_shard(members: Sequence[int]) -> list[int]:
         return [indices[member] for member in members]
 
-    def ran(members: Sequence[int]) -> None:
-        firing.ran(of_shard(members))
-
     group = examine_group(
         [Case.of(program) for program in programs.values()],
         target_named(result.shard.target),
         search=CAMPAIGN_BUDGET,
         announce=lambda members: firing.begin(of_shard(members)),
-        ran=ran,
+        ran=lambda members: firing.ran(of_shard(members)),
     )
     for program, examination in zip(programs.values(), group.examinations, strict=True):
         _add(program, examination, result)

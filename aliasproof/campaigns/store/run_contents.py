@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import sqlite3
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from aliasproof.campaigns.failure.finding import AnyFinding, finding_from_json
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_view import Moment, RunReader
-from aliasproof.campaigns.store.store import KNOWN, EventLog, Store
+from aliasproof.campaigns.store.store import EventLog, Store
 from aliasproof.campaigns.store.store_schema import (
     MOST_BYTES,
     connection_to_read,
@@ -204,13 +204,6 @@ def read_contents(folder: Path) -> RunContents:
             read = [store.json_values(plan) for plan, _, _ in plans]
             seeds = [plan.get("seed", 0) for plan in read]
             targets = (printable(str(name)) for plan in read for name in plan["targets"])
-            known = Counter(
-                {
-                    printable(name.removeprefix(KNOWN)): times
-                    for name, times in store.occurrences().items()
-                    if name.startswith(KNOWN)
-                }
-            )
             return RunContents(
                 folder,
                 view.command,
@@ -221,7 +214,7 @@ def read_contents(folder: Path) -> RunContents:
                 view.programs,
                 view.violating,
                 cases,
-                dict(known.most_common()),
+                {printable(name): times for name, times in store.known().most_common()},
                 tuple(view.moments),
                 tuple(dict.fromkeys(targets)),
             )

@@ -341,6 +341,13 @@ class Store:
         """How many failures each finding has."""
         return dict(self.all("SELECT finding, count(*) FROM occurrences GROUP BY finding"))
 
+    def known(self) -> Counter[str]:
+        """How many failures are each known bug."""
+        counts = self.occurrences().items()
+        return Counter(
+            {name.removeprefix(KNOWN): times for name, times in counts if name.startswith(KNOWN)}
+        )
+
     def keep_script(self, identifier: str, script: str) -> None:
         """Keep another script for a finding that is not confirmed."""
         self.write("UPDATE findings SET script = ? WHERE identifier = ?", script, identifier)
