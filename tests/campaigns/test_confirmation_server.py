@@ -15,8 +15,7 @@ SCRIPTS = {
     "modules": """
         import sys
         import torch
-        ours = ("campaigns", "corpus", "oracles", "programs", "targets", "trials")
-        print(sum(name.split(".")[0] in ours for name in sys.modules), torch.ones(1).item())
+        print(sum(name.startswith("aliasproof") for name in sys.modules), torch.ones(1).item())
         torch.planted = True
     """,
     "leaks nothing": "import torch\nprint(hasattr(torch, 'planted'))",

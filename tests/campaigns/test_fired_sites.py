@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Sequence
@@ -48,8 +49,8 @@ def test_a_shard_counts_programs_by_site():
 def test_programs_that_are_skipped_change_no_other():
     whole = fired_by_shard(Shard(1, "aot", 6))
     without = fired_by_shard(Shard(1, "aot", 6, skip=frozenset({2})))
-    alone = [fired_by_shard(Shard(1, "aot", 3, skip=frozenset({0, 1})))]
-    assert whole.fired - without.fired == alone[0].fired
+    alone = fired_by_shard(Shard(1, "aot", 3, skip=frozenset({0, 1})))
+    assert whole.fired - without.fired == alone.fired
     assert without.lost == 1
 
 
@@ -149,11 +150,8 @@ def test_a_campaign_counts_all_its_shards_and_the_programs_that_end_their_proces
 
 
 def sites_of(run: Path) -> FiredSites:
-    store = Store.open(run)
-    try:
+    with contextlib.closing(Store.open(run)) as store:
         return FiredSites.of_store(store, "aot-epilogue")
-    finally:
-        store.close()
 
 
 def test_a_resumed_run_and_one_of_two_workers_have_the_sites_of_an_uninterrupted_one(

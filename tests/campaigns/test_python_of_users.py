@@ -18,6 +18,7 @@ from aliasproof.targets.registry import backend_source
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 from tests.campaigns.made_findings import finding_of
+from tests.wrong_python import WRONG
 
 CODE = '''
 import torch
@@ -90,19 +91,8 @@ def test_right_code_of_a_user_holds(code):
 
 def test_the_layer_before_is_at_fault_if_it_is_wrong(code):
     """A known bug of AOTAutograd is none of the pass behind it."""
-    program = PythonProgram("""import torch
-
-
-def program(x):
-    x.expand(3, 4).zero_()
-
-
-def calls(program):
-    x = torch.arange(4.0)
-    program(x)
-    return locals()
-""")
-    symptom = examine(PythonCase(program), target_named(code("loses_writes"))).symptom
+    wrong = PythonCase(PythonProgram(WRONG))
+    symptom = examine(wrong, target_named(code("loses_writes"))).symptom
     assert symptom is not None
     assert symptom.target == "aot-eager"
 

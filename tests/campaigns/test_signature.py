@@ -62,14 +62,8 @@ def test_a_view_of_what_is_never_written_does_not_matter(program) -> None:
 
 def test_two_passes_are_two_findings(program) -> None:
     written = program("v0 = aten.select.int(x0, 0, 0)\naten.add_.Scalar(v0, 1)\nreturn ()", (4,))
-    names = {
-        signature(WRONG_VALUE, written, wrong_part=wrong_part).identifier
-        for wrong_part in (
-            "",
-            "post_grad: remove_noop_ops",
-            "post_grad: reinplace_inplaceable_ops",
-        )
-    }
+    parts = ("", "post_grad: remove_noop_ops", "post_grad: reinplace_inplaceable_ops")
+    names = {signature(WRONG_VALUE, written, wrong_part=part).identifier for part in parts}
     assert len(names) == 3
 
 
