@@ -144,8 +144,7 @@ AnyFailure: TypeAlias = Failure[Program] | Failure[PythonProgram]
 class Kept:
     """A symptom, which a candidate must have in one of these ways.
 
-    - A campaign would count it (also if it is latent), and the pass at fault is
-    `wrong_part`. The
+    - A campaign would count it (also if it is latent), and the pass at fault is `wrong_part`. The
       passes of Inductor have many bugs with one symptom: without the pass, a reduction would end
       at the bug with the shortest program. It is empty if the pass is not asked for.
     - It ends its process, in this `step` of its trial. If eager does so, too, it is no failure of

@@ -41,8 +41,8 @@ class Confirmations:
     Each finding is then run under `torch.compile`, once, in the background: its issue says whether
     it shows there. Reduced failures with equal signatures are one finding: the first that a shard
     asked for is confirmed, even if it comes later; the others are counted. What the store knows of
-    a finding is not run again. `before` are the seconds of processor time
-    of confirming and compiling until the campaign was started again.
+    a finding is not run again. `before` are the seconds of processor time of confirming and
+    compiling until the campaign was started again.
     """
 
     campaign: Campaign

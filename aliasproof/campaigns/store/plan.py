@@ -278,7 +278,7 @@ class Plan:
 
         The targets take turns, so that a campaign that ends early has tried all of them. A target
         that takes long has as many turns fewer, and its first one later. Of some targets, each
-        third shard has a variant (`aliasproof.campaigns.store.plan`).
+        third shard has a variant (`in_another_way`).
         """
         index, of = self.share
         aten = () if self.language == PYTHON else self.targets

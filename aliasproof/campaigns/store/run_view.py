@@ -16,11 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aliasproof.campaigns.store.run_lock import Holder, require_own_files
-from aliasproof.campaigns.store.store_schema import (
-    DEADLY,
-    connection_to_read,
-    require_form,
-)
+from aliasproof.campaigns.store.store_schema import DEADLY, connection_to_read, require_form
 from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.ir.errors import UserError, printable
 
@@ -37,7 +33,7 @@ SELECT f.identifier, json_extract(f.finding, '$.finding.target'), coalesce(t.sta
 ORDER BY f.rowid
 """
 
-# States of what no script has shown, as campaigns count it (`finding_states.STATES`).
+# States of what no script has shown, as campaigns count it (`run_contents.STATES`).
 UNCONFIRMED = ("new", "reduced", "flaky", "latent")
 
 
@@ -184,8 +180,8 @@ class RunReader:
         deadly = Counter(dict(self._all(DEADLY)))
         plans = self._all(
             "SELECT json_extract(plan, '$.targets'), json_extract(plan, '$.seconds'),"
-            " json_extract(plan, '$.programs'),"
-            " json_extract(plan, '$.language') FROM runs ORDER BY id"
+            " json_extract(plan, '$.programs'), json_extract(plan, '$.language')"
+            " FROM runs ORDER BY id"
         )
         if not plans:
             raise UserError(f"{self.folder} has not begun")
