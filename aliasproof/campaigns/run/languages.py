@@ -194,9 +194,8 @@ def named(finding: Finding[PythonProgram]) -> NamedFinding:
         return NamedFinding(documented=name.documented)
     known = next((name for name, bug in python_bugs().items() if is_of_bug(finding, bug)), None)
     if name:
-        return NamedFinding(
-            replace(finding, identifier=name.identifier, known=known or name.known or None)
-        )
+        finding = replace(finding, identifier=name.identifier)
+        known = known or name.known or None
     return NamedFinding(replace(finding, known=known))
 
 

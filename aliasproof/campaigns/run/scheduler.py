@@ -295,9 +295,8 @@ class Scheduler:
         self.campaign.mistakes += [f"{what}, a candidate: {text}" for text in result.mistakes]
         self.campaign.spent.reducing += result.seconds
         if result.reduced is None and failure.ends_process:
-            return _unreduced_failure(
-                kept, "it does not end a new process in this way", asked.number
-            )
+            reason = "it does not end a new process in this way"
+            return _unreduced_failure(kept, reason, asked.number)
         if result.documented:
             self.campaign.add_documented(kept.target)
             return None
