@@ -26,7 +26,7 @@ from aliasproof.processes.outcome import Death, Frame, Outcome, death_of, frames
 POLL = 0.05  # seconds between two looks at a fork that does not answer
 # Frames of these folders are on every stack, and say nothing about where it ended.
 _HARNESS = tuple(
-    str(Path(__file__).parents[1] / room) for room in ("processes", "trials", "campaigns")
+    str(Path(__file__).parents[1] / room) for room in ("processes", "judge", "campaigns")
 )
 
 

@@ -5,6 +5,8 @@ A second CPU needs no GPU.
 
 from __future__ import annotations
 
+import inspect
+import io
 import multiprocessing
 import os
 import re
@@ -15,7 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from aliasproof import judge
+from aliasproof.campaigns.run import shard
 from aliasproof.campaigns.run.executor import start_pool
+from aliasproof.processes import forked, isolation
 from aliasproof.processes.isolation import Isolated, Limits
 from aliasproof.processes.outcome import Returned
 from aliasproof.processes.pool import RemoteCall
@@ -97,3 +102,10 @@ def test_a_process_that_is_killed_leaves_no_locks_of_libraries() -> None:
         [sys.executable, "-c", KILLED], cwd=root, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_frames_that_each_run_has_are_left_out_of_a_stack() -> None:
+    own = [Path(inspect.getfile(module)) for module in (judge, shard, isolation)]
+    lines = [f'  File "{file}", line 1 in f' for file in (*own, "a_pass.py")]
+    stack = io.StringIO("\n".join(lines))
+    assert [frame.file for frame in forked._read(stack)] == ["a_pass.py"]
