@@ -51,22 +51,6 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """What an operator demands of a part, and where torch says so.
-
-    `apart`: no two operands share a storage. `pure`: no operand is written, the part draws no
-    numbers and has a result. `carries`: its results have the strides of contiguous tensors, so that
-    each step gets what it leaves. All operators demand that a result is dense, and that it shares a
-    storage neither with an operand nor with another result. If no operand is written, no two share
-    one.
-    """
-
-    apart: bool = False
-    pure: bool = False
-    carries: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class RunValues:
     """What a run showed: values by name, and their storages.
 
@@ -129,29 +113,26 @@ def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def chosen_part(program: Program, seen: RunValues, demand: Demand, leading_views: int) -> Part:
-    """The largest part that meets the demand, the first one of these; if possible, one that writes.
+def chosen_part(program: Program, seen: RunValues, form: Form) -> Part:
+    """The largest part that the operator takes, the first of these; if possible, one that writes.
 
     With three instructions or more, the last one stays outside, so that something reads what the
-    part leaves. `leading_views` instructions stay outside, too. Raises `Rejected` if there is none.
+    part leaves; so do views that a program begins with, unless the operator carries results. Raises
+    `Rejected` if there is none.
     """
-    count = len(program)
-    stop = count - 1 if count - leading_views >= 3 else count
+    kinds = [facts(resolve(instruction.op)).kind for instruction in program.instructions]
+    views = next((index for index, kind in enumerate(kinds) if kind is not Kind.VIEW), 0)
+    first, count = 0 if form.carried else views, len(program)
+    stop = count - 1 if count - first >= 3 else count
     bounds = sorted(
-        itertools.combinations(range(leading_views, stop + 1), 2),
+        itertools.combinations(range(first, stop + 1), 2),
         key=lambda pair: (pair[0] - pair[1], pair[0]),
     )
     parts = (part_between(program, *pair) for pair in bounds)
-    met = [part for part in parts if _meets(part, program, seen, demand)]
+    met = [part for part in parts if _takes(form, part, program, seen)]
     if not met:
         raise Rejected("no part of the program is permitted inside of the operator")
     return next((part for part in met if written_operands(part, program, seen)), met[0])
-
-
-def leading_views(program: Program) -> int:
-    """How many instructions come before the first one that is no view."""
-    kinds = [facts(resolve(instruction.op)).kind for instruction in program.instructions]
-    return next((index for index, kind in enumerate(kinds) if kind is not Kind.VIEW), 0)
 
 
 def part_between(program: Program, start: int, stop: int) -> Part:
@@ -165,10 +146,16 @@ def part_between(program: Program, start: int, stop: int) -> Part:
     return Part(start, stop, tuple(used), tuple(results))
 
 
-def _meets(part: Part, program: Program, seen: RunValues, demand: Demand) -> bool:
+def _takes(form: Form, part: Part, program: Program, seen: RunValues) -> bool:
+    """Whether the operator takes the part.
+
+    A result must be dense, and share a storage neither with an operand nor with another result. If
+    no operand is written, no two share one.
+    """
     inside = program.instructions[part.start : part.stop]
     operands = [seen.storages[name] for name in part.operands]
     written = bool(written_operands(part, program, seen))
+    draws = any(facts(resolve(call.op)).random for call in inside)
     results = [seen.storages[name] for name in part.results]
     return (
         bool(operands)
@@ -176,15 +163,10 @@ def _meets(part: Part, program: Program, seen: RunValues, demand: Demand) -> boo
         and not {*results} & {*operands}
         and not any(map(changes_metadata, inside))
         and not any(seen.has_scattered_out(call) for call in inside)
-        and ((written and not demand.apart) or len({*operands}) == len(operands))
-        and (not demand.pure or (bool(results) and not written and not any(map(draws, inside))))
-        and all(map(seen.contiguous if demand.carries else seen.dense, part.results))
+        and ((written and not form.carried) or len({*operands}) == len(operands))
+        and (not form.pure or (bool(results) and not written and not draws))
+        and all(map(seen.contiguous if form.carried else seen.dense, part.results))
     )
-
-
-def draws(instruction: Instruction) -> bool:
-    """Whether a call draws random numbers: other ones each time."""
-    return facts(resolve(instruction.op)).random
 
 
 def changes_metadata(instruction: Instruction) -> bool:
@@ -214,7 +196,7 @@ def repeated(program: Program, part: Part) -> Program:
     return replace(program, instructions=instructions)
 
 
-# --- control flow ---------------------------------------------------------------------------------
+# --- programs as source ---------------------------------------------------------------------------
 
 
 OPAQUE = "an operator runs a part of the program, and value hashes are of plain programs"
@@ -227,9 +209,6 @@ _NOT_COMPARED = (
 )
 
 
-# --- programs as source ---------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Split:
     """A program, the part that the operator runs, and what a run of the program showed."""
@@ -239,12 +218,11 @@ class Split:
     seen: RunValues
 
     @classmethod
-    def of(cls, program: Program, kind: Form) -> Split:
+    def of(cls, program: Program, form: Form) -> Split:
         """With canonical names, so that other names are free. Raises `Rejected`."""
         program = program.renamed()
         seen = RunValues.of(program)
-        outside = leading_views(program) if kind.views_outside else 0
-        return cls(program, chosen_part(program, seen, kind.demand, outside), seen)
+        return cls(program, chosen_part(program, seen, form), seen)
 
     @property
     def deciding(self) -> str:
@@ -263,23 +241,21 @@ class Split:
     @property
     def inside(self) -> list[str]:
         """The lines of the part."""
-        return [*map(statement, self.program.instructions[self.part.start : self.part.stop])]
+        return list(map(statement, self.program.instructions[self.part.start : self.part.stop]))
 
-    def starts(self) -> Iterator[tuple[str, str]]:
+    def starts(self) -> Iterator[str]:
         """For each result, an expression for a tensor of its metadata."""
         for name in self.part.results:
             value = self.seen.values[name]
-            sizes = tuple(value.shape)
-            made = f"new_zeros({sizes}, dtype={value.dtype})"
-            yield name, f"{self.deciding}.{made}"
+            yield f"{self.deciding}.new_zeros({tuple(value.shape)}, dtype={value.dtype})"
 
 
 def _tuple(names: Sequence[str]) -> str:
     return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
 
 
-def _indented(lines: Sequence[str], by: int = 4) -> list[str]:
-    return [" " * by + line if line else line for line in lines]
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" if line else line for line in lines]
 
 
 def _function(name: str, split: Split, middle: Sequence[str]) -> str:
@@ -324,7 +300,7 @@ def _with_while_loop(split: Split) -> str:
     """The part closes over what it reads, so that it may write it. Its results are carried."""
     x, results = split.deciding, split.part.results
     carried = ", ".join(("trip", *results))
-    starts = ", ".join(("torch.zeros_like(trips)", *(made for _, made in split.starts())))
+    starts = ", ".join(("torch.zeros_like(trips)", *split.starts()))
     middle = [
         f"trips = (({x} == {x}) | ({x} != {x})).all() * 2",
         "",
@@ -342,7 +318,7 @@ def _with_while_loop(split: Split) -> str:
 def _with_scan(split: Split) -> str:
     """What the second step carries is what follows reads."""
     x, returned = split.deciding, _tuple(split.part.results)
-    starts = ", ".join(made for _, made in split.starts())
+    starts = ", ".join(split.starts())
     middle = [
         "def part(carried, step):",
         *_indented([*split.inside, f"return {returned}, step + 1"]),
@@ -360,19 +336,19 @@ class Form:
     """A control flow operator, and how a program is written with it.
 
     `source` gives the text of the function `name`. With `twice`, the part runs twice in eager, too.
-    With `views_outside`, views that a program begins with stay outside of the part. `carried` says
-    what has the sizes of the sample, if something has. With `compiled_only`, Dynamo compiles eager.
+    `carried` says what has the sizes of the sample, if something has: then no two operands share a
+    storage, and results have the strides of contiguous tensors, so that each step gets what the
+    part leaves. With `pure`, no operand is written, the part draws no numbers and has a result, and
+    Dynamo compiles eager.
     """
 
     name: str
     summary: str
-    demand: Demand
     source: Callable[[Split], str]
     imports: str = ""
     twice: bool = False
-    views_outside: bool = False
     carried: str = ""
-    compiled_only: bool = False
+    pure: bool = False
 
     def build(self, plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
         """Compile the program with the operator."""
@@ -473,21 +449,16 @@ FORMS = {
     "cond": Form(
         "with_cond",
         "a part of the program is the branch that `torch.cond` takes if its predicate is true",
-        Demand(),
         functools.partial(_with_cond, taken=True),
-        views_outside=True,
     ),
     "cond-else": Form(
         "with_cond_else",
         "a part of the program is the branch that `torch.cond` takes if its predicate is false",
-        Demand(),
         functools.partial(_with_cond, taken=False),
-        views_outside=True,
     ),
     "while-loop": Form(
         "with_while_loop",
         "a part of the program is the body of a `torch.while_loop` of two trips, in eager too",
-        Demand(apart=True, carries=True),
         _with_while_loop,
         twice=True,
         carried="the loop carries",
@@ -495,10 +466,9 @@ FORMS = {
     "scan": Form(
         "with_scan",
         "a part of the program that writes no operand is what `scan` calls in each of two steps",
-        Demand(apart=True, pure=True, carries=True),
         _with_scan,
         imports="from torch._higher_order_ops.scan import scan",
         carried="it carries",
-        compiled_only=True,
+        pure=True,
     ),
 }

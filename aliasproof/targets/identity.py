@@ -6,6 +6,7 @@ It must never fail. If it does, the harness is wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import fx
@@ -43,10 +44,11 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
 
 def _in_eager(variant: Variant) -> Variant:
     """Control flow that Dynamo does not compile."""
+    form = control_flow.FORMS[variant.name]
     # `scan` returns its results in another structure if Dynamo does not compile it.
-    if control_flow.FORMS[variant.name].compiled_only:
+    if form.pure:
         return variant
-    return variant.after_plain(lambda _: control_flow.without_dynamo)
+    return replace(variant, build=lambda _, *given: form.build(control_flow.without_dynamo, *given))
 
 
 TARGET = Target(

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 
+from aliasproof.ir.errors import Rejected
 from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
 from aliasproof.plugins import CompilerPlugin
-from aliasproof.targets.tracing import PLAIN, Tracing, guarded
+from aliasproof.targets.tracing import PLAIN, Tracing
 
 Function: TypeAlias = Callable[..., object]
 
@@ -158,12 +159,6 @@ class Variant:
         if reason is None and not joined and self.build is not None and other.build is not None:
             reason = "{} exclude each other: each of them says what is called, and on which inputs"
         return None if reason is None else reason.format(pair)
-
-    def after_plain(self, change: Callable[[PlainBuild], PlainBuild]) -> Variant:
-        """The variant on a target whose build without it is changed."""
-        assert self.build is not None
-        build = self.build
-        return replace(self, build=lambda plain, *given: build(change(plain), *given))
 
 
 # A campaign asks for its target by name again and again, and to read a file takes a millisecond.
@@ -370,7 +365,20 @@ class Target:
 
 
 def _guarded_build(build: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    unguarded = build(function, inputs)
-    if not unguarded.stages:
-        return unguarded
-    return replace(unguarded, function=guarded(unguarded.stages[0].graph, unguarded.function))
+    """A build whose function raises `Rejected` for inputs that break the guards of its trace.
+
+    A compiler compiles again for other inputs, so a graph says nothing about them.
+    """
+    made = build(function, inputs)
+    env = getattr(made.stages[0].graph, "shape_env", None) if made.stages else None
+    if env is None:
+        return made
+    placeholders = made.stages[0].graph.graph.find_nodes(op="placeholder")
+    metas = [node.meta.get("val") for node in placeholders]
+
+    def checked(*inputs: torch.Tensor) -> object:
+        if not env.evaluate_guards_for_args(metas, inputs):
+            raise Rejected("the sizes of the run do not satisfy the guards of the trace")
+        return made.function(*inputs)
+
+    return replace(made, function=checked)
