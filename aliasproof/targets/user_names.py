@@ -171,14 +171,9 @@ def load(code: CodeName) -> object:
         except (Exception, SystemExit) as error:
             frame = frame_of_user(error)
             at = "" if frame is None else f" ({frame})"
-            raise UserError(
-                f"target '{code.name}': its import raises {_error_line(error)}{at}"
-            ) from error
+            raised = f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_MESSAGE]
+            raise UserError(f"target '{code.name}': its import raises {raised}{at}") from error
     return value
-
-
-def _error_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_MESSAGE]
 
 
 def _module(code: CodeName) -> ModuleType:
@@ -224,11 +219,9 @@ def require_file(code: CodeName) -> None:
 
 def _file(code: CodeName) -> ModuleType:
     require_file(code)
-    path = Path(code.module)
     # Not its own name: a file may be called as a package of aliasproof or of another project.
-    return module_of(
-        path, "aliasproof_target_" + re.sub(r"\W", "_", code.module.removesuffix(".py"))
-    )
+    name = re.sub(r"\W", "_", code.module.removesuffix(".py"))
+    return module_of(Path(code.module), f"aliasproof_target_{name}")
 
 
 def _attribute(owner: object, part: str, code: CodeName) -> object:
@@ -259,7 +252,7 @@ def _main_source(main: ModuleType) -> str | None:
     return getattr(main, "__file__", None) if spec is None else spec.name
 
 
-def folder_of(code: CodeName, value: object) -> str | None:
+def folder_of(code: CodeName) -> str | None:
     """The folder that a script must add to its path to import this code; None if it need not."""
     if code.in_file:
         return str(Path(code.module).resolve().parent)

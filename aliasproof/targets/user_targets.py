@@ -54,11 +54,15 @@ def after_pass(graph: Any, returned: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class UserPass:
-    """A pass. It gets an `fx.Graph` if `on_graph`, and example inputs if it has that argument."""
+    """A pass. It gets an `fx.Graph` if `on_graph`, and example inputs if it has that argument.
+
+    With `says_inference`, it is also given whether there is no backward pass.
+    """
 
     function: Callable[..., object]
     on_graph: bool = False
     with_examples: bool = False
+    says_inference: bool = False
 
     @property
     def __name__(self) -> str:
@@ -70,7 +74,7 @@ class UserPass:
         inputs = [node.meta.get("val") for node in module.graph.find_nodes(op="placeholder")]
         more = {EXAMPLES: inputs} if self.with_examples else {}
         try:
-            returned = self.function(given, **more)
+            returned = self.function(given, *[True] * self.says_inference, **more)
         except Exception as error:
             _note_frame(error)
             raise
@@ -80,6 +84,7 @@ class UserPass:
     def source(self, name: str) -> str:
         """The call as source: of the pass with this name, on `graph`."""
         given = "graph.graph" if self.on_graph else "graph"
+        given += ", True" if self.says_inference else ""
         return f"{name}({given}{f', {EXAMPLES}={EXAMPLES}' if self.with_examples else ''})"
 
 
@@ -137,7 +142,7 @@ def classify(value: object, code: CodeName) -> UserPass | UserBackend | Target:
         return UserPass(value, _takes_graph(value, positional[0].name), named)
     # Inductor says also whether there is a backward pass; these graphs are those of inference.
     if required == ["graph", "is_inference"]:
-        return UserPass(_Inference(value), on_graph=True)
+        return UserPass(value, on_graph=True, says_inference=True)
     if len(required) == 2 and required == [parameter.name for parameter in positional[:2]]:
         return UserBackend(value)
     unclear = ""
@@ -147,18 +152,6 @@ def classify(value: object, code: CodeName) -> UserPass | UserBackend | Target:
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-@dataclass(frozen=True, slots=True)
-class _Inference:
-    function: Callable[..., object]
-
-    @property
-    def __name__(self) -> str:
-        return name_of(self.function)
-
-    def __call__(self, graph: fx.Graph) -> object:
-        return self.function(graph, True)
 
 
 def instance(value: object, code: CodeName) -> object:
@@ -390,7 +383,7 @@ class Import:
 
 def _import(code: CodeName, value: object) -> Import:
     call = "()" if isinstance(value, type) else ""
-    folder, (first, *rest) = folder_of(code, value), code.attribute.split(".")
+    folder, (first, *rest) = folder_of(code), code.attribute.split(".")
     lines = [] if folder is None else [f"sys.path.insert(0, {folder!r})"]
     if code.in_file:
         path = f"{folder}/{code.module.rpartition('/')[2]}"
