@@ -201,22 +201,13 @@ def _symbolic(
     return build(function, fakes, Tracing(symbolic=True)).function
 
 
-# A target without an entry has no symbolic form: `prove` answers unknown. The variant compiles so
-# anyway.
-SYMBOLIC: dict[str, SymbolicBuild] = {
-    "identity": _identity,
-    **{
-        f"{name}{variant}": functools.partial(_symbolic, target.build)
-        for name, target in TARGETS.items()
-        if target.own(variants.SYMBOLIC) is not None
-        for variant in ("", ":symbolic")
-    },
-}
-
-
 def symbolic_build(name: str) -> SymbolicBuild | None:
-    """The build of a target; None if it has none."""
-    own = OWN.get(name.removesuffix(":symbolic"))
-    if own is None:
-        return SYMBOLIC.get(name)
-    return functools.partial(_symbolic, own.build) if own.own(variants.SYMBOLIC) else None
+    """The build of a target; None if it has none, and then `prove` answers unknown.
+
+    Variant *symbolic* compiles so anyway.
+    """
+    base = name.removesuffix(":symbolic")
+    plain = OWN.get(base) or TARGETS.get(base)
+    if plain is None or plain.own(variants.SYMBOLIC) is None:
+        return _identity if base == "identity" else None
+    return functools.partial(_symbolic, plain.build)

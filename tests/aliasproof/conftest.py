@@ -11,8 +11,10 @@ from aliasproof.commands.command_line import run
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.oracles.contract import Contract
 from aliasproof.targets import names
-from aliasproof.targets.registry import SYMBOLIC, TARGETS, SymbolicBuild
+from aliasproof.targets.registry import TARGETS, SymbolicBuild
 from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.tracing import Tracing
+from aliasproof.targets.variants import SYMBOLIC
 from tests.aliasproof.planted_targets import stale
 
 
@@ -62,12 +64,12 @@ def stale_target(monkeypatch) -> None:
 def planted(monkeypatch) -> Callable[[str, SymbolicBuild], None]:
     """Registers a target that has a symbolic build alone."""
 
-    def never_run(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-        raise NotImplementedError
-
     def plant(name: str, build: SymbolicBuild) -> None:
-        monkeypatch.setitem(TARGETS, name, Target(name, "", Contract(), never_run, ""))
-        monkeypatch.setitem(SYMBOLIC, name, build)
+        def built(function: Function, fakes: Sequence[torch.Tensor], tracing: Tracing) -> Build:
+            return Build(build(function, fakes), [])
+
+        tested = Target(name, "", Contract(), built, "", variants=(SYMBOLIC,))
+        monkeypatch.setitem(TARGETS, name, tested)
 
     return plant
 
