@@ -17,7 +17,7 @@ import torch
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.regions import Region, overlaps_itself
 from aliasproof.oracles.stage import Stage
-from aliasproof.targets.captured import half
+from aliasproof.targets.captured import captured_count
 from aliasproof.targets.target import Build, CallsUser, Function, MakeInputs, PlainBuild, source_of
 from aliasproof.targets.tracing import untraced
 
@@ -38,10 +38,10 @@ class WithBuffers(torch.nn.Module):
 
 def own_inputs(function: Function, inputs: Sequence[torch.Tensor]) -> int:
     """How many inputs are no buffers. Of a user's function, what it captures becomes a buffer."""
-    captured = getattr(function, "captured", None)
-    if captured == 0 or not inputs:
+    count = captured_count(function, inputs)
+    if not count:
         raise Rejected("no input can become a buffer")
-    return len(inputs) - (half(inputs) if captured is None else captured)
+    return len(inputs) - count
 
 
 def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
@@ -133,8 +133,7 @@ def conditions(
 ) -> tuple[Function, MakeInputs]:
     """Two calls with equal inputs, and with the same buffers."""
     given = inputs()
-    captured = getattr(function, "captured", None)
-    own = len(given) - (half(given) if captured is None else captured)
+    own = len(given) - captured_count(function, given)
 
     def made() -> list[torch.Tensor]:
         if any(overlaps_itself(Region.of(x)) for x in given[own_inputs(function, given) :]):

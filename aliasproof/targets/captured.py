@@ -7,13 +7,12 @@ it captures itself: such a function says in `captured` how many of its last inpu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import Rejected
-from aliasproof.oracles.contract import Precondition, Refusal
+from aliasproof.oracles.contract import Precondition, Refusal, always
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets.target import Build, CallsUser, Function, PlainBuild
 from aliasproof.targets.tracing import untraced
@@ -21,14 +20,14 @@ from aliasproof.targets.tracing import untraced
 
 def captured_are_not_written(trace: Trace) -> bool:
     """No captured tensor is on a storage that is written."""
-    count = trace.captured if trace.captured is not None else half(trace.inputs)
-    captured = trace.inputs[len(trace.inputs) - count :]
+    captured = trace.inputs[len(trace.inputs) - captured_count(trace, trace.inputs) :]
     return not any(view.storage in trace.written for view in captured)
 
 
-def half(inputs: Sequence[Any]) -> int:
-    """How many inputs of a program are captured."""
-    return (len(inputs) + 1) // 2
+def captured_count(of: object, inputs: Sequence[object]) -> int:
+    """How many of the last inputs of a function, or of its trace, are captured."""
+    count: int | None = getattr(of, "captured", None)
+    return (len(inputs) + 1) // 2 if count is None else count
 
 
 NOT_WRITTEN = Precondition(
@@ -40,24 +39,18 @@ NOT_WRITTEN = Precondition(
 )
 
 
-def _some_captured(trace: Trace) -> bool:
-    """The function captures a tensor."""
-    return True  # of every function that this variant compiles
-
-
 NOT_WRAPPED = Refusal(
     "a write of an input into what comes from captured tensors alone",
     r"mutating a non-functional tensor with a functional tensor is not allowed",
     "functionalize wraps its inputs only, and the error asks to pass all tensors as inputs",
-    _some_captured,
+    always,
 )
 
 
 def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Compile in the run, since only the run has the tensors that are captured."""
     function = untraced(function)
-    given = getattr(function, "captured", None)
-    count = half(inputs) if given is None else given
+    count = captured_count(function, inputs)
     if not count:
         raise Rejected("the function captures no tensor")
     own = len(inputs) - count

@@ -20,7 +20,7 @@ from aliasproof.ir.execution import ProgramFunction, as_graph
 from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Precondition
 from aliasproof.targets.buffers import WithBuffers
-from aliasproof.targets.captured import half
+from aliasproof.targets.captured import captured_count
 from aliasproof.targets.target import Build, CallsUser, Function, PlainBuild, UserRun
 
 NAME = "freezing"
@@ -29,8 +29,7 @@ SETTING = {NAME: True}
 
 def written_through_itself_alone(trace: Trace) -> bool:
     """No buffer is on a written storage with another input."""
-    count = trace.captured if trace.captured is not None else half(trace.inputs)
-    buffers = trace.inputs[len(trace.inputs) - count :]
+    buffers = trace.inputs[len(trace.inputs) - captured_count(trace, trace.inputs) :]
     storages = [view.storage for view in trace.inputs]
     return not any(
         view.storage in trace.written and storages.count(view.storage) > 1 for view in buffers
@@ -68,7 +67,7 @@ def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor])
         raise Rejected("no input can become a buffer")
     if isinstance(function, CallsUser):
         return _build_user(plain, function, inputs)
-    own = len(inputs) - half(inputs)
+    own = len(inputs) - captured_count(function, inputs)
     stages: list[Any] = []
 
     def run(*tensors: torch.Tensor) -> object:
