@@ -7,13 +7,17 @@ Each target says which of them it takes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import torch
+
+from aliasproof.ir.execution import ProgramFunction
+from aliasproof.ir.ordinary_syntax import ordinary_source
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.plugins import CompilerPlugin, plugins
 from aliasproof.targets import (
-    as_written,
     buffers,
     captured,
     control_flow,
@@ -24,7 +28,7 @@ from aliasproof.targets import (
     settings,
 )
 from aliasproof.targets.clauses import DATA_DEPENDENT_SHAPE, MIXED_BASES, NEEDS_NUMBERS
-from aliasproof.targets.target import NOTHING, Variant
+from aliasproof.targets.target import NOTHING, Build, Function, PlainBuild, Variant
 from aliasproof.targets.tracing import Tracing
 
 DECOMPOSE = Variant(
@@ -98,11 +102,32 @@ SAME_INPUT = Variant(
     conditions=same_input.conditions,
     alone=True,  # of several programs as one, only two inputs would be one
 )
+
+
+def _build_as_written(
+    plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]
+) -> Build:
+    """Compile the program's text in ordinary syntax, which makes the same ATen calls.
+
+    Passes before AOTAutograd match functions of torch and methods, which are in a graph of Dynamo
+    only where the source calls them: `torch.split(x, 2)` and `x.t()`, and not operators of ATen. A
+    user's function is compiled as it is written anyway.
+    """
+    if not isinstance(function, ProgramFunction):
+        return plain(function, inputs)
+    scope: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
+    text = ordinary_source(function.program)
+    # As users write it, a program without outputs returns None.
+    text += "" if function.program.outputs else "    return ()\n"
+    exec(text, scope)  # noqa: S102 - our own text
+    return plain(scope["program"], inputs)
+
+
 AS_WRITTEN = Variant(
-    as_written.NAME,
+    "as-written",
     "Dynamo captures the program in ordinary syntax: functions of torch, methods, operators",
-    build=as_written.build,
-    recipe=as_written.recipe,
+    build=_build_as_written,
+    recipe=lambda plain: plain,  # a reproducer has the program in ordinary syntax
 )
 FREEZING = Variant(
     freezing.NAME,

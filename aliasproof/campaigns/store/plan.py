@@ -24,12 +24,11 @@ from aliasproof.ir.program import Program
 from aliasproof.judge.groups import can_glue
 from aliasproof.judge.python_case import EAGER
 from aliasproof.judge.trial import SEEDS_APART
-from aliasproof.targets import as_written, freezing
 from aliasproof.targets.names import ATEN, BOTH, PYTHON
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.registry import user_code
 from aliasproof.targets.user_targets import YOUR_BACKEND
-from aliasproof.targets.variants import AS_WRITTEN
+from aliasproof.targets.variants import AS_WRITTEN, FREEZING
 
 # --- ways -----------------------------------------------------------------------------------------
 #
@@ -92,7 +91,7 @@ def in_another_way(target: str, shard: int, features: Features) -> str:
     """
     named = target_named(target)
     if named.yours.startswith(YOUR_BACKEND) and named.own(AS_WRITTEN):
-        return target if shard % 2 else f"{target}:{as_written.NAME}"
+        return target if shard % 2 else f"{target}:{AS_WRITTEN.name}"
     ways = [way for way in WAYS if target in way.targets and way.useful(features)]
     turn, place = divmod(shard, EVERY)
     if place < EVERY - 1 or not ways:
@@ -166,7 +165,7 @@ class Shard:
     def features(self) -> Features:
         """What its programs may contain."""
         variants = self.target.split(":")
-        frozen, written = (module.NAME in variants for module in (freezing, as_written))
+        frozen, written = (variant.name in variants for variant in (FREEZING, AS_WRITTEN))
         target = target_named(self.target)
         features = swarm(self.seed)
         features = replace(features, frozen=frozen, written=written, favored=target.favored)
