@@ -292,6 +292,11 @@ def _with_evidence(violation: Violation, key: str, reason: str) -> Violation:
 # --- conditions on eager runs ---------------------------------------------------------------------
 
 
+def always(trace: Trace) -> bool:
+    """Of a refusal whose message says enough, such as which operator is not supported."""
+    return True
+
+
 def written_inputs_disjoint(trace: Trace) -> bool:
     """No two inputs that share a byte are on a storage that is written."""
     written = [view for view in trace.inputs if view.storage in trace.written]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -89,13 +89,11 @@ def functional_module(
     return module, export(module, tuple(inputs))
 
 
-@contextmanager
-def kept_composites() -> Iterator[None]:
+def kept_composites() -> AbstractContextManager[object]:
     """Take the set of all composite operators from the export before: to make it takes 0.1 s."""
     from torch.export import exported_program  # noqa: PLC0415
 
-    with mock.patch.object(exported_program, COMPOSITES, _composites()):
-        yield
+    return mock.patch.object(exported_program, COMPOSITES, _composites())
 
 
 COMPOSITES = "_collect_all_valid_cia_ops"

@@ -9,6 +9,7 @@ from aliasproof.oracles.contract import (
     Promise,
     Refusal,
     Waiver,
+    always,
     as_written,
     changes_metadata,
     comes_from_expand,
@@ -192,7 +193,7 @@ NEEDS_NUMBERS = Refusal(
     r"of symbolic size; trace it|a resize_ of input|depends on symbolic sizes",
     "a graph for all sizes needs the size of each result without data; trace such a program with"
     " fixed sizes (docs/reference_pass.md)",
-    lambda trace: True,  # the message names the operator, and only such operators get it
+    always,
     ("Refused",),
     ("aliasproof.reference_pass",),
 )

@@ -14,10 +14,15 @@ from dataclasses import asdict, replace
 import torch
 from torch import fx
 
-from aliasproof.eager.trace import Trace
 from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction, as_graph
-from aliasproof.oracles.contract import Contract, Refusal, depends_on_data, is_python_function
+from aliasproof.oracles.contract import (
+    Contract,
+    Refusal,
+    always,
+    depends_on_data,
+    is_python_function,
+)
 from aliasproof.oracles.stage import Stage
 from aliasproof.reference_pass.capture.size_guards import SizeGuards
 from aliasproof.reference_pass.memory_plan import plan_memory
@@ -37,12 +42,6 @@ from aliasproof.targets.clauses import (
 )
 from aliasproof.targets.target import NOTHING, Build, Function, Target, Variant
 from aliasproof.targets.tracing import PLAIN, Tracing, untraced
-
-
-def _anything(trace: Trace) -> bool:
-    """The message names the operator, and only such operators get it."""
-    return True
-
 
 BY_THE_PASS = ("aliasproof.reference_pass",)
 CONTRACT = Contract(
@@ -77,7 +76,7 @@ CONTRACT = Contract(
             r"its schema does not say so|no functional form that tells",
             "cudnn_batch_norm in training and out= arguments of another size change what their"
             " schemas do not tell (docs/reference_pass.md)",
-            _anything,
+            always,
             ("Refused",),
             BY_THE_PASS,
         ),
@@ -85,7 +84,7 @@ CONTRACT = Contract(
             "kernel without data that refuses what eager accepts",
             r" raises on tensors without data, and not in eager: ",
             "the passes reason about the results of torch's fake kernels (docs/reference_pass.md)",
-            _anything,
+            always,
             ("Refused",),
             BY_THE_PASS,
         ),
@@ -155,30 +154,29 @@ def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.Gra
 
 def recipe(tracing: Tracing = PLAIN, *, options: PipelineOptions) -> str:
     """The source of `build`."""
-    if tracing.called and not tracing.symbolic:
-        return _recipe_by_backend(options)
-    if not tracing.symbolic:
-        return _recipe_untraced(options)
-    return f"""
+    arguments = f'views="{options.views}"' + (", planned=True" if options.plan_memory else "")
+    if tracing.symbolic:
+        return f"""
 from aliasproof.reference_pass import pipeline  # of aliasproof
 
 
 def compiled(program, inputs):
-    return pipeline(program, *inputs, {_arguments(options)}, sizes="symbolic")
+    return pipeline(program, *inputs, {arguments}, sizes="symbolic")
 """
+    if tracing.called:
+        asked = {name: value for name, value in asdict(options).items() if value}
+        return f"""
+import functools
+
+from aliasproof.reference_pass.backend import aliasproof  # of aliasproof
 
 
-def _arguments(options: PipelineOptions) -> str:
-    """The keyword arguments of `pipeline`."""
-    return f'views="{options.views}"' + (", planned=True" if options.plan_memory else "")
-
-
-def _recipe_untraced(options: PipelineOptions) -> str:
-    """The source of `build` for a program, which is taken as its graph.
-
-    A trace would show other calls: the dispatcher resolves lazy bits before it. `fx.symbolic_trace`
-    alone calls what has no tensor among its arguments, such as `arange`, and keeps a constant.
-    """
+def compiled(program, inputs):
+    return torch.compile(program, backend=functools.partial(aliasproof, options={asked}))
+"""
+    # A trace would show other calls: the dispatcher resolves lazy bits before it. And alone,
+    # `fx.symbolic_trace` calls what has no tensor among its arguments, such as `arange`, and keeps
+    # a constant.
     return f"""
 from aliasproof.reference_pass import pipeline  # of aliasproof
 from torch import fx
@@ -198,7 +196,7 @@ def compiled(program, inputs):
     tracer = fx.Tracer()
     with Recorded(tracer):
         graph = tracer.trace(program)
-    return pipeline(fx.GraphModule(tracer.root, graph), *inputs, {_arguments(options)})
+    return pipeline(fx.GraphModule(tracer.root, graph), *inputs, {arguments})
 """
 
 
@@ -219,20 +217,6 @@ def _build_by_backend(
     else:
         compiled = dynamo.compiled(function, backend)
     return Build(compiled, [], "the backend compiles once per layout of its inputs")
-
-
-def _recipe_by_backend(options: PipelineOptions) -> str:
-    """The source of `_build_by_backend`."""
-    asked = {name: value for name, value in asdict(options).items() if value}
-    return f"""
-import functools
-
-from aliasproof.reference_pass.backend import aliasproof  # of aliasproof
-
-
-def compiled(program, inputs):
-    return torch.compile(program, backend=functools.partial(aliasproof, options={asked}))
-"""
 
 
 def _by_backend(variant: Variant) -> Variant:
@@ -272,7 +256,7 @@ def _target(
         summary=summary,
         contract=CONTRACT,
         build=functools.partial(build, options=options),
-        recipe=_recipe_untraced(options),
+        recipe=recipe(options=options),
         traced_recipe=functools.partial(recipe, options=options),
         variants=VARIANTS,
         excused=False,

@@ -22,19 +22,19 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import fx
 from torch.utils import _pytree as pytree
 
 from aliasproof.compilers.executorch import NO_INPUTS, PLUGIN
 from aliasproof.compilers.executorch.executorch_graphs import Mutated, as_lowered, as_written_back
 from aliasproof.compilers.executorch.executorch_options import configured, recipe
-from aliasproof.eager.trace import Trace
+from aliasproof.compilers.functional_module import kept_composites
 from aliasproof.oracles.contract import (
     NATIVE,
     Precondition,
     Promise,
     Refusal,
     Waiver,
+    always,
     calls_a_custom_write,
 )
 from aliasproof.oracles.stage import Stage
@@ -63,73 +63,54 @@ EDGE = "executorch/exir/verification/verifier.py"
 EXECUTORCH = ("executorch", NATIVE, "aliasproof.compilers.executorch.executorch")
 
 
-def _always(trace: Trace) -> bool:
-    """The message names what is not supported."""
-    return True
-
-
+_refusal = functools.partial(Refusal, raises=(), raised_by=EXECUTORCH)
 REFUSALS = (
-    Refusal(
+    _refusal(
         "operator outside Core ATen",
         r"is not in Core ATen opset",
         f"the edge dialect has the operators of Core ATen, as the error says ({EDGE})",
-        _always,
-        (),
-        EXECUTORCH,
+        always,
     ),
-    Refusal(
+    _refusal(
         "dtypes that the edge dialect does not have",
         r"taking Tensor inputs with mismatched dtypes",
         f"the edge dialect lists the dtypes of each operator, as the error says ({EDGE})",
-        _always,
-        (),
-        EXECUTORCH,
+        always,
     ),
-    Refusal(
+    _refusal(
         "operator without an out variant",
         r"Missing out variants",
         "the memory plan needs operators that write into given memory, as the error says"
         " (ToOutVarPass in executorch/exir/passes/__init__.py)",
-        _always,
-        (),
-        EXECUTORCH,
+        always,
     ),
-    Refusal(
+    _refusal(
         "operator without a kernel",
         r"Missing operator",
         "the runtime has the kernels of its portable library, and a loader that names what is"
         " missing (docs/source/kernel-library-overview.md)",
-        _always,
-        (),
-        EXECUTORCH,
+        always,
     ),
-    Refusal(
+    _refusal(
         "arguments that a kernel does not take",
-        r"^method->execute\(\) failed with error 0x1[02]: .*"
-        r"(Check failed|Unhandled dtype)",
+        r"^method->execute\(\) failed with error 0x1[02]: .*(Check failed|Unhandled dtype)",
         "'Kernels that support a subset of tensor dtypes and/or dim orders'"
         " (docs/source/concepts.md); the kernel names the check",
-        _always,
-        (),
-        EXECUTORCH,
+        always,
     ),
-    Refusal(
+    _refusal(
         "custom operator without an out variant",
         r"'NoneType' object has no attribute 'kind'|Missing out variants",
         "a custom operator needs an out variant and a kernel of its own"
         " (docs/source/kernel-library-custom-aten-kernel.md)",
         calls_a_custom_write,
-        (),
-        EXECUTORCH,
     ),
-    Refusal(
+    _refusal(
         "layout of an input",
         r"should be contiguous or channels-last|0 in strides is not supported"
         r"|Failed to map a given dim_order",
         DIM_ORDERS,
-        _always,
-        (),
-        EXECUTORCH,
+        always,
     ),
 )
 # What programs of these features would mostly end in.
@@ -172,7 +153,8 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
     """Lower for these inputs, and load the program."""
     from torch.export import export as export_module  # noqa: PLC0415
 
-    with _quiet():
+    with warnings.catch_warnings():  # of each mutated buffer, and of torch.export by itself
+        warnings.simplefilter("ignore")
         exported = export_module(FunctionModule(function), tuple(inputs))
         edge = _to_edge(exported)
         mutated = Mutated.of(edge.exported_program())
@@ -189,7 +171,12 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
         ]
         loaded = _loaded(lowered.buffer)
     run = _called(loaded, exported, mutated, planned=NO_INPUTS not in tracing.options)
-    return Build(run, stages, replay=lambda: _returning(stages[1].graph, exported))
+
+    def returning(*tensors: torch.Tensor) -> object:
+        """The lowered graph, with the outputs in the form in which the program returns them."""
+        return pytree.tree_unflatten(list(stages[1].graph(*tensors)), exported.call_spec.out_spec)
+
+    return Build(run, stages, replay=lambda: returning)
 
 
 def _called(loaded: tuple[Any, Any], exported: Any, mutated: Mutated, *, planned: bool) -> Function:
@@ -213,46 +200,26 @@ def _called(loaded: tuple[Any, Any], exported: Any, mutated: Mutated, *, planned
     return run
 
 
-def _returning(graph: fx.GraphModule, exported: Any) -> Function:
-    """A graph, with the outputs in the form in which the program returns them."""
-
-    def run(*tensors: torch.Tensor) -> object:
-        return pytree.tree_unflatten(list(graph(*tensors)), exported.call_spec.out_spec)
-
-    return run
-
-
-# --- ExecuTorch -----------------------------------------------------------------------------------
-
-
 def _to_edge(exported: Any) -> Any:
     """`to_edge`, which otherwise collects the same tables of operators for each program."""
     from executorch.exir import to_edge  # noqa: PLC0415
     from executorch.exir.program import _program  # noqa: PLC0415
-    from torch.export import exported_program  # noqa: PLC0415
 
-    table, composites = _tables()
-    kept = {
-        (_program, "_default_decomposition_table"): functools.partial(dict, table),
-        (exported_program, "_collect_all_valid_cia_ops"): functools.partial(set, composites),
-    }
-    with contextlib.ExitStack() as stack:
-        for (module, name), returning in kept.items():
-            stack.enter_context(mock.patch.object(module, name, returning))
+    def table() -> dict[Any, Any]:
+        return {**_decompositions()}
+
+    with kept_composites(), mock.patch.object(_program, "_default_decomposition_table", table):
         return to_edge(exported)
 
 
 @functools.cache
-def _tables() -> tuple[dict[Any, Any], frozenset[Any]]:
-    """The decompositions of `to_edge`, and the composite operators that torch.export may keep.
-
-    To collect them takes 0.5 s.
-    """
+def _decompositions() -> dict[Any, Any]:
+    """The decompositions of `to_edge`. To collect them takes 0.5 s."""
     from executorch.exir.program import _program  # noqa: PLC0415
-    from torch._export import utils  # noqa: PLC0415
 
     table: Any = _program._default_decomposition_table()
-    return table.materialize(), frozenset(utils._collect_all_valid_cia_ops())
+    made: dict[Any, Any] = table.materialize()
+    return made
 
 
 def _loaded(buffer: bytes) -> tuple[Any, Any]:
@@ -262,14 +229,6 @@ def _loaded(buffer: bytes) -> tuple[Any, Any]:
     with _logged():
         loaded = Runtime.get().load_program(buffer)
         return loaded, loaded.load_method("forward")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """ExecuTorch warns of each mutated buffer, and torch.export of itself."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @contextlib.contextmanager

@@ -156,7 +156,9 @@ class _Lowering:
         if node.op == "output":
             self._add_output(node)
         elif node.target is self.alloc:
-            self.values[node] = self._each(self._memory, node.meta["spec"])
+            specs = node.meta["spec"]
+            several = isinstance(specs, list | tuple)
+            self.values[node] = [*map(self._memory, specs)] if several else self._memory(specs)
         elif node.target is self.view:
             base, spec = self.values[_first(node)], node.meta["spec"]
             self.values[node] = self._call(
@@ -171,8 +173,10 @@ class _Lowering:
         else:
             made = self._copied(node)
             # An operator that writes into a list returns nothing.
-            lists = [self.values[given] for given in _nodes(node.kwargs) if self._is_list(given)]
-            self.values[node] = lists[0] if lists else made
+            given: list[fx.Node] = []
+            fx.map_arg(node.kwargs, given.append)
+            lists = (self.values[it] for it in given if isinstance(self.values[it], list))
+            self.values[node] = next(lists, made)
 
     def _moved(self, node: fx.Node) -> fx.Node:
         """A move as its functional form, whose result is copied into the memory that it writes."""
@@ -188,9 +192,6 @@ class _Lowering:
         name = self.names.get(node, node.name)
         return self.made.create_node(node.op, _operator(node.target), args, kwargs, name=name)
 
-    def _is_list(self, node: fx.Node) -> bool:
-        return isinstance(self.values[node], list)
-
     def take(self, graph: fx.Graph, taken: dict[str, fx.Node]) -> None:
         """Add what the graph takes: what has a place in the plan is copied there."""
         for node in graph.find_nodes(op="placeholder"):
@@ -202,16 +203,15 @@ class _Lowering:
             self.values[node], self.placeholders[node.name] = memory, (passed, memory)
 
     def _add_output(self, node: fx.Node) -> None:
-        outputs = [fx.map_arg(value, self.values.__getitem__) for value in _outputs(node)]
-        first = outputs[: len(self.mutated.inputs)]
-        for name, value in zip(self.mutated.inputs, first, strict=False):
+        returned: Any = node.args[0]
+        listed = returned if isinstance(returned, list | tuple) else [returned]
+        outputs = [fx.map_arg(value, self.values.__getitem__) for value in listed]
+        # Contents of inputs are returned before the outputs, those of buffers are in their memory.
+        buffers = ((name, self.placeholders[name][1]) for name in self.mutated.buffers)
+        for name, contents in (*zip(self.mutated.inputs, outputs, strict=False), *buffers):
             passed, memory = self.placeholders[name]
             if memory is not passed:
-                self._call(aten.copy_.default, passed, value)
-        for name in self.mutated.buffers:
-            passed, memory = self.placeholders[name]
-            if memory is not passed:
-                self._call(aten.copy_.default, passed, memory)
+                self._call(aten.copy_.default, passed, contents)
         self.made.output(tuple(outputs[len(self.mutated.inputs) :]))
 
     def _memory(self, spec: Any) -> fx.Node:
@@ -233,28 +233,11 @@ class _Lowering:
             )
         return self.arenas[number]
 
-    def _each(self, make: Callable[[Any], Any], specs: Any) -> Any:
-        return [*map(make, specs)] if isinstance(specs, list | tuple) else make(specs)
-
     def _call(self, target: Any, *args: Any, name: str | None = None, **kwargs: Any) -> fx.Node:
         return self.made.create_node("call_function", target, args, kwargs, name=name)
 
 
 def _first(node: fx.Node) -> fx.Node:
-    return _node(node.args[0])
-
-
-def _node(argument: object) -> fx.Node:
-    assert isinstance(argument, fx.Node)
-    return argument
-
-
-def _nodes(arguments: Any) -> list[fx.Node]:
-    nodes: list[fx.Node] = []
-    fx.map_arg(arguments, nodes.append)
-    return nodes
-
-
-def _outputs(node: fx.Node) -> Sequence[Any]:
-    returned: Any = node.args[0]
-    return returned if isinstance(returned, list | tuple) else [returned]
+    first = node.args[0]
+    assert isinstance(first, fx.Node)
+    return first

@@ -18,6 +18,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -31,7 +32,7 @@ from aliasproof.compilers.functional_module import (
 )
 from aliasproof.compilers.onnx import PLUGIN
 from aliasproof.ir.errors import Rejected
-from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
+from aliasproof.oracles.contract import Precondition, Promise, Waiver, draws_nothing
 from aliasproof.targets import clauses, export
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
@@ -42,7 +43,8 @@ IR = "https://onnx.ai/onnx/repo-docs/IR.html"
 VALUES_ALONE = (
     f"an output of a model is a value: no operator makes a view or writes an argument ({IR})"
 )
-CONTRACT = Contract(
+CONTRACT = replace(
+    export.CONTRACT,
     waivers=(
         *of_values_alone(VALUES_ALONE, f"a tensor of ONNX has a shape and no strides ({IR})"),
         Waiver(
@@ -62,8 +64,6 @@ CONTRACT = Contract(
             draws_nothing,
         ),
     ),
-    refusals=export.CONTRACT.refusals,
-    disputes=export.CONTRACT.disputes,
 )
 
 
@@ -129,34 +129,19 @@ def build(
 ) -> Build:
     """Export, translate, and load. Raises `Rejected` for what has no translation or no kernel."""
     module, exported = functional_module(function, inputs)
-    try:
+    with _rejecting():
         with _kept_tables():
             model: Any = torch.onnx.export(exported, dynamo=True, optimize=fold, verbose=False)
         model.initialize_inference_session(functools.partial(_session, _level(optimize=optimize)))
-    except Exception as error:
-        reason = refused(error)
-        if reason is None:
-            raise
-        raise Rejected(reason) from error
     run = model
     if bind:
         run = Bound(model._inference_session.session, model.model.graph, module.results)
-    return Build(lambda *inputs: module.run(_taking(run), inputs), [], OPAQUE)
 
-
-def _taking(run: Any) -> Function:
-    """Raises `Rejected` for a kernel that does not have the dtypes, and says so when it runs."""
-
+    @_rejecting()  # a kernel that does not have the dtypes says so when it runs
     def call(*inputs: Any) -> Any:
-        try:
-            return run(*inputs)
-        except Exception as error:
-            reason = refused(error)
-            if reason is None:
-                raise
-            raise Rejected(reason) from error
+        return run(*inputs)
 
-    return call
+    return Build(lambda *inputs: module.run(call, inputs), [], OPAQUE)
 
 
 # What exporter and runtime say of an operator that they do not have, and what it means.
@@ -176,10 +161,16 @@ REFUSALS = {
 }
 
 
-def refused(error: Exception) -> str | None:
-    """Which operator is not supported, if an error of an export or a session says that."""
-    matches = ((re.search(said, str(error), re.DOTALL), means) for said, means in REFUSALS.items())
-    return next((means.format(*match.groups()) for match, means in matches if match), None)
+@contextmanager
+def _rejecting() -> Iterator[None]:
+    """Raises `Rejected` where an export or a session says which operator is not supported."""
+    try:
+        yield
+    except Exception as error:
+        for said, means in REFUSALS.items():
+            if match := re.search(said, str(error), re.DOTALL):
+                raise Rejected(means.format(*match.groups())) from error
+        raise
 
 
 def _session(level: str, model: Any) -> Any:

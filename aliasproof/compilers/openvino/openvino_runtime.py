@@ -33,7 +33,7 @@ from aliasproof.compilers.functional_module import (
 )
 from aliasproof.compilers.openvino import PLUGIN, SILENT
 from aliasproof.ir.errors import Rejected
-from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver, draws_nothing
+from aliasproof.oracles.contract import Precondition, Promise, Waiver, draws_nothing
 from aliasproof.targets import aot_eager, clauses, dynamo, export
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.variants import FEED_BACK, KEPT_OUTPUTS
@@ -68,11 +68,10 @@ BACKEND_CONTRACT = replace(
     waivers=(*aot_eager.CONTRACT.waivers, *WAIVERS),
     preconditions=(*aot_eager.CONTRACT.preconditions, NO_RANDOM),
 )
-MODEL_CONTRACT = Contract(
+MODEL_CONTRACT = replace(
+    export.CONTRACT,
     waivers=WAIVERS,
     preconditions=(*export.CONTRACT.preconditions, NO_RANDOM),
-    refusals=export.CONTRACT.refusals,
-    disputes=export.CONTRACT.disputes,
 )
 
 
@@ -202,8 +201,7 @@ def build_model(function: Function, inputs: Sequence[torch.Tensor], *, share: bo
             model = openvino.convert_model(exported)
     except openvino.frontend.OpConversionFailure as error:
         missing = re.search(r"No conversion rule found for operations: ([\w.:, ]+)", str(error))
-        failed = re.search(r"(?m)^-- (.+) with a message:", str(error))
-        reason = missing or failed
+        reason = missing or re.search(r"(?m)^-- (.+) with a message:", str(error))
         if reason is None:
             raise
         raise Rejected(f"OpenVINO does not translate {reason[1]}") from error
@@ -238,35 +236,26 @@ def _require_floats(graph: Any) -> None:
         raise Rejected("OpenVINO computes float64 as float32")
 
 
-def _by_torch(
-    name: str, summary: str, after: Target, contract: Contract, **options: object
-) -> Target:
-    given = {"config": CONFIG, **options}
-    return Target(
-        name=name,
-        summary=summary,
-        contract=contract,
-        build=functools.partial(build_backend, options=given),
-        recipe=backend_recipe(given),
-        after=after,
-        variants=(FEED_BACK, KEPT_OUTPUTS),
-        needs=PLUGIN,
-        cost=6,
-    )
-
-
-TARGET = _by_torch(
-    "openvino",
-    'torch.compile(backend="openvino") on the CPU',
-    dynamo.TARGET,
-    BACKEND_CONTRACT,
+OPTIONS: Mapping[str, object] = {"config": CONFIG}
+AOT_OPTIONS = {**OPTIONS, "aot_autograd": True}
+TARGET = Target(
+    name="openvino",
+    summary='torch.compile(backend="openvino") on the CPU',
+    contract=BACKEND_CONTRACT,
+    build=functools.partial(build_backend, options=OPTIONS),
+    recipe=backend_recipe(OPTIONS),
+    after=dynamo.TARGET,
+    variants=(FEED_BACK, KEPT_OUTPUTS),
+    needs=PLUGIN,
+    cost=6,
 )
-AOT = _by_torch(
-    "openvino-aot",
-    'torch.compile(backend="openvino") with its option aot_autograd',
-    aot_eager.TARGET,
-    BACKEND_CONTRACT,
-    aot_autograd=True,
+AOT = replace(
+    TARGET,
+    name="openvino-aot",
+    summary='torch.compile(backend="openvino") with its option aot_autograd',
+    build=functools.partial(build_backend, options=AOT_OPTIONS),
+    recipe=backend_recipe(AOT_OPTIONS),
+    after=aot_eager.TARGET,
 )
 MODEL = Target(
     name="openvino-model",

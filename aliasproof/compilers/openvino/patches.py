@@ -12,6 +12,12 @@ from torch.func import functionalize
 from aliasproof.corpus.patching import replaces_outside, together
 
 _BACKEND = "openvino.frontend.pytorch.torchdynamo"
+_EXECUTE = f"{_BACKEND}.execute:openvino_execute"
+
+
+def _each(results: Any, change: Callable[[Any], Any]) -> Any:
+    """What is returned, one result or a list of them, each of which is changed."""
+    return [*map(change, results)] if isinstance(results, list) else change(results)
 
 
 @replaces_outside(f"{_BACKEND}.backend:make_fx")
@@ -32,41 +38,39 @@ openvino_writes_lost = together(_trace_functions, _write_in_eager)
 
 # `openvino_execute` in openvino/frontend/pytorch/torchdynamo/execute.py calls one infer request
 # with `share_outputs=True`, and returns tensors over the memory of its outputs.
-@replaces_outside("openvino.frontend.pytorch.torchdynamo.execute:openvino_execute")
+@replaces_outside(_EXECUTE)
 def openvino_outputs_reused(
     original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
 ) -> Any:
     """Each call returns memory of its own. That of an input is another bug."""
     results = original(graph, *inputs, **options)
     given = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor)}
-    own = [
-        y if y.untyped_storage().data_ptr() in given else y.clone()
-        for y in (results if isinstance(results, list) else [results])
-    ]
-    return own if isinstance(results, list) else own[0]
+    return _each(results, lambda y: y if y.untyped_storage().data_ptr() in given else y.clone())
 
 
 # A clone is no operation of OpenVINO, so the input is an output of the model, and
 # `openvino_execute` in openvino/frontend/pytorch/torchdynamo/execute.py shares the memory of both.
-@replaces_outside("openvino.frontend.pytorch.torchdynamo.execute:openvino_execute")
+@replaces_outside(_EXECUTE)
 def openvino_clone_shares(
     original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
 ) -> Any:
     """What is returned shares no memory with an input, nor with what else is returned."""
     results = original(graph, *inputs, **options)
     taken = {x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor)}
-    apart = []
-    for y in results if isinstance(results, list) else [results]:
+
+    def apart(y: Any) -> Any:
         memory = y.untyped_storage().data_ptr()
-        apart.append(y.clone() if memory in taken else y)
+        own = y.clone() if memory in taken else y
         taken.add(memory)
-    return apart if isinstance(results, list) else apart[0]
+        return own
+
+    return _each(results, apart)
 
 
 # `fx_openvino` in openvino/frontend/pytorch/torchdynamo/backend.py calls `make_fx` with
 # `tracing_mode="fake"` while Dynamo compiles. A question about the strides of a tensor with gaps is
 # a guard then, on symbols that have no source in Dynamo. `x[1:, ::2]` is enough.
-@replaces_outside("openvino.frontend.pytorch.torchdynamo.backend:make_fx")
+@replaces_outside(f"{_BACKEND}.backend:make_fx")
 def openvino_gap_guards(original: Callable[..., Any], graph: Any, **options: Any) -> Any:
     """The trace has symbols of its own, and leaves no guards."""
     trace = original(graph, **options)
@@ -78,11 +82,8 @@ def openvino_gap_guards(original: Callable[..., Any], graph: Any, **options: Any
     return apart
 
 
-_EXECUTE = "openvino.frontend.pytorch.torchdynamo.execute"
-
-
 # numpy has no bfloat16. `openvino_execute` makes a tensor of torch of what numpy shows.
-@replaces_outside(f"{_EXECUTE}:openvino_execute")
+@replaces_outside(_EXECUTE)
 def openvino_bfloat16_as_float16(
     original: Callable[..., Any], graph: Any, *inputs: Any, **options: Any
 ) -> Any:
@@ -90,10 +91,10 @@ def openvino_bfloat16_as_float16(
     from openvino.frontend.pytorch.torchdynamo import execute
 
     results = original(graph, *inputs, **options)
-    listed = results if isinstance(results, list) else [results]
-    ports = execute.compiled_cache[options["partition_id"]].outputs
-    right = [
-        y.view(torch.bfloat16) if port.get_element_type().get_type_name() == "bf16" else y
-        for y, port in zip(listed, ports, strict=True)
-    ]
-    return right if isinstance(results, list) else right[0]
+    ports = iter(execute.compiled_cache[options["partition_id"]].outputs)
+
+    def right(y: Any) -> Any:
+        kind = next(ports).get_element_type().get_type_name()
+        return y.view(torch.bfloat16) if kind == "bf16" else y
+
+    return _each(results, right)
