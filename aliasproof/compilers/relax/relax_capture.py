@@ -9,7 +9,7 @@ put together when it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +113,34 @@ class Captured:
     def module(self) -> Any:
         """The module of Relax."""
         return self.lines.module(self.parameters, self.outputs)
+
+    def run(
+        self,
+        main: Callable[[Sequence[Any]], Sequence[Any]],
+        inputs: Sequence[Any],
+        call: Callable[..., Any],
+    ) -> Any:
+        """What `main` of the module returns, with the writes that Relax returns as values.
+
+        An input that shares its storage, or has gaps, is copied to a vector before. `call` makes
+        a call of an ATen operator, or a node of a graph for it.
+        """
+
+        def storage(index: int, length: int) -> Any:
+            return call(aten.as_strided.default, inputs[index], [length], [1], 0)
+
+        arguments = [
+            inputs[index] if length is None else call(aten.clone.default, storage(index, length))
+            for index, length in self.prologue
+        ]
+        values = main(arguments)
+        if self.epilogue:
+            # A value may be in the memory of an input, and then it must outlive a write to it.
+            values = [call(aten.clone.default, it) for it in values]
+        for (index, length), new in zip(self.epilogue, values[self.returned :], strict=False):
+            old = inputs[index] if length is None else storage(index, length)
+            call(aten.copy_.default, old, new)
+        return values[0] if self.returns_one else tuple(values[: self.returned])
 
 
 class Capture(TorchDispatchMode):

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Sequence
@@ -96,16 +97,12 @@ class GraphOfRelax:
             field: Made = fields[value.index]
             return field
         if isinstance(value, tvm.ir.GenericConst):
-            return self.constant(value)
+            return self.attribute(torch.utils.dlpack.from_dlpack(value.value))
         if not isinstance(value, relax.Call):
             raise InternalError(f"no graph has the expression {value} of Relax")
         if isinstance(value.op, tvm.ir.GlobalVar):
             return self.function(self.module[value.op], [self.value(it, None) for it in value.args])
         return self.operator(value.op.name.removeprefix("relax."), value, var)
-
-    def constant(self, value: Any) -> fx.Node:
-        """A constant of the module, in its own memory."""
-        return self.attribute(torch.utils.dlpack.from_dlpack(value.value))
 
     def attribute(self, tensor: torch.Tensor) -> fx.Node:
         """A tensor of the graph, in its own memory."""
@@ -184,14 +181,12 @@ class GraphOfRelax:
             lambda it: operands[it.index] if isinstance(it, OperandPlace) else it, call.template
         )
         result = self.graph.call_function(call.op, args, kwargs)
-        fields = [self.item(result, i) if call.several else result for i in call.results]
+        item = functools.partial(self.call, operator.getitem, result)
+        fields = [item(i) if call.several else result for i in call.results]
         if call.op == aten.as_strided.default:
             fields = [self.dense(result)]
         made = (*(operands[index] for index in call.written), *fields)
         return made[0] if len(made) == 1 else made
-
-    def item(self, result: fx.Node, index: int) -> fx.Node:
-        return self.call(operator.getitem, result, index)
 
 
 def _is_number(argument: Any) -> bool:
@@ -203,33 +198,14 @@ def _is_number(argument: Any) -> bool:
 
 
 def graph_of(module: Any, before: Any, captured: Captured, inputs: int) -> fx.GraphModule:
-    """The function, with the writes into its inputs that Relax returns as values.
-
-    An input that shares its storage, or has gaps, is copied to a vector before.
-    """
+    """The function, with the writes into its inputs that Relax returns as values."""
     relax_graph = GraphOfRelax(module, before, captured.lines)
     graph = relax_graph.graph
+
+    def main(arguments: Sequence[Any]) -> Any:
+        constants = [relax_graph.attribute(it) for it in captured.lines.given]
+        return relax_graph.function(module["main"], [*arguments, *constants])
+
     given = [graph.placeholder(f"x{index}") for index in range(inputs)]
-    call = relax_graph.call
-
-    def storage(index: int, length: int) -> fx.Node:
-        return call(aten.as_strided.default, given[index], [length], [1], 0)
-
-    arguments = [
-        given[index] if length is None else call(aten.clone.default, storage(index, length))
-        for index, length in captured.prologue
-    ]
-    constants = [relax_graph.attribute(it) for it in captured.lines.given]
-    returned = relax_graph.function(module["main"], [*arguments, *constants])
-    assert isinstance(returned, tuple)
-    values: list[Any] = list(returned)
-    if captured.epilogue:
-        # A value may be in the memory of an input, and then it must outlive a write to it.
-        values = [call(aten.clone.default, it) for it in values]
-    count = captured.returned
-    for (index, length), new in zip(captured.epilogue, values[count:], strict=False):
-        old = given[index] if length is None else storage(index, length)
-        call(aten.copy_.default, old, new)
-    outputs = tuple(values[:count])
-    graph.output(outputs[0] if captured.returns_one else outputs)
+    graph.output(captured.run(main, given, relax_graph.call))
     return fx.GraphModule(relax_graph.root, graph)

@@ -42,30 +42,15 @@ def machine_of(module: Any, captured: Captured) -> Callable[..., object]:
     for name, call in captured.lines.opaque.items():
         for named, packed in ((name, run_packed), (name + IN_PLACE, run_in_place)):
             tvm_ffi.register_global_func(named, functools.partial(packed, call), override=True)
-    main = run_by_machine(module)
-    constants = captured.lines.given
+    machine, constants = run_by_machine(module), captured.lines.given
 
-    def run(*inputs: torch.Tensor) -> object:
-        arguments = [
-            inputs[index] if length is None else storage_of(inputs[index], length).clone()
-            for index, length in captured.prologue
-        ]
-        values = main([*arguments, *constants])
-        if captured.epilogue:
-            # A value may be in the memory of an input, and then it must outlive a write to it.
-            values = [it.clone() for it in values]
-        count = captured.returned
-        for (index, length), new in zip(captured.epilogue, values[count:], strict=False):
-            old = inputs[index]
-            (old if length is None else storage_of(old, length)).copy_(new)
-        return values[0] if captured.returns_one else tuple(values[:count])
+    def main(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return machine([*arguments, *constants])
 
-    return run
+    def run_aten(op: Callable[..., object], *args: object) -> object:
+        return op(*args)
 
-
-def storage_of(tensor: torch.Tensor, length: int) -> torch.Tensor:
-    """All elements of the storage of a tensor, as a vector."""
-    return tensor.as_strided((length,), (1,), 0)
+    return lambda *inputs: captured.run(main, inputs, run_aten)
 
 
 def run_packed(call: OpaqueCall, *tensors: Any) -> None:
