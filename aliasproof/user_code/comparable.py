@@ -7,7 +7,7 @@ exchanged, a buffer or a global that it assigned, a gradient. All that is return
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -205,10 +205,10 @@ class Comparable:
         replaced = {id(one): other for one, other in zip(self.inputs, used, strict=True)}
         with self.surroundings.copy_with(replaced) as copied:
             function = copied.function if compiler is None else compiler(copied.function)
-            before = copied.compared_leaves()  # afterwards, since a compiler marks a module
+            before = dict(copied.compared().leaves())  # afterwards, since a compiler marks a module
             with recording, self._replacing(replaced, compiled=compiler is not None):
                 returned = replace(copied, function=function).call()
-            after = copied.compared_leaves()
+            after = dict(copied.compared().leaves())
         for index, leaf in parameters.items():
             if _is_elsewhere(leaf, passed[index]):  # the function assigned `.data`, or called `t_`
                 passed[index].data = leaf.data
@@ -261,7 +261,7 @@ class Comparable:
         return f"<{kind}>"
 
 
-def _any_requires_grad(tensors: Sequence[torch.Tensor]) -> bool:
+def _any_requires_grad(tensors: Iterable[torch.Tensor]) -> bool:
     return any(tensor.requires_grad for tensor in tensors)
 
 
@@ -307,7 +307,7 @@ def _text(constant: tuple[str, object]) -> tuple[str, str]:
 def _usage(surroundings: Surroundings) -> tuple[Found, bool, bool]:
     """What the function uses, whether it runs autograd inside, and whether autograd records it."""
     plain = search(surroundings, gradients=False)
-    requires = any(tensor.requires_grad for _, tensor in surroundings.tensors().values())
+    requires = _any_requires_grad(tensor for _, tensor in surroundings.tensors().values())
     if plain.error is None and not requires:
         return plain, False, False
     # A function that calls `backward` raises without gradients, or leaves none.

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from aliasproof.ir.object_graph import PLAIN, is_installed, is_library, leaves, objects
 from aliasproof.targets.target import Function
-from aliasproof.user_code.user_file import CallArguments, not_comparable
+from aliasproof.user_code.user_file import CallArguments, distinct_tensors, not_comparable
 
 # Leaves with a state of their own.
 COPIED = (*PLAIN, set, bytearray, np.ndarray, torch.Generator, random.Random, np.random.Generator)
@@ -288,19 +288,13 @@ class Surroundings:
         reached = [self.function, *(variable.value for variable in self.variables), *kept]
         return {id(it): it for value in reached for it in objects(value, MOST_LEAVES)}
 
-    def compared_leaves(self) -> dict[str, object]:
-        """The leaves, by path, that a run must leave as eager does."""
-        return dict(self._compared().leaves())
-
-    def compared_roots(self) -> list[tuple[str, object]]:
-        """The values, by name, that these are leaves of."""
-        return list(self._compared()._roots())
-
-    def _compared(self) -> Surroundings:
+    def compared(self) -> Surroundings:
+        """What a run must leave as eager does."""
         own = [variable for variable in self.variables if not variable.installed]
         return replace(self, variables=tuple(own))
 
-    def _roots(self) -> Iterator[tuple[str, object]]:
+    def roots(self) -> Iterator[tuple[str, object]]:
+        """The values, by name, that the leaves are in."""
         yield from self.arguments.by_name()
         # A module or a bound method has tensors itself: their names are those that it gives.
         yield "", self.function
@@ -309,7 +303,7 @@ class Surroundings:
     def leaves(self) -> Iterator[tuple[str, object]]:
         """All leaves with their paths: first those of the arguments. No two paths are equal."""
         taken: Counter[str] = Counter()
-        for name, value in self._roots():
+        for name, value in self.roots():
             for path, leaf in leaves(value, name):
                 # A global can be called as an argument is.
                 taken[path] += 1
@@ -317,11 +311,7 @@ class Surroundings:
 
     def tensors(self) -> dict[int, tuple[str, torch.Tensor]]:
         """Each tensor object with its first path, by identity."""
-        tensors: dict[int, tuple[str, torch.Tensor]] = {}
-        for path, leaf in self.leaves():
-            if isinstance(leaf, torch.Tensor):
-                tensors.setdefault(id(leaf), (path, leaf))
-        return tensors
+        return distinct_tensors(self.leaves())
 
     @contextlib.contextmanager
     def copy_with(

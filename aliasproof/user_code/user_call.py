@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 from unittest import mock
@@ -57,7 +58,7 @@ class UserCall:
             returned = replace(copied, function=function).call()
 
             def left() -> list[tuple[str, object]]:
-                return [(RETURNED, returned), *copied.compared_roots(), *self._sources(copies)]
+                return [(RETURNED, returned), *copied.compared().roots(), *self._sources(copies)]
 
             if self.differentiated:
                 then(dict(_named(left())))
@@ -184,25 +185,21 @@ def _with_relatives(tensors: Sequence[torch.Tensor], *, bare: bool) -> Iterator[
         yield from _with_relatives(comparable, bare=bare)
 
 
-class GradientUse:
+class GradientUse(ExitStack):
     """Notes what runs within this context do with autograd, in eager."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls_backward = self.seen = False
-        self._patches = [
-            mock.patch.object(torch.autograd, "backward", self._noted(torch.autograd.backward)),
-            mock.patch.object(torch.autograd, "grad", self._noted(torch.autograd.grad)),
-            mock.patch.object(torch.autograd.Function, "apply", self._applied()),
-        ]
 
     def __enter__(self) -> Self:
-        for patch in self._patches:
-            patch.start()
+        for owner, name, noted in (
+            (torch.autograd, "backward", self._noted(torch.autograd.backward)),
+            (torch.autograd, "grad", self._noted(torch.autograd.grad)),
+            (torch.autograd.Function, "apply", self._applied()),
+        ):
+            self.enter_context(mock.patch.object(owner, name, noted))
         return self
-
-    def __exit__(self, *error: object) -> None:
-        for patch in self._patches:
-            patch.stop()
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -94,32 +94,22 @@ class CallArguments:
         positional = f"{len(self.args)} positional argument{'s' * (len(self.args) != 1)}"
         return " and ".join([positional, *self.kwargs])
 
+    def leaves(self) -> Iterator[tuple[str, object]]:
+        """The leaves of the arguments, by their paths."""
+        for name, value in self.by_name():
+            yield from leaves(value, name)
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors in the arguments by their paths, each object once."""
-        tensors: dict[int, tuple[str, torch.Tensor]] = {}
-        for name, value in self.by_name():
-            for path, leaf in leaves(value, name):
-                if isinstance(leaf, torch.Tensor):
-                    tensors.setdefault(id(leaf), (path, leaf))
-        return dict(tensors.values())
+        return dict(distinct_tensors(self.leaves()).values())
 
     def tensors_by_path(self) -> dict[str, torch.Tensor]:
         """The tensors by their paths; an object that occurs twice has both."""
-        return {
-            path: leaf
-            for name, value in self.by_name()
-            for path, leaf in leaves(value, name)
-            if isinstance(leaf, torch.Tensor)
-        }
+        return {path: leaf for path, leaf in self.leaves() if isinstance(leaf, torch.Tensor)}
 
     def constants(self) -> list[tuple[str, object]]:
         """The leaves that are no tensors, by their paths."""
-        return [
-            (path, leaf)
-            for name, value in self.by_name()
-            for path, leaf in leaves(value, name)
-            if not isinstance(leaf, torch.Tensor)
-        ]
+        return [it for it in self.leaves() if not isinstance(it[1], torch.Tensor)]
 
     def unknown_types(self) -> list[str]:
         """The types of leaves that are neither tensors nor plain values."""
@@ -127,6 +117,17 @@ class CallArguments:
         return sorted(
             {type(leaf).__name__ for _, leaf in self.constants() if not isinstance(leaf, plain)}
         )
+
+
+def distinct_tensors(
+    leaves: Iterable[tuple[str, object]],
+) -> dict[int, tuple[str, torch.Tensor]]:
+    """Each tensor object among leaves with its first path, by identity."""
+    tensors: dict[int, tuple[str, torch.Tensor]] = {}
+    for path, leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            tensors.setdefault(id(leaf), (path, leaf))
+    return tensors
 
 
 def _has_names(value: object) -> bool:
