@@ -192,11 +192,7 @@ CONTRACT = replace(
 )
 
 
-def build(
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-    tracing: Tracing = PLAIN,
-) -> Build:
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
     """Compile. Raises `Rejected` for inputs on CUDA without Triton."""
     if any(tensor.is_cuda for tensor in inputs) and not has_triton_package():
         raise Rejected("generated code for CUDA needs Triton: install triton")

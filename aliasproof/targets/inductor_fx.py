@@ -73,19 +73,11 @@ CONTRACT = replace(
 CONFIG = {"fx_graph_cache": False, "fx_graph_remote_cache": False}
 
 
-def build(
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-    tracing: Tracing = PLAIN,
-) -> Build:
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
     """Compile without code generation."""
     stages: list[Stage] = []
-    compiled_function = compiled(function, inputs, tracing, functools.partial(passes_only, stages))
-    return Build(
-        compiled_function,
-        stages,
-        replay=compiled_function.replay if isinstance(compiled_function, CapturedGraph) else None,
-    )
+    made = compiled(function, inputs, tracing, functools.partial(passes_only, stages))
+    return Build(made, stages, replay=made.replay if isinstance(made, CapturedGraph) else None)
 
 
 def compiled(

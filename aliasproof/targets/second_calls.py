@@ -17,7 +17,6 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -251,13 +250,10 @@ class Change:
             kept = maker if self.gradients else functools.partial(with_their_gradients, maker)
             first = kept(list(inputs))
         shown = clone_inputs([x.detach() for x in first])
-        with self._mode():
+        with torch.enable_grad() if self.gradients else contextlib.nullcontext():
             compiled = _called_before(plain, called, first)
         opaque = "guards choose among the graphs of several compilations"
         return Build(compiled.function, compiled.stages, opaque, shown)
-
-    def _mode(self) -> AbstractContextManager[object]:
-        return torch.enable_grad() if self.gradients else contextlib.nullcontext()
 
     @property
     def source(self) -> str:

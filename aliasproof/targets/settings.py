@@ -52,8 +52,8 @@ def _passes_by_name(name: str, written: str) -> dict[str, object]:
     return {part: {} for part in chosen}
 
 
-def setting_and_value(text: str) -> tuple[str, object]:
-    """The setting and its value. Raises `UserError` if Inductor has no such setting or value."""
+def variant(text: str) -> Variant:
+    """The variant with a setting. Raises `UserError` if Inductor has no such setting or value."""
     # Imported here: most names have no settings.
     from torch._inductor import config  # noqa: PLC0415
 
@@ -71,12 +71,6 @@ def setting_and_value(text: str) -> tuple[str, object]:
     if default is not None and type(value) is not type(default):
         expected = f"a value of type {type(default).__name__}, such as {default!r}"
         raise UserError(f"'{name}' of torch._inductor.config is {written!r}; give {expected}")
-    return name, value
-
-
-def variant(text: str) -> Variant:
-    """The variant with a setting. Raises `UserError` if Inductor has no such setting or value."""
-    name, value = setting_and_value(text)
 
     def promises(contract: Contract) -> Contract:
         made = MADE.get(f"{name}={value}")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
+from torch import fx
 from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.oracles.contract import (
     NATIVE,
@@ -24,7 +27,7 @@ from aliasproof.oracles.contract import (
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import clauses
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.tracing import PLAIN, Tracing, traced
+from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.variants import CAPTURED, DECOMPOSE, KEPT_OUTPUTS, SYMBOLIC
 
 AUTOGRAD_INSIDE = Refusal(
@@ -47,6 +50,7 @@ RANDOM_ORDER = (
     "a random kernel fills memory in the order of its layout, and the docstring of"
     " torch.func.functionalize says nothing about layouts"
 )
+NO_LAYOUT = "its docstring promises equivalent outputs and says nothing about their layout"
 
 CONTRACT = Contract(
     waivers=(
@@ -62,14 +66,8 @@ CONTRACT = Contract(
             "its docstring shows a mutated input returned as the functional value, which no longer"
             " shares its storage",
         ),
-        Waiver(
-            Promise.STRIDE,
-            "its docstring promises equivalent outputs and says nothing about their layout",
-        ),
-        Waiver(
-            Promise.OFFSET,
-            "its docstring promises equivalent outputs and says nothing about their layout",
-        ),
+        Waiver(Promise.STRIDE, NO_LAYOUT),
+        Waiver(Promise.OFFSET, NO_LAYOUT),
         Waiver(
             Promise.INPUT_METADATA,
             "mutation of an input's metadata is not among what its docstring copies back",
@@ -135,7 +133,9 @@ def compiled(program, inputs):
 
 def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
     """Trace the functionalized function with these inputs."""
-    graph = traced(functionalize(function), inputs, tracing)
+    mode: Literal["real", "symbolic"] = "symbolic" if tracing.symbolic else "real"
+    trace = make_fx(functionalize(function), tracing.table, mode)
+    graph: fx.GraphModule = trace(*inputs)
     return Build(graph, [Stage("functionalized", graph, functional=True)])
 
 

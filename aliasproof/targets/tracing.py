@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.ir.errors import Rejected
 from aliasproof.ir.execution import ProgramFunction, as_graph
 
 _Function: TypeAlias = Callable[..., object]
@@ -57,11 +55,6 @@ class Tracing:
         return dict(decompositions)
 
     @property
-    def mode(self) -> Literal["real", "symbolic"]:
-        """The tracing mode of `make_fx`."""
-        return "symbolic" if self.symbolic else "real"
-
-    @property
     def imports(self) -> str:
         """The lines that a recipe with these options needs on top."""
         line = "from torch._inductor.decomposition import decompositions\n"
@@ -89,32 +82,6 @@ def untraced(function: _Function) -> _Function:
     if not isinstance(function, ProgramFunction):
         return function
     return fx.GraphModule(torch.nn.Module(), as_graph(function.program))
-
-
-def traced(function: _Function, inputs: Sequence[torch.Tensor], tracing: Tracing) -> fx.GraphModule:
-    """The graph that `make_fx` captures."""
-    trace = make_fx(function, decomposition_table=tracing.table, tracing_mode=tracing.mode)
-    graph: fx.GraphModule = trace(*inputs)
-    return graph
-
-
-def guarded(graph: fx.GraphModule, function: _Function) -> _Function:
-    """The function, for inputs that satisfy the guards of the trace.
-
-    A compiler compiles again for other inputs, so a graph says nothing about them. Raises
-    `Rejected` for these.
-    """
-    env = getattr(graph, "shape_env", None)
-    if env is None:
-        return function
-    metas = [node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"]
-
-    def checked(*inputs: torch.Tensor) -> object:
-        if not env.evaluate_guards_for_args(metas, inputs):
-            raise Rejected("the sizes of the run do not satisfy the guards of the trace")
-        return function(*inputs)
-
-    return checked
 
 
 def copied(graph: fx.Graph, root: torch.nn.Module | None) -> fx.GraphModule:
