@@ -56,16 +56,13 @@ torch._inductor.config.fallback_random = True
 # identity.
 
 
-Compiler = Callable[..., Any]
-
-
 class CapturedGraph:
     """A function compiled by `torch.compile` with a backend; it compiles in the first call.
 
     Of a user, the user's own function is compiled, and called with the user's own arguments.
     """
 
-    def __init__(self, function: Any, backend: Compiler, **options: Any) -> None:
+    def __init__(self, function: Any, backend: Callable[..., Any], **options: Any) -> None:
         self._function, self._backend = function, backend
         self._calls: list[tuple[Function, Sequence[object], object]] = []
         self._replay: Function | str = "the function was never called"

@@ -142,10 +142,16 @@ FREEZING = Variant(
 )
 
 
-def _second_call_variant(name: str) -> Variant:
-    """A variant with a second call."""
-    called = second_calls.SECOND_CALLS[name]
-    return Variant(
+def options_of(plugin: CompilerPlugin) -> tuple[Variant, ...]:
+    """The options of a compiler beyond torch as variants, which its targets can take."""
+    return tuple(
+        Variant(name, summary, tracing=Tracing(options=frozenset({name})))
+        for name, summary in plugin.options.items()
+    )
+
+
+SECOND_CALLS = tuple(
+    Variant(
         name,
         called.summary,
         build=called.build,
@@ -155,44 +161,28 @@ def _second_call_variant(name: str) -> Variant:
         joins=frozenset(grad.name for grad in GRADS),
         inner=name == "feed-back",  # one backward pass goes through both calls
     )
-
-
-def _control_flow_variant(name: str) -> Variant:
-    """A variant with control flow."""
-    form = control_flow.FORMS[name]
-    carried = f"{{}} exclude each other: what {form.carried} has the sizes of the sample"
-    return Variant(
+    for name, called in second_calls.SECOND_CALLS.items()
+)
+SECOND_CALL, SECOND_LAYOUT, SECOND_SIZE, SECOND_DTYPE, SECOND_GRAD, FEED_BACK, KEPT_OUTPUTS = (
+    SECOND_CALLS
+)
+_CARRIED = "{{}} exclude each other: what {} has the sizes of the sample"
+CONTROL_FLOW = tuple(
+    Variant(
         name,
         form.summary,
         build=form.build,
         recipe=form.recipe,
         conditions=form.conditions,
-        apart={"symbolic": carried} if form.carried else {},
+        apart={"symbolic": _CARRIED.format(form.carried)} if form.carried else {},
         # Of several programs as one, only one part would be inside of the operator.
         alone=True,
     )
-
-
-def options_of(plugin: CompilerPlugin) -> tuple[Variant, ...]:
-    """The options of a compiler beyond torch as variants, which its targets can take."""
-    return tuple(
-        Variant(name, summary, tracing=Tracing(options=frozenset({name})))
-        for name, summary in plugin.options.items()
-    )
-
-
-SECOND_CALLS = tuple(map(_second_call_variant, second_calls.SECOND_CALLS))
-SECOND_CALL, SECOND_LAYOUT, SECOND_SIZE, SECOND_DTYPE, SECOND_GRAD, FEED_BACK, KEPT_OUTPUTS = (
-    SECOND_CALLS
+    for name, form in control_flow.FORMS.items()
 )
-CONTROL_FLOW = tuple(map(_control_flow_variant, control_flow.FORMS))
-LOOPS = tuple(
-    _control_flow_variant(name) for name, form in control_flow.FORMS.items() if form.carried
-)
+LOOPS = tuple(it for it in CONTROL_FLOW if control_flow.FORMS[it.name].carried)
 # `aot_function` makes no `ShapeEnv`, which the trace of a loop needs.
-WITHOUT_LOOP = tuple(
-    _control_flow_variant(name) for name, form in control_flow.FORMS.items() if not form.twice
-)
+WITHOUT_LOOP = tuple(it for it in CONTROL_FLOW if not control_flow.FORMS[it.name].twice)
 
 # For targets with Dynamo: its guards choose what runs for the inputs at hand, and it makes inputs
 # of what a function captures.

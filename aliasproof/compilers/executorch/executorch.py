@@ -16,7 +16,7 @@ import contextlib
 import functools
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -205,9 +205,7 @@ def _to_edge(exported: Any) -> Any:
     from executorch.exir import to_edge  # noqa: PLC0415
     from executorch.exir.program import _program  # noqa: PLC0415
 
-    def table() -> dict[Any, Any]:
-        return {**_decompositions()}
-
+    table: Callable[[], dict[Any, Any]] = functools.partial(dict, _decompositions())
     with kept_composites(), mock.patch.object(_program, "_default_decomposition_table", table):
         return to_edge(exported)
 

@@ -90,7 +90,7 @@ class Bound:
         return x.data_ptr() or 1  # a tensor without elements has none
 
 
-def recipe(*, fold: bool, optimize: bool, bind: bool) -> str:
+def recipe(*, fold: bool, level: str, bind: bool) -> str:
     """The source of `build`."""
     run = "Bound(model._inference_session, model.model.graph, module.results)" if bind else "model"
     return f"""
@@ -101,7 +101,7 @@ import onnxruntime
 def session(model):
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.{_level(optimize=optimize)}
+    options.graph_optimization_level = levels.{level}
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
@@ -115,24 +115,15 @@ def compiled(program, inputs):
 """
 
 
-def _level(*, optimize: bool) -> str:
-    return "ORT_ENABLE_ALL" if optimize else "ORT_DISABLE_ALL"
-
-
 def build(
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-    *,
-    fold: bool,
-    optimize: bool,
-    bind: bool,
+    function: Function, inputs: Sequence[torch.Tensor], *, fold: bool, level: str, bind: bool
 ) -> Build:
     """Export, translate, and load. Raises `Rejected` for what has no translation or no kernel."""
     module, exported = functional_module(function, inputs)
     with _rejecting():
         with _kept_tables():
             model: Any = torch.onnx.export(exported, dynamo=True, optimize=fold, verbose=False)
-        model.initialize_inference_session(functools.partial(_session, _level(optimize=optimize)))
+        model.initialize_inference_session(functools.partial(_session, level))
     run = model
     if bind:
         run = Bound(model._inference_session.session, model.model.graph, module.results)
@@ -233,15 +224,15 @@ def _target(
     after: Target,
     *,
     fold: bool = True,
-    optimize: bool = True,
+    level: str = "ORT_ENABLE_ALL",
     bind: bool = False,
 ) -> Target:
     return Target(
         name=name,
         summary=summary,
         contract=CONTRACT,
-        build=functools.partial(build, fold=fold, optimize=optimize, bind=bind),
-        recipe=recipe(fold=fold, optimize=optimize, bind=bind),
+        build=functools.partial(build, fold=fold, level=level, bind=bind),
+        recipe=recipe(fold=fold, level=level, bind=bind),
         after=after,
         variants=(FEED_BACK, KEPT_OUTPUTS),
         needs=PLUGIN,
@@ -254,13 +245,13 @@ TRANSLATED = _target(
     "torch.onnx.export without its optimizer, run by ONNX Runtime without its own",
     export.TARGET,
     fold=False,
-    optimize=False,
+    level="ORT_DISABLE_ALL",
 )
 FOLDED = _target(
     "onnx-folded",
     "torch.onnx.export with its optimizer, run by ONNX Runtime without its own",
     TRANSLATED,
-    optimize=False,
+    level="ORT_DISABLE_ALL",
 )
 TARGET = _target(
     "onnx",
