@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.compilers.executorch import PLUGIN, executorch
-from aliasproof.generators.features import Features, without
+from aliasproof.compilers.executorch import PLUGIN
 from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.localization import first_wrong_pass
@@ -20,8 +19,9 @@ from aliasproof.judge.trial import Case
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
+from tests.targets.conftest import defined_by
 
-needs_executorch = pytest.mark.skipif(
+pytestmark = pytest.mark.skipif(
     PLUGIN.missing() is not None, reason=f"executorch {PLUGIN.missing()}"
 )
 
@@ -48,7 +48,6 @@ def several(x: Tensor, y: Tensor, index: Tensor) -> list[Tensor]:
     return [*parts, least, flat.neg(), (x * y).index_put((index,), y[:1])]
 
 
-@needs_executorch
 @pytest.mark.parametrize("option", ["", *PLUGIN.options])
 def test_each_variant_computes_what_eager_does(option: str) -> None:
     inputs = [numbers(3, 4), numbers(3, 4).flip(0), torch.tensor([2])]
@@ -58,7 +57,6 @@ def test_each_variant_computes_what_eager_does(option: str) -> None:
     assert verdicts(found)["clobbers"] is Verdict.HOLDS
 
 
-@needs_executorch
 @pytest.mark.parametrize("called", ["kept-outputs", "feed-back"])
 def test_a_second_call_of_the_loaded_program_is_right(called: str) -> None:
     def both(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,7 +69,6 @@ def test_a_second_call_of_the_loaded_program_is_right(called: str) -> None:
     assert verdicts(found)["inputs"] is Verdict.HOLDS
 
 
-@needs_executorch
 def test_the_caller_finds_what_a_program_writes() -> None:
     def write(x: Tensor, y: Tensor) -> Tensor:
         x.add_(y)
@@ -84,7 +81,6 @@ def test_the_caller_finds_what_a_program_writes() -> None:
     assert verdicts(found)["clobbers"] is Verdict.HOLDS
 
 
-@needs_executorch
 def test_a_buffer_keeps_its_contents_until_the_program_writes_it() -> None:
     def accumulate(x: Tensor, total: Tensor) -> Tensor:
         total.add_(x)
@@ -95,7 +91,6 @@ def test_a_buffer_keeps_its_contents_until_the_program_writes_it() -> None:
     assert verdicts(found)["inputs"] is Verdict.HOLDS
 
 
-@needs_executorch
 @pytest.mark.parametrize(
     ("function", "inputs", "name"),
     [
@@ -117,14 +112,12 @@ def test_what_is_refused_is_told_from_what_fails(
     assert found.documented[0].limitation.name.startswith(f"refuses '{name}")
 
 
-@needs_executorch
 @pytest.mark.parametrize("option", ["", *PLUGIN.options])
 def test_the_recipe_compiles_as_the_target_does(option: str) -> None:
     named: Target = target(":".join(filter(None, ("executorch", option))))
     inputs = [numbers(3, 4), numbers(3, 4).flip(0), torch.tensor([2])]
-    namespace: dict[str, Any] = {"torch": torch}
-    exec(named.recipe, namespace)
-    outputs = namespace["compiled"](several, clone_inputs(inputs))(*clone_inputs(inputs))
+    compiled = defined_by(named.recipe)["compiled"]
+    outputs = compiled(several, clone_inputs(inputs))(*clone_inputs(inputs))
     torch.testing.assert_close(outputs, several(*clone_inputs(inputs)), rtol=0, atol=0)
 
 
@@ -137,7 +130,6 @@ def read_late(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return between + y, early * between
 
 
-@needs_executorch
 def test_a_plan_that_shares_the_memory_of_live_tensors_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -167,7 +159,6 @@ def test_a_plan_that_shares_the_memory_of_live_tensors_is_seen(
     assert wrong_part.name == "stage: planned graph"
 
 
-@needs_executorch
 def test_a_lifetime_that_ends_too_early_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from executorch.exir import memory_planning
 
@@ -185,7 +176,6 @@ def test_a_lifetime_that_ends_too_early_is_seen(monkeypatch: pytest.MonkeyPatch)
     assert verdicts(found)["clobbers"] is Verdict.VIOLATED
 
 
-@needs_executorch
 def test_reinplacing_that_ignores_a_later_reader_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from executorch.exir.passes import reinplace
 
@@ -202,7 +192,6 @@ def test_reinplacing_that_ignores_a_later_reader_is_seen(monkeypatch: pytest.Mon
     assert "lowered graph" in place
 
 
-@needs_executorch
 def test_a_write_that_is_not_copied_back_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     write_back: Any = importlib.import_module(
         "executorch.exir.passes.insert_write_back_for_buffers_pass"
@@ -215,30 +204,3 @@ def test_a_write_that_is_not_copied_back_is_seen(monkeypatch: pytest.MonkeyPatch
 
     found = examined(accumulate, [numbers(4), numbers(4) + 7], "buffers")
     assert verdicts(found)["inputs"] is Verdict.VIOLATED
-
-
-# --- what needs no ExecuTorch ---------------------------------------------------------------------
-
-
-def test_campaigns_draw_nothing_that_is_always_refused() -> None:
-    drawn = without(Features(groups=("view", "foreach")), executorch.REFUSED)
-    assert drawn.groups == ("view", "in-place")
-    assert torch.complex64 not in drawn.dtypes
-    assert torch.float32 in drawn.dtypes
-    assert drawn.layouts == ("contiguous", "offset", "slack")
-
-
-@pytest.mark.parametrize(
-    ("log", "reason"),
-    [
-        ("", ""),
-        ("[op_x.cpp:3] Check failed (dim > 0): negative\n[method.cpp:7] failed\n", "Check failed"),
-        (
-            "[method.cpp:8] dtype\n[method.cpp:9] Missing operator: [0] aten::x\n",
-            "Missing operator",
-        ),
-        ("[method.cpp:8] something else\n", "something else"),
-    ],
-)
-def test_the_reason_of_an_error_is_in_the_log_of_the_runtime(log: str, reason: str) -> None:
-    assert executorch._reason(log).startswith(reason)

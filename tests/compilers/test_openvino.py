@@ -10,20 +10,14 @@ from unittest import mock
 
 import pytest
 import torch
-from torch import Tensor
 
 from aliasproof.compilers.openvino import PLUGIN, SILENT, openvino_runtime
-from aliasproof.ir.values import clone_inputs
 from aliasproof.judge.examination import Examination, examine
 from aliasproof.judge.trial import Case
 from aliasproof.targets.registry import target
-from tests.targets.conftest import RIGHT
+from tests.targets.conftest import RIGHT, check_recipe_of_model, matrix, write_part
 
 pytestmark = pytest.mark.skipif(PLUGIN.missing() is not None, reason=f"openvino {PLUGIN.missing()}")
-
-
-def matrix() -> Tensor:
-    return torch.arange(1.0, 10).view(3, 3)
 
 
 def examined(function: Callable[..., object], name: str) -> Examination:
@@ -63,14 +57,7 @@ def test_nothing_is_reported_to_anybody() -> None:
 
 @pytest.mark.parametrize("name", ["openvino-aot", "openvino-model", "openvino-shared"])
 def test_a_recipe_does_what_build_does(name: str) -> None:
-    namespace: dict[str, Any] = {"torch": torch}
-    exec(target(name).recipe, namespace)
-    function: Any = RIGHT["mutate and view"]
-    inputs, expected = [matrix(), -matrix()], [matrix(), -matrix()]
-    outputs = namespace["compiled"](function, clone_inputs(inputs))(*inputs)
-    for one, other in zip(outputs, function(*expected), strict=True):
-        assert torch.equal(one, other)
-    assert torch.equal(inputs[0], expected[0])
+    check_recipe_of_model(name)
 
 
 # --- planted faults -------------------------------------------------------------------------------
@@ -109,11 +96,6 @@ def write_dropped(inputs: Any, outputs: dict[Any, Any]) -> Any:
     """What a program leaves in its input is what was there."""
     *_, last = outputs
     return {**outputs, last: inputs["inputs_0"].copy()}
-
-
-def write_part(x: Tensor, y: Tensor) -> object:
-    x[1:] = y[1:]
-    return x + 1, y + 0
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,18 @@
-"""A compiler beyond torch that is missing, of another version or broken costs one line."""
+"""A compiler beyond torch that is missing, of another version or broken costs one line.
+
+And what is known of one that is missing.
+"""
 
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, PackageNotFoundError
 
 import pytest
+import torch
 
 from aliasproof import plugins
+from aliasproof.compilers.executorch import executorch
+from aliasproof.generators.features import Features, without
 from aliasproof.plugins import CompilerPlugin
 from aliasproof.targets import names, registry
 
@@ -115,3 +121,30 @@ def test_a_target_of_a_plugin_is_not_taken_for_another(monkeypatch: pytest.Monke
 
 def test_a_group_stands_for_its_targets() -> None:
     assert names.expanded(["aot", names.ALL_COMPILERS]) == ["aot", "inductor", *plugins.plugins()]
+
+
+# --- what needs no ExecuTorch ---------------------------------------------------------------------
+
+
+def test_campaigns_draw_nothing_that_is_always_refused() -> None:
+    drawn = without(Features(groups=("view", "foreach")), executorch.REFUSED)
+    assert drawn.groups == ("view", "in-place")
+    assert torch.complex64 not in drawn.dtypes
+    assert torch.float32 in drawn.dtypes
+    assert drawn.layouts == ("contiguous", "offset", "slack")
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        ("", ""),
+        ("[op_x.cpp:3] Check failed (dim > 0): negative\n[method.cpp:7] failed\n", "Check failed"),
+        (
+            "[method.cpp:8] dtype\n[method.cpp:9] Missing operator: [0] aten::x\n",
+            "Missing operator",
+        ),
+        ("[method.cpp:8] something else\n", "something else"),
+    ],
+)
+def test_the_reason_of_an_error_is_in_the_log_of_the_runtime(log: str, reason: str) -> None:
+    assert executorch._reason(log).startswith(reason)
