@@ -1,13 +1,26 @@
-"""All targets of torch, and functions that every target must compile correctly."""
+"""All targets of torch, functions that every target must compile correctly, and what runs leave."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.target import Function, Target
+from aliasproof.ir.printing import source
+from aliasproof.ir.program import Program
+from aliasproof.ir.values import clone_inputs
+from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.trial import Case, Trial
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.observation import observe
+from aliasproof.oracles.stage import Stage
+from aliasproof.targets.registry import TARGETS, target
+from aliasproof.targets.second_calls import SECOND_CALLS
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.variants import VARIANTS
 
 # Those beyond it have tests of their own.
 OF_TORCH = {name: each for name, each in TARGETS.items() if each.needs is None}
@@ -35,7 +48,7 @@ def direct(request: pytest.FixtureRequest) -> Target:
     return found
 
 
-def mutate_and_view(x: Tensor, y: Tensor) -> object:
+def mutate_and_view(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     x.mul_(2)
     x[0].add_(y[1])
     return x.t(), x + y
@@ -63,3 +76,88 @@ def right(request: pytest.FixtureRequest) -> Function:
     """A function of two matrices that every target compiles correctly."""
     found: Function = request.param
     return found
+
+
+def matrix(rows: int = 3) -> Tensor:
+    return torch.arange(1.0, 3 * rows + 1).view(rows, 3)
+
+
+def vector(count: int = 4) -> Tensor:
+    return torch.arange(float(count))
+
+
+def examined(program: Program, name: str) -> Examination:
+    return examine(Case.of(program), target(name), attribute=False)
+
+
+def trial_of(found: Examination) -> Trial:
+    """The trial of an examination that was not rejected."""
+    assert found.trial is not None
+    return found.trial
+
+
+def stages_of(trial: Trial) -> list[Stage]:
+    """The graphs that the target passed through."""
+    assert trial.build is not None
+    return trial.build.stages
+
+
+def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function]) -> object:
+    """What a run leaves behind, in a form that can be compared."""
+
+    def run(*inputs: Tensor) -> object:
+        return compile_(case.function, case.fresh_inputs())(*inputs)
+
+    seen = observe(run, case.fresh_inputs())
+    if seen.error is not None:
+        return type(seen.error)
+    return [
+        (tensor.dtype, tensor.stride(), tensor.storage_offset(), str(tensor.tolist()))
+        for tensor in seen.tensors().values()
+    ]
+
+
+class Doubled(torch.autograd.Function):
+    """A planted mistake: the gradient is twice what it should be."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, *given: Tensor) -> Tensor:
+        return given[0] * 2
+
+
+def planted(build: Callable[..., Build], *names: str) -> Target:
+    """A target that is built so, in variants of second calls and gradients."""
+    variants = tuple(VARIANTS[name] for name in ("grad", *SECOND_CALLS))
+    plain = Target("wrong", "", Contract(), build, "def compiled(", variants=variants)
+    return plain.with_(*(VARIANTS[name] for name in names))
+
+
+def defined_by(text: str, **names: object) -> dict[str, Any]:
+    """What a text defines, such as a recipe, where torch and these names are known."""
+    namespace = {"torch": torch, **names}
+    exec(text, namespace)
+    return namespace
+
+
+def printed(program: Program) -> Function:
+    """The function that a reproducer has in its text, to the letter."""
+    function: Function = defined_by(source(program), aten=torch.ops.aten)["program"]
+    return function
+
+
+def check_recipe_of_model(name: str) -> None:
+    """Check that the recipe of a target writes its inputs and returns values as eager does."""
+    inputs, expected = [matrix(), -matrix()], [matrix(), -matrix()]
+    compiled = defined_by(target(name).recipe)["compiled"]
+    outputs = compiled(mutate_and_view, clone_inputs(inputs))(*inputs)
+    torch.testing.assert_close(list(outputs), list(mutate_and_view(*expected)), rtol=0, atol=0)
+    assert torch.equal(inputs[0], expected[0])
+
+
+def write_part(x: Tensor, y: Tensor) -> object:
+    x[1:] = y[1:]
+    return x + 1, y + 0

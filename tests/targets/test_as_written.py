@@ -18,6 +18,7 @@ from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, Spent, run_target
 from aliasproof.targets.registry import target as target_named
 from tests.short_programs import program_of, view
+from tests.targets.conftest import stages_of, trial_of
 
 PARTS = program_of(
     """
@@ -38,11 +39,8 @@ def test_what_is_compiled_means_the_same(name: str, program) -> None:
 
 
 def test_the_graph_of_dynamo_calls_functions_of_torch() -> None:
-    examination = examine(Case.of(PARTS), target_named("dynamo:as-written"))
-    trial = examination.trial
-    assert trial is not None
-    assert trial.build is not None
-    (stage,) = trial.build.stages
+    trial = trial_of(examine(Case.of(PARTS), target_named("dynamo:as-written")))
+    (stage,) = stages_of(trial)
     assert stage.graph.graph.find_nodes(op="call_function", target=torch.cat)
     assert stage.graph.graph.find_nodes(op="call_method", target="split")
 

@@ -15,6 +15,7 @@ from aliasproof.oracles.verdict import Report, Verdict
 from aliasproof.targets import dynamo
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function, Target
+from tests.targets.conftest import vector
 
 BEHIND_DYNAMO = ("dynamo", "aot-eager", "inductor-fx", "dynamo:symbolic")
 
@@ -28,10 +29,6 @@ def equivalence(function: Function, inputs: Sequence[Tensor], tested: Target) ->
     assert examined.mistake is None
     assert not examined.failed
     return examined.reports["equivalence"]
-
-
-def vector(count: int = 4) -> Tensor:
-    return torch.arange(float(count))
 
 
 @pytest.mark.parametrize("name", BEHIND_DYNAMO)

@@ -20,6 +20,7 @@ from aliasproof.judge.trial import Case, run_trial
 from aliasproof.targets import eager_cuda
 from aliasproof.targets.eager_cuda import Elsewhere
 from aliasproof.targets.target import Build
+from tests.targets.conftest import defined_by
 
 HERE = replace(
     eager_cuda.TARGET,
@@ -108,9 +109,7 @@ def test_it_starts_on_the_cpu() -> None:
 
 
 def test_the_recipe_is_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    scope: dict[str, object] = {"torch": torch}
-    exec(eager_cuda.RECIPE, scope)
-    compiled = scope["compiled"](lambda x: x.add_(1), None)  # type: ignore[operator]
+    compiled = defined_by(eager_cuda.RECIPE)["compiled"](lambda x: x.add_(1), None)
     assert compiled.device == "cuda"
     monkeypatch.setattr(compiled, "device", "cpu")
     x = torch.arange(3.0)

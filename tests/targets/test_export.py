@@ -16,16 +16,13 @@ from aliasproof.oracles.contract import Promise
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
+from tests.targets.conftest import trial_of, vector
 
 EXPORT = target("export")
 
 
 def examined(function: Function, inputs: Sequence[Tensor]) -> Examination:
     return examine(Case.of_function(function, inputs), EXPORT, attribute=False)
-
-
-def base(count: int = 6) -> Tensor:
-    return torch.arange(float(count))
 
 
 def write_and_read(x: Tensor, y: Tensor) -> Tensor:
@@ -38,19 +35,19 @@ def write_and_read(x: Tensor, y: Tensor) -> Tensor:
     [
         pytest.param(
             write_and_read,
-            [(x := base())[:4], x[2:]],
+            [(x := vector(6))[:4], x[2:]],
             "requires 'mutated inputs overlap no other input'",
             id="overlapping inputs, one written",
         ),
         pytest.param(
             lambda x: (x.t_(), x + 1)[1],
-            [base().view(2, 3)],
+            [vector(6).view(2, 3)],
             "requires 'metadata of inputs stays'",
             id="metadata of an input",
         ),
         pytest.param(
             lambda x: x.add_(1)[1:],
-            [base()],
+            [vector(6)],
             f"does not promise '{Promise.KEEPS_ALIASES.value}'",
             id="a view of a mutated input",
         ),
@@ -67,16 +64,19 @@ def test_what_the_documentation_bans_is_documented(
 @pytest.mark.parametrize(
     ("function", "inputs"),
     [
-        pytest.param(write_and_read, [(y := base())[:2], y[2:]], id="inputs side by side"),
-        pytest.param(lambda x, y: x + y, [(z := base())[:4], z[2:]], id="overlapping, read alone"),
-        pytest.param(lambda x: (x + 1).t_(), [base().view(2, 3)], id="metadata of another tensor"),
-        pytest.param(lambda x: (x[1:], x + 1), [base()], id="a view of an input"),
+        pytest.param(write_and_read, [(y := vector(6))[:2], y[2:]], id="inputs side by side"),
+        pytest.param(
+            lambda x, y: x + y, [(z := vector(6))[:4], z[2:]], id="overlapping, read alone"
+        ),
+        pytest.param(
+            lambda x: (x + 1).t_(), [vector(6).view(2, 3)], id="metadata of another tensor"
+        ),
+        pytest.param(lambda x: (x[1:], x + 1), [vector(6)], id="a view of an input"),
     ],
 )
 def test_their_neighbours_are_right(function: Function, inputs: list[Tensor]) -> None:
     found = examined(function, inputs)
-    assert found.trial is not None
-    reports = found.trial.judgement.reports
+    reports = trial_of(found).judgement.reports
     assert {report.verdict for report in reports.values()} == {Verdict.HOLDS}
     assert found.violations == []
 
@@ -87,13 +87,13 @@ def test_a_lost_view_of_an_unchanged_input_is_seen() -> None:
         return Build(lambda *args: clone_inputs([right(*args)])[0], [], "planted")
 
     planted = replace(EXPORT, build=build, layer=None)
-    case = Case.of_function(lambda x: x[1:], [base()])
+    case = Case.of_function(lambda x: x[1:], [vector(6)])
     (found,) = examine(case, planted).violations
     assert found.kind == "lost alias between input and output"
 
 
 def test_captured_tensors_are_inputs_of_the_stages() -> None:
     weight = torch.ones(6)
-    found = examined(lambda x: x.add_(weight), [base()])
+    found = examined(lambda x: x.add_(weight), [vector(6)])
     assert found.reports["clobbers"].verdict is Verdict.HOLDS
     assert found.violations == []

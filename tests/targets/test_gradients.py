@@ -18,7 +18,7 @@ from aliasproof.corpus.bug_files import known_bugs
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
-from aliasproof.judge.examination import Examination, examine
+from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case
 from aliasproof.oracles.observation import observe_eager
 from aliasproof.oracles.stage import Stage
@@ -27,6 +27,7 @@ from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function
 from tests.scripts_here import confirm_here
 from tests.short_programs import known_bug
+from tests.targets.conftest import examined, trial_of
 from tests.targets.vector_programs import of_vectors
 
 SCALED = """\
@@ -46,16 +47,12 @@ def kinds(program: Program, *kinds: str) -> Program:
     )
 
 
-def examined(program: Program, name: str) -> Examination:
-    return examine(Case.of(program), target(name), attribute=False)
-
-
 @pytest.mark.parametrize("name", ["identity", "aot", "reference", "inductor-fx"])
 def test_a_region_is_constant_for_the_backward_graph(name: str) -> None:
     found = examined(of_vectors(SCALED, 0), f"{name}:grad")
     assert found.violations == []
-    assert found.trial is not None
-    eager, compiled = (seen.outputs[-1] for seen in (found.trial.eager, found.trial.target))
+    trial = trial_of(found)
+    eager, compiled = (seen.outputs[-1] for seen in (trial.eager, trial.target))
     assert str(eager) == str(compiled)
 
 
@@ -77,9 +74,8 @@ def test_a_region_that_is_dropped_is_a_violation() -> None:
 
 def test_an_input_requires_gradients_as_its_storage_says() -> None:
     def count(*wanted: str) -> int:
-        trial = examined(kinds(of_vectors(PRODUCT, 0, 1), *wanted), "aot:grad").trial
-        assert trial is not None
-        return len(trial.eager.outputs) - 1
+        found = examined(kinds(of_vectors(PRODUCT, 0, 1), *wanted), "aot:grad")
+        return len(trial_of(found).eager.outputs) - 1
 
     assert count("computed", "computed") == 2
     assert count("computed", "none") == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from aliasproof.campaigns.publish.reproducer import Compiler, render
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
-from aliasproof.ir.printing import source
 from aliasproof.ir.program import Program
 from aliasproof.ir.values import input_tensors
 from aliasproof.judge.attribution import Symptom
@@ -31,12 +30,11 @@ from aliasproof.targets import gradients, identity
 from aliasproof.targets.gradients import half, requiring_gradients, with_their_gradients
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.second_calls import CHANGES, SECOND_CALLS
-from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.variants import GRADS, VARIANTS
+from aliasproof.targets.target import Build, Function
+from aliasproof.targets.variants import GRADS
 from tests.scripts_here import confirm_here
 from tests.short_programs import known_bug
-from tests.targets.planted_gradients import Doubled
-from tests.targets.runs_that_end import ends
+from tests.targets.conftest import Doubled, defined_by, ends, matrix, planted, printed
 from tests.targets.vector_programs import of_vectors
 
 NAMES = [f"{grad.name}:{name}" for grad in GRADS for name in SECOND_CALLS]
@@ -77,10 +75,6 @@ def test_the_same_variants_give_the_same_conditions() -> None:
 # --- which inputs require gradients ---------------------------------------------------------------
 
 
-def matrix() -> Tensor:
-    return torch.arange(1.0, 7).view(2, 3)
-
-
 @pytest.mark.parametrize("size", [4, 5])
 def test_every_second_storage_requires_none(size: int) -> None:
     base, other, third = torch.ones(size), torch.ones(4), torch.ones(size)
@@ -107,7 +101,7 @@ def test_about_half_of_the_inputs_require_gradients() -> None:
 
 @pytest.mark.parametrize("change", [name for name in CHANGES if name != "second-grad"])
 def test_the_first_inputs_require_gradients_as_the_second(change: str) -> None:
-    plain = [matrix(), matrix(), matrix(), matrix()]
+    plain = [matrix(2), matrix(2), matrix(2), matrix(2)]
     inputs = requiring_gradients(plain, {1: "none", 2: "leaf"})
     maker = CHANGES[change].chosen(inputs)
     assert maker is not None
@@ -122,7 +116,7 @@ def test_the_first_inputs_require_gradients_as_the_second(change: str) -> None:
 
 
 def test_without_gradients_before_where_some_require_them() -> None:
-    inputs = requiring_gradients([matrix(), matrix()])
+    inputs = requiring_gradients([matrix(2), matrix(2)])
     maker = CHANGES["second-grad"].chosen(inputs)
     assert maker is not None
     assert not any(x.requires_grad for x in maker(inputs))
@@ -162,12 +156,6 @@ def remembers_strides(function: Function, inputs: Sequence[Tensor]) -> Build:
         return [output if tensors[0].stride() == first[0] else Doubled.apply(output)]
 
     return Build(run, [])
-
-
-def planted(build: Callable[..., Build], *names: str) -> Target:
-    variants = (VARIANTS["grad"], VARIANTS["second-layout"])
-    plain = Target("wrong", "", identity.TARGET.contract, build, "def compiled(", variants=variants)
-    return plain.with_(*(VARIANTS[name] for name in names))
 
 
 def test_a_gradient_that_is_wrong_in_the_second_call_is_shown_by_both_variants_alone() -> None:
@@ -222,11 +210,9 @@ def test_training_uses_the_graph_of_one_sharing_for_another(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_with_gradients_makes_the_same_calls(name: str) -> None:
     tested = target(f"identity:{name}")
-    namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
+    namespace = defined_by(tested.recipe)
     program = APART if name.endswith("second-size") else SHARED
-    exec(source(program), namespace)
-    exec(tested.recipe, namespace)
-    plain = Case(namespace["program"], functools.partial(input_tensors, program))
+    plain = Case(printed(program), functools.partial(input_tensors, program))
     case = plain.under(tested)
     built = ends(case, lambda function, inputs: tested.build(function, inputs).function)
     by_recipe = Case(*namespace["conditions"](plain.function, plain.fresh_inputs))
@@ -278,7 +264,8 @@ def test_a_refusal_of_the_reference_pass_is_documented_behind_dynamo(
     assert names == ["refuses 'operator whose schema hides what it writes'"]
 
 
-def test_gradients_of_half_need_an_input_that_can_have_them() -> None:
+@pytest.mark.parametrize("name", ["aot:grad", "aot:half-grad"])
+def test_gradients_need_an_input_that_can_have_them(name: str) -> None:
     integers = of_vectors("v0 = aten.neg.default(x0)\nreturn (v0,)", 0, dtypes=(torch.int64,))
-    assert "no input can require gradients" in str(examined(integers, "aot:half-grad").rejected)
+    assert "no input can require gradients" in str(examined(integers, name).rejected)
     assert gradients.kinds_of(lambda x: x) == {}

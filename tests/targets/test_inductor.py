@@ -16,6 +16,7 @@ from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Build, Function, Target
+from tests.targets.conftest import stages_of
 
 BF16 = torch.bfloat16
 PASSES = target("inductor-fx")
@@ -173,8 +174,7 @@ def test_a_program_gets_the_inputs_that_dynamo_passes_in_its_order() -> None:
     case = Case.of(lift_program(writes_the_second_first, inputs).program)
     for one in (case, Case.of_function(writes_the_second_first, inputs)):
         trial = run_trial(one, PASSES)
-        assert trial.build is not None
-        (stage,) = trial.build.stages
+        (stage,) = stages_of(trial)
         given = cast("list[Tensor]", stage.inputs)
         assert [tensor.numel() for tensor in given] == [3, 2]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.parsing import parse_source
-from aliasproof.ir.printing import source
 from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.ir.values import clone_inputs, input_tensors
 from aliasproof.oracles.errors import skeleton
@@ -23,22 +21,13 @@ from aliasproof.oracles.observation import observe
 from aliasproof.targets.registry import target
 from aliasproof.targets.target import Function, Target
 from tests.short_programs import known_bug
-from tests.targets.conftest import RIGHT
+from tests.targets.conftest import RIGHT, defined_by, printed
 
 
 def recipe(tested: Target) -> Callable[[Function, Sequence[Tensor]], Function]:
-    namespace: dict[str, Any] = {"torch": torch}
-    exec(tested.recipe, namespace)
-    compiled: Callable[[Function, Sequence[Tensor]], Function] = namespace["compiled"]
+    compiled: Callable[[Function, Sequence[Tensor]], Function]
+    compiled = defined_by(tested.recipe)["compiled"]
     return compiled
-
-
-def printed(program: Program) -> Function:
-    """The function that a reproducer has in its text, to the letter."""
-    namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
-    exec(source(program), namespace)
-    function: Function = namespace["program"]
-    return function
 
 
 def test_a_recipe_needs_torch_alone_and_what_it_accuses(tested: Target) -> None:

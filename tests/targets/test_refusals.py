@@ -21,11 +21,7 @@ from aliasproof.targets.clauses import BODY_CAPTURED_WHOLE, MIXED_BASES
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.variants import VARIANTS
-from tests.targets.conftest import OF_TORCH
-
-
-def matrix() -> Tensor:
-    return torch.arange(1.0, 10).view(3, 3)
+from tests.targets.conftest import OF_TORCH, matrix
 
 
 def test_identity_waives_nothing() -> None:
@@ -82,18 +78,9 @@ def bump_itself(x: Tensor) -> object:
 
 
 def fused_sgd(x: Tensor) -> None:
-    torch._fused_sgd_(
-        [x],
-        [x + 1],
-        [],
-        lr=1.0,
-        momentum=0.0,
-        weight_decay=0.0,
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-        is_first_step=True,
-    )
+    options: dict[str, Any] = dict.fromkeys(("momentum", "weight_decay", "dampening"), 0.0)
+    options |= dict.fromkeys(("nesterov", "maximize", "is_first_step"), False)
+    torch._fused_sgd_([x], [x + 1], [], lr=1.0, **options)
 
 
 def set_to_second_element(x: Tensor) -> None:
@@ -268,14 +255,17 @@ ELSEWHERE: dict[str, tuple[str, Example]] = {
         (lambda x, y: (y * 2).add_(x), lambda: [matrix(), matrix()]),
     ),
 }
+VERIFIER = "executorch.exir.verification.verifier"
+RUNTIME = "aliasproof.compilers.executorch.executorch"
+FAILED = "method->execute() failed with error 0x12: Check failed (a == b)"
 # Of compilers that may not be installed: the module that raises, and what.
 NOT_INSTALLED: dict[str, tuple[str, Exception]] = {
     "operator outside Core ATen": (
-        "executorch.exir.verification.verifier",
+        VERIFIER,
         RuntimeError("Operator aten.add_.Tensor is not in Core ATen opset"),
     ),
     "dtypes that the edge dialect does not have": (
-        "executorch.exir.verification.verifier",
+        VERIFIER,
         RuntimeError("taking Tensor inputs with mismatched dtypes"),
     ),
     "operator without an out variant": (
@@ -283,13 +273,10 @@ NOT_INSTALLED: dict[str, tuple[str, Exception]] = {
         RuntimeError("Missing out variants: {'aten::add_'}"),
     ),
     "operator without a kernel": (
-        "aliasproof.compilers.executorch.executorch",
+        RUNTIME,
         RuntimeError("loading failed: Missing operator: [0] aten::add.out"),
     ),
-    "arguments that a kernel does not take": (
-        "aliasproof.compilers.executorch.executorch",
-        RuntimeError("method->execute() failed with error 0x12: Check failed (a == b)"),
-    ),
+    "arguments that a kernel does not take": (RUNTIME, RuntimeError(FAILED)),
     "custom operator without an out variant": (
         "executorch.exir.passes",
         AttributeError("'NoneType' object has no attribute 'kind'"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,10 @@ from aliasproof.campaigns.publish.reproducer import Compiler, Reproducer
 from aliasproof.ir.program import Program
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, run_trial
-from aliasproof.oracles.contract import Contract
 from aliasproof.targets import identity
 from aliasproof.targets.registry import target
 from aliasproof.targets.second_calls import (
     CHANGES,
-    SECOND_CALLS,
     converted,
     differentiable,
     larger,
@@ -36,14 +33,11 @@ from aliasproof.targets.second_calls import (
     shortened,
     strided,
 )
-from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.target import Build, Function
 from tests.scripts_here import confirm_here
 from tests.short_programs import known_bug
+from tests.targets.conftest import defined_by, matrix, planted
 from tests.targets.vector_programs import of_vectors
-
-
-def matrix() -> Tensor:
-    return torch.arange(1.0, 7).view(2, 3)
 
 
 def facts(inputs: Sequence[Tensor]) -> list[object]:
@@ -57,7 +51,7 @@ def facts(inputs: Sequence[Tensor]) -> list[object]:
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_first_inputs_differ_in_one_way(change: str, shared: bool) -> None:
     base = torch.arange(1.0, 9)
-    inputs = [base[:4].view(2, 2), base[2:6].view(2, 2)] if shared else [matrix(), matrix()[0, 0]]
+    inputs = [base[:4].view(2, 2), base[2:6].view(2, 2)] if shared else [matrix(2), matrix(2)[0, 0]]
     before = facts(inputs)
     maker = CHANGES[change].chosen(inputs)
     if shared and change == "second-size":
@@ -93,7 +87,7 @@ def test_what_has_nothing_to_change_is_not_called_before() -> None:
     assert strided([number])[0].storage_offset() == 1
     assert larger([flag])[0].shape == (1,)
     assert converted([number])[0].dtype is torch.int32
-    assert [x.requires_grad for x in differentiable([matrix(), number])] == [True, False]
+    assert [x.requires_grad for x in differentiable([matrix(2), number])] == [True, False]
     program = of_vectors("v0 = aten.add.Scalar(x0, 1)\nreturn (v0,)", 0, sizes=(1,))
     found = examine(Case.of(program), target("identity:second-size"))
     assert "nothing that the first call could have otherwise" in str(found.rejected)
@@ -102,11 +96,11 @@ def test_what_has_nothing_to_change_is_not_called_before() -> None:
 @pytest.mark.parametrize(
     ("layout", "grown"),
     [
-        (matrix(), ((3, 4), (4, 1), 0)),
-        (matrix().t(), ((4, 3), (1, 4), 0)),
-        (matrix()[:, 1:], ((3, 3), (4, 1), 1)),
+        (matrix(2), ((3, 4), (4, 1), 0)),
+        (matrix(2).t(), ((4, 3), (1, 4), 0)),
+        (matrix(2)[:, 1:], ((3, 3), (4, 1), 1)),
         (torch.zeros(2, 8)[:, ::2], ((3, 5), (10, 2), 0)),
-        (matrix()[:1].expand(4, 3), ((5, 4), (0, 1), 0)),
+        (matrix(2)[:1].expand(4, 3), ((5, 4), (0, 1), 0)),
         (torch.zeros(6).unfold(0, 3, 1), ((5, 4), (1, 1), 0)),
         (torch.zeros(2, 1, 3), ((3, 1, 4), (4, 4, 1), 0)),
         (torch.zeros(0, 3), ((0, 4), (4, 1), 0)),
@@ -177,21 +171,6 @@ GRADS = Remembers(lambda x: x.requires_grad, lambda y, needs: y + 1 if needs els
 WRITE_ONE_READ_OTHER = "aten.add_.Scalar(x1, 1)\nv0 = aten.mul.Scalar(x0, 1)\nreturn (v0,)"
 
 
-def planted(build: Callable[..., Build], variant: str | None) -> Target:
-    if variant is None:
-        return Target("wrong", "", Contract(), build, "")
-    second = SECOND_CALLS[variant]
-    return Target(
-        f"wrong:{variant}",
-        "",
-        Contract(),
-        functools.partial(second.build, build),
-        "",
-        varies=(planted(build, None),),
-        conditions=second.conditions,
-    )
-
-
 def program_for(variant: str) -> Program:
     if variant == "second-call":
         return of_vectors(WRITE_ONE_READ_OTHER, 0, 0)
@@ -214,7 +193,7 @@ def test_each_variant_shows_what_one_call_does_not(
     variant: str, build: Callable[..., Build], oracle: str
 ) -> None:
     case = Case.of(program_for(variant))
-    assert not examine(case, planted(build, None)).violations
+    assert not examine(case, planted(build)).violations
     found = examine(case, planted(build, variant))
     assert found.rejected is None
     assert found.symptom is not None
@@ -227,9 +206,10 @@ def test_each_variant_shows_what_one_call_does_not(
 
 def test_outputs_of_the_first_call_are_inputs_of_the_second() -> None:
     trial = run_trial(
-        Case.of_function(lambda x, y: x * 2 + y, [matrix(), matrix()]), target("identity:feed-back")
+        Case.of_function(lambda x, y: x * 2 + y, [matrix(2), matrix(2)]),
+        target("identity:feed-back"),
     )
-    expected = [(matrix() * 3).tolist(), (matrix() * 7).tolist()]
+    expected = [(matrix(2) * 3).tolist(), (matrix(2) * 7).tolist()]
     assert [x.tolist() for x in trial.eager.outputs] == expected  # type: ignore[attr-defined]
 
 
@@ -259,8 +239,8 @@ def test_a_reproducer_has_the_first_inputs_of_its_program_alone(
 def test_a_shortened_recipe_makes_the_same_first_call(
     variant: str, storages: tuple[int, int]
 ) -> None:
-    base = matrix()
-    inputs = [base, base[0]] if storages == (0, 0) else [base, matrix()]
+    base = matrix(2)
+    inputs = [base, base[0]] if storages == (0, 0) else [base, matrix(2)]
     if CHANGES[variant].chosen(inputs) is None:
         return
     seen: list[list[object]] = []
@@ -270,8 +250,6 @@ def test_a_shortened_recipe_makes_the_same_first_call(
 
     full = target(f"identity:{variant}").recipe
     for recipe in (full, shortened(full, inputs)):
-        namespace: dict = {"torch": torch}
-        exec(recipe, namespace)
-        namespace["compiled"](program, inputs)
+        defined_by(recipe)["compiled"](program, inputs)
     assert len(shortened(full, inputs)) < len(full)
     assert seen[0] == seen[1]

@@ -29,6 +29,7 @@ from aliasproof.targets.gradients import requiring_gradients
 from aliasproof.targets.registry import target
 from tests.scripts_here import confirm_here
 from tests.short_programs import known_bug
+from tests.targets.conftest import defined_by
 from tests.targets.vector_programs import of_vectors
 
 
@@ -66,10 +67,8 @@ def test_a_program_keeps_which_inputs_are_static() -> None:
 def test_tensors_of_a_static_input_are_static(program: Program) -> None:
     tensors, expected = input_tensors(program), [view.static for view in program.inputs]
     made = [tensors, clone_inputs(tensors), widened(tensors), requiring_gradients(tensors)]
-    for text in (inputs_source(program), ordinary_inputs(program)):
-        scope: dict[str, object] = {"torch": torch}
-        exec(text, scope)
-        made.append(scope["inputs"]())  # type: ignore[operator]
+    texts = inputs_source(program), ordinary_inputs(program)
+    made += [defined_by(text)["inputs"]() for text in texts]
     assert [*map(static, made)] == [expected] * len(made)
 
 

@@ -6,7 +6,6 @@ import re
 
 import pytest
 import torch
-from torch import Tensor
 
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
@@ -16,12 +15,7 @@ from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.targets.registry import TARGETS, target
 from aliasproof.targets.target import Function, Target
-from tests.targets.conftest import OF_TORCH
-
-
-def matrix() -> Tensor:
-    return torch.arange(1.0, 10).view(3, 3)
-
+from tests.targets.conftest import OF_TORCH, matrix, stages_of
 
 # --- right programs -------------------------------------------------------------------------------
 
@@ -88,11 +82,10 @@ def test_every_target_shows_its_stages(tested: Target) -> None:
     program = Program(
         (Storage(torch.float32, 4),), (Input("x", 0, torch.float32, (4,), (1,)),), (), ("x",)
     )
-    build = run_trial(Case.of(program), tested).build
-    assert build is not None
+    stages = stages_of(run_trial(Case.of(program), tested))
     assert tested.name in STAGES, "say in STAGES which graphs the target passes through"
-    assert [stage.name for stage in build.stages] == STAGES[tested.name]
-    for stage in build.stages:
+    assert [stage.name for stage in stages] == STAGES[tested.name]
+    for stage in stages:
         stage.graph.graph.lint()
 
 
@@ -119,10 +112,9 @@ STAGES = {
 def test_stages_are_what_the_target_says() -> None:
     """Functionalization leaves no mutation except the epilogue, and reinplacing adds some."""
     case = Case.of_function(lambda x: x.neg().add_(1).mul_(2), [matrix()])
-    build = run_trial(case, target("fx-reinplace")).build
-    assert build is not None
     functional, reinplaced = (
-        [str(node.target) for node in stage.graph.graph.nodes] for stage in build.stages
+        [str(node.target) for node in stage.graph.graph.nodes]
+        for stage in stages_of(run_trial(case, target("fx-reinplace")))
     )
     assert not any(re.search(r"\w_\.", op) for op in functional)
     assert any(re.search(r"\w_\.", op) for op in reinplaced)
@@ -130,11 +122,9 @@ def test_stages_are_what_the_target_says() -> None:
 
 def test_the_two_variants_of_aot_differ_in_who_writes_back() -> None:
     case = Case.of_function(lambda x: x.add_(1), [matrix()])
-    kept, epilogue = (run_trial(case, target(name)).build for name in ("aot", "aot-epilogue"))
-    assert kept is not None
-    assert epilogue is not None
-    assert "copy_" in kept.stages[0].graph.code
-    assert "copy_" not in epilogue.stages[0].graph.code
+    for name in ("aot", "aot-epilogue"):
+        code = stages_of(run_trial(case, target(name)))[0].graph.code
+        assert ("copy_" in code) == (name == "aot")
 
 
 # --- the registry ---------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from aliasproof.targets.registry import is_importable, target
 from aliasproof.targets.target import Target
 from aliasproof.targets.user_names import CodeName, code_name, grant
 from aliasproof.targets.user_targets import YOUR_PASS, UserBackend, UserPass, classify
+from tests.targets.conftest import defined_by, stages_of, trial_of
 
 CODE = """
 import functools
@@ -232,6 +233,7 @@ def decorated(*args, **kwargs): ...
         (two_and_more, None),
         (Infra, (False, False)),
         (Infra(), (False, False)),
+        (torch.nn.Identity().forward, (False, False)),
     ],
 )
 def test_the_signature_says_what_it_is(value: Any, expected: tuple[bool, bool] | None) -> None:
@@ -248,15 +250,11 @@ def test_the_signature_says_what_it_is(value: Any, expected: tuple[bool, bool] |
     [
         (three, r"takes \(gm, example_inputs, mode\); expected a pass"),
         (hidden, "functools.wraps keeps the signature"),
-        (torch.nn.Identity(), "functools.wraps|takes"),
         (type("Needs", (), {"__init__": lambda self, x: None}), r"Needs\(\) raises TypeError"),
         ("aot", "is of type str, not callable"),
     ],
 )
 def test_anything_else_is_refused(value: object, message: str) -> None:
-    if isinstance(value, torch.nn.Identity):
-        assert isinstance(classify(value.forward, CodeName("n", "m", "a")), UserPass)
-        return
     with pytest.raises(UserError, match=message):
         classify(value, CodeName("n", "m", "a"))
 
@@ -277,6 +275,9 @@ def test_inductors_interfaces(here: Path) -> None:
     found = classify(Graphs(), CodeName("n", "m", "a"))
     assert isinstance(found, UserPass)
     assert found.on_graph
+    of_inference = classify(says_inference, CodeName("n", "m", "a"))
+    assert isinstance(of_inference, UserPass)
+    assert of_inference.source("clean") == "clean(graph.graph, True)"
     with pytest.raises(UserError, match="is a Nodes, which works on no graph of ATen calls"):
         classify(Nodes(), CodeName("n", "m", "a"))
 
@@ -300,9 +301,7 @@ def test_a_target_of_a_user_keeps_all_but_its_name(here: Path) -> None:
 def test_a_pass_that_does_nothing_is_right(here: Path, variant: str) -> None:
     found = examined(f"ownpasses.passes:nothing{variant}", writes, torch.ones(3))
     assert found.violations == []
-    assert found.trial is not None
-    assert found.trial.build is not None
-    names = [stage.name for stage in found.trial.build.stages]
+    names = [stage.name for stage in stages_of(trial_of(found))]
     kinds = ["forward", "backward"] if variant == ":grad" else ["inference"]
     assert names == [name for k in kinds for name in (f"{k} graph", f"{k} graph after nothing")]
 
@@ -362,8 +361,7 @@ def test_a_recipe_does_what_build_does(here: Path, name: str) -> None:
     tested = granted(name)
     for folder in [path for path in sys.path if path == str(here)]:
         sys.path.remove(folder)  # a recipe brings its own
-    namespace: dict[str, Any] = {"torch": torch}
-    exec(tested.recipe, namespace)
+    namespace = defined_by(tested.recipe)
     case = Case.of_function(writes, [torch.ones(3)]).under(tested)
     inputs, function = case.fresh_inputs(), case.function
     compiled = namespace["compiled"](

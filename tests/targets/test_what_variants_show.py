@@ -14,7 +14,6 @@ from torch import Tensor
 from torch._inductor import decomposition
 
 from aliasproof.ir.errors import Rejected
-from aliasproof.ir.program import Input, Program, Storage
 from aliasproof.judge.attribution import Symptom
 from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, run_trial
@@ -26,21 +25,14 @@ from aliasproof.targets.registry import target
 from aliasproof.targets.second_calls import CHANGES
 from aliasproof.targets.target import Build, Function
 from tests.short_programs import program_of, view
-from tests.targets.planted_gradients import Doubled
+from tests.targets.conftest import Doubled, matrix, stages_of, trial_of
 from tests.targets.vector_programs import of_vectors
-
-
-def matrix() -> Tensor:
-    return torch.arange(1.0, 10).view(3, 3)
-
 
 # --- each variant is another target ---------------------------------------------------------------
 
 
 def graph(name: str, body: str) -> str:
-    trial = run_trial(Case.of(of_vectors(body, 0)), target(name))
-    assert trial.build is not None
-    return trial.build.stages[0].graph.code
+    return stages_of(run_trial(Case.of(of_vectors(body, 0)), target(name)))[0].graph.code
 
 
 def test_decompose_leaves_simpler_operators() -> None:
@@ -66,16 +58,31 @@ def test_a_wrong_decomposition_is_a_violation(monkeypatch: pytest.MonkeyPatch) -
 def test_symbolic_sizes_are_in_the_graph() -> None:
     body = "v0 = aten.add.Scalar(x0, 1)\nreturn (v0,)"
     trial = run_trial(Case.of(of_vectors(body, 0)), target("aot:symbolic"))
-    assert trial.build is not None
-    (first, *_) = trial.build.stages[0].graph.graph.nodes
+    (first, *_) = stages_of(trial)[0].graph.graph.nodes
     assert isinstance(first.meta["val"].shape[0], torch.SymInt)
 
 
-def test_a_run_that_violates_the_guards_of_its_trace_is_not_judged() -> None:
-    built = target("functionalize:symbolic").build(lambda x: x[1:].clone(), [torch.ones(4)])
-    observe(built.function, [torch.ones(5)])
-    with pytest.raises(Rejected, match="guards"):
-        observe(built.function, [torch.ones(1)])
+@pytest.mark.parametrize(
+    ("name", "function", "traced", "other", "broken", "reason"),
+    [
+        ("functionalize", lambda x: x[1:].clone(), (4,), (5,), (1,), "guards"),
+        (
+            "reference",
+            lambda x: x.t().reshape(-1),
+            (4, 3),
+            (5, 2),
+            (4, 1),
+            "traced for inputs with",
+        ),
+    ],
+)
+def test_a_run_that_violates_the_guards_of_its_trace_is_not_judged(
+    name: str, function: Function, traced: Any, other: Any, broken: Any, reason: str
+) -> None:
+    built = target(f"{name}:symbolic").build(function, [torch.ones(traced)])
+    observe(built.function, [torch.ones(other)])
+    with pytest.raises(Rejected, match=reason):
+        observe(built.function, [torch.ones(broken)])
 
 
 def test_the_reference_pass_with_symbols_runs_at_other_sizes_than_traced(
@@ -84,9 +91,8 @@ def test_the_reference_pass_with_symbols_runs_at_other_sizes_than_traced(
     program = of_vectors("v0 = aten.add.Scalar(x0, 1)\nreturn (v0,)", 0)
     tested = target("reference:symbolic:second-size")
     trial = run_trial(Case.of(program), tested)
-    assert trial.build is not None
     assert not trial.judgement.violations
-    (first, *_) = trial.build.stages[0].graph.graph.nodes
+    (first, *_) = stages_of(trial)[0].graph.graph.nodes
     assert isinstance(first.meta["val"].shape[0], torch.SymInt)
 
     # A pass that takes the sizes of the trace for numbers is seen.
@@ -96,13 +102,6 @@ def test_the_reference_pass_with_symbols_runs_at_other_sizes_than_traced(
     monkeypatch.setattr(reference, "functionalize", with_numbers)
     wrong = of_vectors("v0 = aten.flatten.using_ints(x0)\nreturn (v0,)", 0, sizes=(2, 3))
     assert examine(Case.of(wrong), tested).symptom is not None
-
-
-def test_the_reference_pass_does_not_judge_sizes_that_break_its_guards() -> None:
-    built = target("reference:symbolic").build(lambda x: x.t().reshape(-1), [torch.ones(4, 3)])
-    observe(built.function, [torch.ones(5, 2)])
-    with pytest.raises(Rejected, match="traced for inputs with"):
-        observe(built.function, [torch.ones(4, 1)])
 
 
 # --- gradients ------------------------------------------------------------------------------------
@@ -120,8 +119,7 @@ def test_gradients_are_outputs() -> None:
     # The end of the backward pass is 1, 2, 3, 4 for the output, and for the input afterwards.
     assert gradients(trial.target) == [[4.0, 8.0, 12.0, 16.0]]
     assert not trial.judgement.violations
-    assert trial.build is not None
-    assert [stage.name for stage in trial.build.stages] == ["forward graph", "backward graph"]
+    assert [stage.name for stage in stages_of(trial)] == ["forward graph", "backward graph"]
 
 
 def test_a_wrong_gradient_is_a_violation() -> None:
@@ -142,13 +140,6 @@ def test_inputs_on_one_storage_have_one_leaf() -> None:
     trial = run_trial(Case.of(program), target("identity:grad"))
     # 3 * (1 + 1 + 1) * numbers: through the output and through both inputs.
     assert gradients(trial.eager) == [[9.0, 18.0, 27.0, 36.0]]
-
-
-def test_without_an_input_that_can_require_gradients_nothing_is_judged() -> None:
-    program = Program(
-        (Storage(torch.int64, 2),), (Input("x0", 0, torch.int64, (2,), (1,)),), (), ("x0",)
-    )
-    assert "gradients" in str(examine(Case.of(program), target("aot:grad")).rejected)
 
 
 # --- the second call ------------------------------------------------------------------------------
@@ -219,8 +210,7 @@ def test_dynamo_compiles_again_for_inputs_that_require_no_gradient(name: str) ->
 def test_captured_tensors_are_attributes_of_the_graph() -> None:
     program = of_vectors("v0 = aten.add.Tensor(x0, x1)\nreturn (v0,)", 0, 1)
     trial = run_trial(Case.of(program), target("functionalize:captured"))
-    assert trial.build is not None
-    (stage,) = trial.build.stages
+    (stage,) = stages_of(trial)
     assert [node.op for node in stage.graph.graph.nodes][:2] == ["placeholder", "get_attr"]
     assert not trial.judgement.violations
 
@@ -282,8 +272,7 @@ def test_a_tensor_that_is_passed_twice_is_one_object(name: str) -> None:
     assert x0 is x1 is not x2
     examination = examine(case, tested)
     assert not examination.failed
-    assert examination.trial is not None
-    eager = examination.trial.eager
+    eager = trial_of(examination).eager
     assert eager.outputs[1] is eager.inputs[1]
 
 
