@@ -125,25 +125,21 @@ def test_without_gradients_before_where_some_require_them() -> None:
 # --- what both variants show ----------------------------------------------------------------------
 
 
-def test_gradients_of_both_calls_are_compared() -> None:
-    trial = run_trial(Case.of(SQUARE), target("identity:grad:kept-outputs"))
-    # Of x * x and of x afterwards, each from 1, 2, 3, 4: (2 * x + 1) * numbers.
-    gradient = [3.0, 10.0, 21.0, 36.0]
-    outputs: Sequence[Any] = trial.eager.outputs
-    assert [x.tolist() for x in outputs] == [[1, 4, 9, 16], gradient] * 2
+NUMBERS = torch.arange(1.0, 5)
 
 
-def test_one_backward_pass_goes_through_both_calls() -> None:
-    trial = run_trial(Case.of(SQUARE), target("identity:grad:feed-back"))
-    outputs: Sequence[Any] = trial.eager.outputs
-    # Of x**2, x**4 and x: 2 * x + 4 * x**3 + 1, times 1, 2, 3, 4.
-    numbers = torch.arange(1.0, 5)
-    gradient = (2 * numbers + 4 * numbers**3 + 1) * numbers
-    assert [x.tolist() for x in outputs] == [
-        (numbers**2).tolist(),
-        (numbers**4).tolist(),
-        gradient.tolist(),
-    ]
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        # Of x * x and of x afterwards: (2 * x + 1) * numbers, for each call.
+        ("kept-outputs", [NUMBERS**2, (2 * NUMBERS + 1) * NUMBERS] * 2),
+        # One backward pass goes through both calls. Of x**2, x**4 and x:
+        ("feed-back", [NUMBERS**2, NUMBERS**4, (2 * NUMBERS + 4 * NUMBERS**3 + 1) * NUMBERS]),
+    ],
+)
+def test_gradients_of_both_calls_are_compared(variant: str, expected: list[Tensor]) -> None:
+    outputs: Any = run_trial(Case.of(SQUARE), target(f"identity:grad:{variant}")).eager.outputs
+    assert [x.tolist() for x in outputs] == [x.tolist() for x in expected]
 
 
 def remembers_strides(function: Function, inputs: Sequence[Tensor]) -> Build:
