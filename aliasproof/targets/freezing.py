@@ -19,8 +19,7 @@ from aliasproof.ir.errors import InternalError, Rejected
 from aliasproof.ir.execution import ProgramFunction, as_graph
 from aliasproof.ir.program import Program
 from aliasproof.oracles.contract import Precondition
-from aliasproof.targets.buffers import WithBuffers
-from aliasproof.targets.captured import captured_count
+from aliasproof.targets.buffers import WithBuffers, captured_count
 from aliasproof.targets.target import Build, CallsUser, Function, PlainBuild, UserRun
 
 NAME = "freezing"

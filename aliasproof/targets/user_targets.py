@@ -19,7 +19,7 @@ from torch import fx
 from aliasproof.ir.errors import UserError
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.oracles.contract import Promise, Waiver
-from aliasproof.targets import aot, aot_eager, captured, dynamo, variants
+from aliasproof.targets import aot, aot_eager, buffers, dynamo, variants
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.user_names import CodeName, folder_of, frame_of_user, load, source_of
@@ -202,7 +202,7 @@ BACKEND_VARIANTS = tuple(
     replace(variant, layer=aot_eager.TARGET)
     for variant in (
         variants.SYMBOLIC,
-        replace(variants.CAPTURED, build=captured.build_by_dynamo),
+        replace(variants.CAPTURED, build=buffers.build_captured_by_dynamo),
         variants.GUARDED_BUFFERS,
         variants.AS_WRITTEN,
         *variants.SECOND_CALLS,

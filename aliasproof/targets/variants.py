@@ -19,7 +19,6 @@ from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.plugins import CompilerPlugin, plugins
 from aliasproof.targets import (
     buffers,
-    captured,
     control_flow,
     freezing,
     gradients,
@@ -73,9 +72,9 @@ GRADS = (GRAD, HALF_GRAD)
 CAPTURED = Variant(
     "captured",
     "the function closes over a half of its inputs, or over what it captures itself",
-    Contract(preconditions=(captured.NOT_WRITTEN,), refusals=(captured.NOT_WRAPPED,)),
-    build=captured.build,
-    recipe=captured.recipe,
+    Contract(preconditions=(buffers.NOT_WRITTEN,), refusals=(buffers.NOT_WRAPPED,)),
+    build=buffers.build_captured,
+    recipe=buffers.recipe_of_captured,
     apart={
         "symbolic": "{} exclude each other: a symbolic trace takes no real tensor that is no input"
     },
@@ -186,7 +185,7 @@ WITHOUT_LOOP = tuple(it for it in CONTROL_FLOW if not control_flow.FORMS[it.name
 
 # For targets with Dynamo: its guards choose what runs for the inputs at hand, and it makes inputs
 # of what a function captures.
-GUARDED_CAPTURED = replace(CAPTURED, clauses=NOTHING, build=captured.build_by_dynamo)
+GUARDED_CAPTURED = replace(CAPTURED, clauses=NOTHING, build=buffers.build_captured_by_dynamo)
 GUARDED_BUFFERS = replace(BUFFERS, build=buffers.build_by_dynamo)
 GUARDED = (*GRADS, GUARDED_CAPTURED, GUARDED_BUFFERS, SAME_INPUT, AS_WRITTEN, *SECOND_CALLS)
 

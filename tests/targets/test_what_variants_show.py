@@ -19,7 +19,7 @@ from aliasproof.judge.examination import examine
 from aliasproof.judge.trial import Case, run_trial
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.reference_pass import functionalize
-from aliasproof.targets import captured, reference
+from aliasproof.targets import buffers, reference
 from aliasproof.targets.gradients import WithGradients
 from aliasproof.targets.registry import target
 from aliasproof.targets.second_calls import CHANGES
@@ -221,7 +221,9 @@ def test_a_stale_captured_tensor_is_a_violation() -> None:
         return Build(lambda *tensors: first, [])
 
     program = of_vectors("v0 = aten.add.Tensor(x0, x1)\nreturn (v0,)", 0, 1)
-    wrong = replace(target("identity:captured"), build=functools.partial(captured.build, stale))
+    wrong = replace(
+        target("identity:captured"), build=functools.partial(buffers.build_captured, stale)
+    )
     case = Case.of(program)
     drawn = itertools.count()
     # The build gets other values than the run.
