@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from unittest import mock
 
 import torch
@@ -42,6 +42,8 @@ Inputs: TypeAlias = Sequence[torch.Tensor]
 Make: TypeAlias = Callable[[Function, Inputs], Build]
 Rewrite: TypeAlias = Callable[[fx.GraphModule], None]
 Context: TypeAlias = Callable[[], AbstractContextManager[object]]
+P = ParamSpec("P")
+W = TypeVar("W", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,26 @@ def fault_name(wrong: Callable[..., Any]) -> str:
     return wrong.__name__.strip("_").replace("_", " ")
 
 
+def planted(
+    faults: list[Fault],
+    make: Callable[Concatenate[Any, P], Fault],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Callable[[W], W]:
+    """Add what `make` makes of the wrong function, with these further arguments, to the faults."""
+
+    def added(wrong: W) -> W:
+        faults.append(make(wrong, *args, **kwargs))
+        return wrong
+
+    return added
+
+
+def from_build(build: Make, source: str) -> Fault:
+    """A build of its own, in place of the passes."""
+    return fault(build, source, build)
+
+
 def after_functionalize(rewrite: Rewrite, source: str) -> Fault:
     """A rewrite of the functional graph."""
     require_same_parameters(rewrite, _left_alone)
@@ -139,14 +161,14 @@ def after_reinplace(rewrite: Rewrite, source: str) -> Fault:
     return fault(rewrite, source, Passes(reinplaced=rewrite))
 
 
-def by_rule(name: str, wrong: Callable[..., Any], source: str) -> Fault:
+def by_rule(wrong: Callable[..., Any], name: str, source: str) -> Fault:
     """Functionalization with one wrong rule, by its name in `Rules`."""
     require_same_parameters(wrong, getattr(RULES, name))
     changed: dict[str, Any] = {name: wrong}
     return fault(wrong, source, Passes(rules=replace(RULES, **changed)))
 
 
-def by_table(name: str, wrong: Callable[..., Any], source: str, *ops: OpOverload) -> Fault:
+def by_table(wrong: Callable[..., Any], name: str, source: str, *ops: OpOverload) -> Fault:
     """Functionalization with wrong lines in one of the tables of `Rules`, by its name."""
     table = getattr(RULES, name)
     for op in ops:
@@ -156,14 +178,14 @@ def by_table(name: str, wrong: Callable[..., Any], source: str, *ops: OpOverload
     return fault(wrong, source, Passes(rules=replace(RULES, **changed)))
 
 
-def weaker_condition(right: Condition, wrong: Condition, source: str) -> Fault:
+def weaker_condition(wrong: Condition, right: Condition, source: str) -> Fault:
     """Reinplacing with one condition replaced by a weaker one."""
     require_same_parameters(wrong, right)
     asked = [wrong if condition is right else condition for condition in CONDITIONS]
     return fault(wrong, source, Passes(conditions=asked))
 
 
-def weaker_noop_rule(right: NoOpRule, wrong: NoOpRule, source: str) -> Fault:
+def weaker_noop_rule(wrong: NoOpRule, right: NoOpRule, source: str) -> Fault:
     """Removing no-ops with one rule replaced by a weaker one."""
     require_same_parameters(wrong, right)
     rules = [wrong if rule is right else rule for rule in NOOP_RULES]
@@ -171,7 +193,7 @@ def weaker_noop_rule(right: NoOpRule, wrong: NoOpRule, source: str) -> Fault:
 
 
 def instead_of_entries(
-    table: MutableMapping[Any, Any], wrong: Callable[..., Any], source: str, *keys: object
+    wrong: Callable[..., Any], table: MutableMapping[Any, Any], source: str, *keys: object
 ) -> Fault:
     """The wrong function replaces entries of a table of the reference pass while the passes run."""
     for key in keys:
@@ -184,18 +206,19 @@ def instead_of_entries(
 
 
 def instead_of(
-    name: str,
     wrong: Callable[..., Any],
+    name: str,
     source: str,
     home: str | type,
     *more_homes: str | type,
-    rules: Rules = RULES,
+    rule: str = "",
 ) -> Fault:
     """The wrong function replaces a function, method or property while the passes run.
 
     `name` is the name of the right one in its home. A home is a class, or the name of a module of
     `reference_pass`. Each module that imports a function has its own reference to it, so give all
-    modules in which the wrong one is to be called. `rules` are those of functionalization. Raises
+    modules in which the wrong one is to be called. It is also the `rule` of that name in `Rules`,
+    if one is given. Raises
     `InternalError` if a home has no such name, if two homes mean different functions by it, or if
     the wrong function takes other parameters than the right one.
     """
@@ -212,7 +235,8 @@ def instead_of(
                 stack.enter_context(mock.patch.object(owner, name, new))
             yield
 
-    return fault(wrong, source, Passes(rules=rules, within=replacement))
+    changed: dict[str, Any] = {rule: wrong} if rule else {}
+    return fault(wrong, source, Passes(rules=replace(RULES, **changed), within=replacement))
 
 
 def _owner(home: str | type) -> ModuleType | type:

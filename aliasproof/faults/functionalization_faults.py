@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -20,9 +20,10 @@ from aliasproof.faults.fault import (
     after_noops,
     by_rule,
     by_table,
-    fault,
+    from_build,
     instead_of,
     instead_of_entries,
+    planted,
 )
 from aliasproof.ir.values import clone_inputs
 from aliasproof.reference_pass import views
@@ -42,28 +43,39 @@ from aliasproof.reference_pass.environment import Environment
 from aliasproof.reference_pass.epilogue import _Epilogue
 from aliasproof.reference_pass.functionalize import _mutate_metadata
 from aliasproof.reference_pass.liveness import NOTES, Liveness, Memory
-from aliasproof.reference_pass.rules import RULES
 from aliasproof.reference_pass.views import VIEW_STEPS, ParentValue
 from aliasproof.targets.target import Build, Function
+
+FAULTS: list[Fault] = []
 
 # --- alias analysis and liveness: which bytes a tensor covers, and which nodes read them ----------
 
 
+@planted(FAULTS, instead_of, "end", "end of reference_pass/calls/regions.py", Region)
 def last_element_is_not_counted(self: Region) -> int:
     """A region ends where its last element starts, so an overlap in that element is missed."""
     return int(self.start + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True)))
 
 
+@planted(FAULTS, instead_of, "contains", "contains of reference_pass/calls/regions.py", "liveness")
 def gaps_count_as_contents(outer: Region, inner: Region) -> bool:
     """A region with gaps counts as if it contained every byte from its first to its last."""
     return inner.empty or bool(outer.start <= inner.start and inner.end <= outer.end)
 
 
+@planted(FAULTS, instead_of, "memory", "pytorch/pytorch#122457", Liveness)
 def each_view_has_its_own_liveness(self: Liveness, tensor: torch.Tensor) -> Memory:
     """Liveness is kept per tensor, not per storage, so a read through another view is missed."""
     return self.memories.setdefault(id(tensor), Memory())
 
 
+@planted(
+    FAULTS,
+    instead_of,
+    "contents_read",
+    "rule of liveness: operands in lists are read, too",
+    "liveness",
+)
 def list_operands_are_not_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
     """Operands inside a list, such as those of cat, do not count as reads."""
     # Outputs are a list, too, but `outputs_are_not_read` is another fault.
@@ -71,11 +83,19 @@ def list_operands_are_not_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, b
     yield from (read for read in _contents_read(node) if read[0] in direct)
 
 
+@planted(FAULTS, instead_of_entries, NOTES, "pytorch/pytorch#198094", "output")
 def outputs_are_not_read(liveness: Liveness, node: fx.Node) -> None:
     """Returning a tensor does not count as a read by the caller."""
     liveness.returned.update(nodes_in(node.args))  # the read at the end is left out
 
 
+@planted(
+    FAULTS,
+    instead_of,
+    "later_reads",
+    "rule of liveness: a read may be at the next position",
+    Liveness,
+)
 def next_read_is_missed(
     self: Liveness, tensor: torch.Tensor, region: Region, after: int
 ) -> Iterator[Any]:
@@ -89,9 +109,14 @@ _later_reads, _contents_read = Liveness.later_reads, contents_read
 # --- views: regenerated from the wrong base, or written through a wrong inverse -------------------
 
 
+def _in_views(wrong: Callable[..., Any], table: str, names: str, *ops: OpOverload) -> Fault:
+    return by_table(wrong, table, f"{table.upper()} of reference_pass/views.py: {names}", *ops)
+
+
 # Inverses. ----------------------------------------------------------------------------------------
 
 
+@planted(FAULTS, _in_views, "inverses", "t, transpose", aten.t.default, aten.transpose.int)
 def transpose_is_not_undone(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -100,6 +125,7 @@ def transpose_is_not_undone(
     return new if fits else _of_transpose(emit, parent, new, args)
 
 
+@planted(FAULTS, _in_views, "inverses", "slice", aten.slice.Tensor)
 def slice_loses_its_start(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -117,6 +143,7 @@ def slice_loses_its_start(
     )
 
 
+@planted(FAULTS, _in_views, "inverses", "select", aten.select.int)
 def negative_index_is_clamped(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -125,6 +152,7 @@ def negative_index_is_clamped(
     return emit.call(aten.select_scatter.default, parent(), new, dim, max(index, 0))
 
 
+@planted(FAULTS, _in_views, "inverses", "diagonal", aten.diagonal.default)
 def diagonal_is_mirrored(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -136,6 +164,7 @@ def diagonal_is_mirrored(
     return emit.call(aten.diagonal_scatter.default, parent(), new, offset, *dims)
 
 
+@planted(FAULTS, by_table, "inverses", "pytorch/pytorch#198102", aten.unfold.default)
 def gaps_of_unfold_are_zeroed(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -143,6 +172,7 @@ def gaps_of_unfold_are_zeroed(
     return _of_unfold(emit, lambda: emit.call(aten.zeros_like.default, parent()), new, args)
 
 
+@planted(FAULTS, by_table, "inverses", "pytorch/pytorch#197448", aten.expand.default)
 def expand_is_summed(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     """The inverse of expand sums the copies of an element, as the backward formula does."""
     shape = parent().meta["val"].shape
@@ -159,13 +189,7 @@ def expand_is_summed(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arg
     )
 
 
-def write_is_not_conjugated(
-    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
-) -> fx.Node:
-    """A write through a view with the lazy conjugate bit stores what the view shows."""
-    return new
-
-
+@planted(FAULTS, _in_views, "inverses", "view.dtype", aten.view.dtype)
 def bytes_are_converted(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -185,6 +209,7 @@ _of_unfold, _of_view_dtype = views._of_unfold, views._of_view_dtype
 # Steps. -------------------------------------------------------------------------------------------
 
 
+@planted(FAULTS, _in_views, "view_steps", "split", *SPLITS)
 def last_piece_starts_too_early(call: ViewCall) -> list[ViewStep]:
     """A split piece starts at its index times its own size, also the smaller last piece."""
     dim = call.given.get("dim", 0)
@@ -192,21 +217,33 @@ def last_piece_starts_too_early(call: ViewCall) -> list[ViewStep]:
     return [(aten.slice.Tensor, (dim, call.index * size, (call.index + 1) * size, 1))]
 
 
+@planted(FAULTS, _in_views, "view_steps", "imag", aten.imag.default)
 def imag_is_real(call: ViewCall) -> list[ViewStep] | None:
     """A view of the imaginary part is regenerated as a view of the real part."""
     return VIEW_STEPS[aten.real.default](replace(call, op=aten.real.default))
 
 
+@planted(FAULTS, _in_views, "inverses", "_conj", aten._conj.default)
+def write_is_not_conjugated(
+    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
+) -> fx.Node:
+    """A write through a view with the lazy conjugate bit stores what the view shows."""
+    return new
+
+
+@planted(FAULTS, _in_views, "view_steps", "_conj", aten._conj.default)
 def conjugate_bit_is_lost(call: ViewCall) -> list[ViewStep]:
     """A view with the lazy conjugate bit is regenerated without it."""
     return [(aten.alias.default, ())]
 
 
+@planted(FAULTS, _in_views, "view_steps", "_neg_view", aten._neg_view.default)
 def negative_bit_is_lost(call: ViewCall) -> list[ViewStep]:
     """A view with the lazy negative bit is regenerated without it."""
     return [(aten.alias.default, ())]
 
 
+@planted(FAULTS, by_table, "view_steps", "pytorch/pytorch#104505", aten.as_strided.default)
 def as_strided_is_a_step(call: ViewCall) -> list[ViewStep]:
     """as_strided is applied to the view before it, not to the base that has the whole storage."""
     given = call.given
@@ -216,21 +253,30 @@ def as_strided_is_a_step(call: ViewCall) -> list[ViewStep]:
 # Bases. -------------------------------------------------------------------------------------------
 
 
+@planted(FAULTS, by_rule, "is_current", "pytorch/pytorch#127821")
 def view_is_not_regenerated(noted: int, version: int) -> bool:
     """A view that was read before is not regenerated after a write to its base."""
     return True
 
 
+@planted(FAULTS, by_rule, "is_base", "pytorch/pytorch#120585")
 def tensor_is_always_the_base(uses: StorageUses, geometry: Geometry) -> bool:
     """A tensor becomes the base of its storage although other views show other bytes of it."""
     return True
 
 
+@planted(
+    FAULTS,
+    by_rule,
+    "as_strided_offset",
+    "rule of alias analysis: offsets are in elements of the dtype of the view",
+)
 def offset_in_elements_of_the_base(geometry: Geometry, start: torch.dtype) -> Size:
     """The offset of a view of another dtype is counted in elements of the base, not of the view."""
     return geometry.offset * geometry.dtype.itemsize // start.itemsize
 
 
+@planted(FAULTS, by_rule, "base_strides", "pytorch/pytorch#133512")
 def base_has_another_layout(geometry: Geometry | None, value: torch.Tensor) -> Sequence[Size]:
     """A new value of a base does not get the strides that the base has in eager."""
     return value.stride()
@@ -239,6 +285,7 @@ def base_has_another_layout(geometry: Geometry | None, value: torch.Tensor) -> S
 # --- writes: which values are written, and in which order -----------------------------------------
 
 
+@planted(FAULTS, after_functionalize, "rule of functionalize: all queued writes are applied")
 def first_of_two_scatters_is_dropped(graph_module: fx.GraphModule) -> None:
     """The first of two nested scatters counts as dead, whatever bytes the second overwrites."""
     for node in list(graph_module.graph.nodes):
@@ -247,6 +294,9 @@ def first_of_two_scatters_is_dropped(graph_module: fx.GraphModule) -> None:
             node.update_arg(0, base.args[0])
 
 
+@planted(
+    FAULTS, after_functionalize, "rule of functionalize: queued writes are applied oldest first"
+)
 def two_scatters_are_exchanged(graph_module: fx.GraphModule) -> None:
     """The second of two nested scatters is done first, as if the two could not overlap."""
     for node in list(graph_module.graph.nodes):
@@ -268,16 +318,28 @@ def two_scatters_are_exchanged(graph_module: fx.GraphModule) -> None:
         return
 
 
+@planted(
+    FAULTS, by_rule, "must_apply", "rule of functionalize: a read first applies the queued writes"
+)
 def reads_ignore_queued_writes(queued: int, value: fx.Node | None) -> bool:
     """A view is read without the queued writes through other views of its storage."""
     return value is None
 
 
+@planted(
+    FAULTS,
+    instead_of,
+    "overwrites",
+    "overwrites of reference_pass/calls/operand_reads.py",
+    "calls.operand_reads",
+    rule="overwrites",
+)
 def masked_write_counts_as_overwrite(op: OpOverload) -> bool:
     """A write through a mask or an index counts as an overwrite of all elements of its operand."""
     return op in _PARTIAL or _overwrites(op)
 
 
+@planted(FAULTS, after_functionalize, "pytorch/pytorch#77125")
 def casts_are_left_out(graph_module: fx.GraphModule) -> None:
     """A result is written without the cast to the dtype of the mutated tensor."""
     for node in list(graph_module.graph.nodes):
@@ -300,6 +362,13 @@ _PARTIAL = {
 # --- metadata mutation (`t_`, `set_`, `resize_`) and of ops that write many tensors ---------------
 
 
+@planted(
+    FAULTS,
+    instead_of,
+    "_mutate_metadata",
+    "rule of functionalize: a tensor object becomes another view",
+    "functionalize",
+)
 def metadata_of_results_is_not_mutated(
     env: Environment, node: fx.Node, effect: Effect, identity: int, geometry: Geometry
 ) -> None:
@@ -308,6 +377,13 @@ def metadata_of_results_is_not_mutated(
         _mutate_metadata(env, node, effect, identity, geometry)
 
 
+@planted(
+    FAULTS,
+    instead_of,
+    "mutate_metadata",
+    "step 3 of reference_pass/epilogue.py: metadata is mutated",
+    _Epilogue,
+)
 def metadata_of_inputs_is_not_mutated(
     self: _Epilogue, mutated: Sequence[int], final: dict[int, fx.Node]
 ) -> None:
@@ -317,6 +393,13 @@ def metadata_of_inputs_is_not_mutated(
     )
 
 
+@planted(
+    FAULTS,
+    instead_of,
+    "mutate_metadata",
+    "step 3 of reference_pass/epilogue.py: metadata is mutated",
+    _Epilogue,
+)
 def storage_of_inputs_is_not_replaced(
     self: _Epilogue, mutated: Sequence[int], final: dict[int, fx.Node]
 ) -> None:
@@ -331,6 +414,11 @@ def _keeps_storage(epilogue: _Epilogue, identity: int) -> bool:
     return env.views[identity].storage is env.at_start[identity].storage
 
 
+@planted(
+    FAULTS,
+    after_functionalize,
+    "rule of functionalize: each result of a call is written to its tensor",
+)
 def only_first_tensor_of_foreach_is_written(graph_module: fx.GraphModule) -> None:
     """Of the results of a `_foreach_` op, only the first replaces what it was computed from."""
     for node in graph_module.graph.nodes:
@@ -354,18 +442,21 @@ def _copies(graph_module: fx.GraphModule) -> list[fx.Node]:
     return [node for node in graph_module.graph.nodes if node.target is aten.copy_.default]
 
 
+@planted(FAULTS, after_functionalize, "pytorch/pytorch#68301")
 def epilogue_is_dead_code(graph_module: fx.GraphModule) -> None:
     """Dead code elimination looks at users only, and the copy_ calls of the epilogue have none."""
     for copy in _copies(graph_module):
         graph_module.graph.erase_node(copy)
 
 
+@planted(FAULTS, after_functionalize, "rule of functionalize: a copy_ into each mutated input")
 def one_input_is_written_back(graph_module: fx.GraphModule) -> None:
     """Of several mutated inputs, only the first gets its new contents."""
     for copy in _copies(graph_module)[1:]:
         graph_module.graph.erase_node(copy)
 
 
+@planted(FAULTS, after_functionalize, "rule of functionalize: a copy_ into each mutated input")
 def epilogue_is_swapped(graph_module: fx.GraphModule) -> None:
     """The new contents of two inputs of equal size are written back to each other."""
     copies = _copies(graph_module)
@@ -378,6 +469,7 @@ def epilogue_is_swapped(graph_module: fx.GraphModule) -> None:
             return
 
 
+@planted(FAULTS, after_noops, "pytorch/pytorch#198101")
 def inputs_are_written_too_early(graph_module: fx.GraphModule) -> None:
     """New contents are copied to an input before the last read of its old contents."""
     nodes = list(graph_module.graph.nodes)
@@ -394,6 +486,11 @@ def inputs_are_written_too_early(graph_module: fx.GraphModule) -> None:
             source.append(copy)
 
 
+@planted(
+    FAULTS,
+    after_functionalize,
+    "rule of functionalize: an input ends as in eager, and no byte around it changes",
+)
 def gaps_are_zeroed(graph_module: fx.GraphModule) -> None:
     """An input with gaps is written back from first to last byte, with zeros in the gaps."""
     for copy in _copies(graph_module):
@@ -417,12 +514,14 @@ def gaps_are_zeroed(graph_module: fx.GraphModule) -> None:
         copy.args = (into, whole)
 
 
+@planted(FAULTS, from_build, "pytorch/pytorch#139789")
 def shared_inputs_are_separate(function: Function, inputs: Inputs) -> Build:
     """Inputs that share a storage are treated as separate, as in a graph for other inputs."""
     # Cloned one by one, the inputs share nothing.
     return Passes()(function, [clone for tensor in inputs for clone in clone_inputs([tensor])])
 
 
+@planted(FAULTS, after_functionalize, "pytorch/pytorch#198095")
 def output_loses_its_offset(graph_module: fx.GraphModule) -> None:
     """An output that views a storage shared by inputs gets the storage offset zero."""
     copies = _copies(graph_module)
@@ -470,6 +569,11 @@ def _follows_epilogue(node: fx.Node) -> bool:
     )
 
 
+@planted(
+    FAULTS,
+    after_functionalize,
+    "rule of functionalize: outputs share memory with inputs as in eager",
+)
 def aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
     """An output that is a view of an unmutated input is returned as a copy."""
     inputs = {
@@ -483,6 +587,11 @@ def aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
             _instead(graph_module, node, aten.clone.default)
 
 
+@planted(
+    FAULTS,
+    after_functionalize,
+    "rule of functionalize: an output that is an input is that very object",
+)
 def returned_input_is_another_object(graph_module: fx.GraphModule) -> None:
     """An output that is an input is returned as another tensor object on the same memory."""
     for node in _returned_nodes(graph_module):
@@ -490,6 +599,7 @@ def returned_input_is_another_object(graph_module: fx.GraphModule) -> None:
             _instead(graph_module, node, aten.alias.default)
 
 
+@planted(FAULTS, after_functionalize, "pytorch/pytorch#191449")
 def view_of_an_output_is_that_output(graph_module: fx.GraphModule) -> None:
     """An output that is a view of another one, of its layout, becomes that very object."""
     returned = _returned_nodes(graph_module)
@@ -499,6 +609,7 @@ def view_of_an_output_is_that_output(graph_module: fx.GraphModule) -> None:
             graph_module.graph.output_node().replace_input_with(node, bases[0])
 
 
+@planted(FAULTS, after_functionalize, "pytorch/pytorch#89532")
 def second_aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
     """The second of two outputs that share a storage is returned as a copy."""
     seen: set[int] = set()
@@ -509,6 +620,7 @@ def second_aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
         seen.add(storage)
 
 
+@planted(FAULTS, after_functionalize, "rule of functionalize: as many outputs as in eager")
 def repeated_last_output_is_left_out(graph_module: fx.GraphModule) -> None:
     """A last output that is also returned at an earlier index is left out."""
     output = graph_module.graph.output_node()
@@ -519,6 +631,7 @@ def repeated_last_output_is_left_out(graph_module: fx.GraphModule) -> None:
     output.args = (tuple(returned),)
 
 
+@planted(FAULTS, after_functionalize, "pytorch/pytorch#142118")
 def output_is_contiguous(graph_module: fx.GraphModule) -> None:
     """A new tensor is returned contiguous, whatever strides it has in eager."""
     returned = _returned_nodes(graph_module)
@@ -534,6 +647,7 @@ def output_is_contiguous(graph_module: fx.GraphModule) -> None:
             _instead(graph_module, node, aten.clone.default, memory_format=torch.contiguous_format)
 
 
+@planted(FAULTS, by_rule, "result_strides", "pytorch/pytorch#133512")
 def new_tensor_is_made_contiguous(geometry: Geometry) -> Sequence[Size]:
     """A new tensor whose strides differ from eager is made contiguous."""
     return contiguous_strides(geometry.sizes)
@@ -541,7 +655,14 @@ def new_tensor_is_made_contiguous(geometry: Geometry) -> Sequence[Size]:
 
 # --- calls of custom operators: what they write, what they share, how they are laid out -----------
 
+_LAID_OUT = "step of functionalize: operands of an operator of another library are as in eager"
 
+
+@planted(
+    FAULTS,
+    after_functionalize,
+    "step of functionalize: the new contents of each written argument are written",
+)
 def second_write_of_an_operator_is_lost(graph_module: fx.GraphModule) -> None:
     """What a custom operator writes to its second mutable argument is not written back."""
     for node in graph_module.graph.nodes:
@@ -557,6 +678,7 @@ def second_write_of_an_operator_is_lost(graph_module: fx.GraphModule) -> None:
                 user.replace_all_uses_with(old)
 
 
+@planted(FAULTS, after_noops, "pytorch/pytorch#198031")
 def operator_writes_without_a_copy(graph_module: fx.GraphModule) -> None:
     """A custom operator runs on its arguments themselves, though the old values are read later."""
     for node in graph_module.graph.nodes:
@@ -571,6 +693,7 @@ def _on_originals(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     return (*(returns[index] for index in fresh), *(given.get(name) for name in written))
 
 
+@planted(FAULTS, instead_of, "layouts_in_eager", _LAID_OUT, "eager.opaque_calls")
 def operands_do_not_share_memory(
     env: Environment, op: OpOverload, given: dict[str, Any]
 ) -> list[Layout] | None:
@@ -581,6 +704,7 @@ def operands_do_not_share_memory(
     return [(number, *layout[1:]) for number, layout in enumerate(layouts)]
 
 
+@planted(FAULTS, instead_of, "layouts_in_eager", _LAID_OUT, "eager.opaque_calls")
 def operator_gets_another_layout(
     env: Environment, op: OpOverload, given: dict[str, Any]
 ) -> list[Layout] | None:
@@ -595,12 +719,17 @@ def operator_gets_another_layout(
     ]
 
 
+@planted(
+    FAULTS,
+    instead_of,
+    "shows_layout",
+    "rule of remove_noops: no use depends on the location of a copy",
+    "eager.layout_uses",
+    "eager.layout_conditions",
+)
 def operators_see_no_layout(user: fx.Node) -> bool:
     """A copy before a custom operator is dropped, though its original is elsewhere in memory."""
     return False
-
-
-_LAID_OUT = "step of functionalize: operands of an operator of another library are as in eager"
 
 
 # --- random ops: drawn twice, left out, in another order, or merged -------------------------------
@@ -616,6 +745,7 @@ def _is_random(node: fx.Node) -> bool:
     return isinstance(op, OpOverload) and facts(op).random
 
 
+@planted(FAULTS, after_functionalize, "rule of has_effect: a random op advances the generator")
 def random_op_is_drawn_twice(graph_module: fx.GraphModule) -> None:
     """A random op is computed again where it is used, and draws other numbers."""
     for node in _random_nodes(graph_module):
@@ -624,6 +754,7 @@ def random_op_is_drawn_twice(graph_module: fx.GraphModule) -> None:
         node.replace_all_uses_with(again)
 
 
+@planted(FAULTS, after_functionalize, "rule of has_effect: a random op stays without a use")
 def unused_random_op_is_left_out(graph_module: fx.GraphModule) -> None:
     """A random op whose numbers nobody reads is dead code, so later ops draw these numbers."""
     for node in reversed(_random_nodes(graph_module)):
@@ -631,6 +762,11 @@ def unused_random_op_is_left_out(graph_module: fx.GraphModule) -> None:
             graph_module.graph.erase_node(node)
 
 
+@planted(
+    FAULTS,
+    after_functionalize,
+    "rule of functionalize: random ops draw in the order of the program",
+)
 def random_ops_are_reordered(graph_module: fx.GraphModule) -> None:
     """Of two random ops that do not depend on each other, the second draws first."""
     for first, second in pairwise(_random_nodes(graph_module)):
@@ -640,6 +776,7 @@ def random_ops_are_reordered(graph_module: fx.GraphModule) -> None:
             first.prepend(second)
 
 
+@planted(FAULTS, after_functionalize, "rule of all passes: no two draws are equal")
 def equal_random_ops_are_merged(graph_module: fx.GraphModule) -> None:
     """Common subexpressions are merged, also random ops on tensors of equal layout."""
     seen: dict[object, fx.Node] = {}
@@ -659,203 +796,3 @@ def _call_on_layouts(node: fx.Node) -> object:
     return str(
         (node.target, plain, [(it.dtype, it.shape) for it in tensors_in([node.meta["val"]])])
     )
-
-
-# --- all ---------------------------------------------------------------------------------------
-
-FAULTS: tuple[Fault, ...] = (
-    instead_of(
-        "end",
-        last_element_is_not_counted,
-        "end of reference_pass/calls/regions.py",
-        Region,
-    ),
-    instead_of(
-        "contains",
-        gaps_count_as_contents,
-        "contains of reference_pass/calls/regions.py",
-        "liveness",
-    ),
-    instead_of("memory", each_view_has_its_own_liveness, "pytorch/pytorch#122457", Liveness),
-    instead_of(
-        "contents_read",
-        list_operands_are_not_read,
-        "rule of liveness: operands in lists are read, too",
-        "liveness",
-    ),
-    instead_of_entries(NOTES, outputs_are_not_read, "pytorch/pytorch#198094", "output"),
-    instead_of(
-        "later_reads",
-        next_read_is_missed,
-        "rule of liveness: a read may be at the next position",
-        Liveness,
-    ),
-    by_table(
-        "inverses",
-        transpose_is_not_undone,
-        "INVERSES of reference_pass/views.py: t, transpose",
-        aten.t.default,
-        aten.transpose.int,
-    ),
-    by_table(
-        "inverses",
-        slice_loses_its_start,
-        "INVERSES of reference_pass/views.py: slice",
-        aten.slice.Tensor,
-    ),
-    by_table(
-        "inverses",
-        negative_index_is_clamped,
-        "INVERSES of reference_pass/views.py: select",
-        aten.select.int,
-    ),
-    by_table(
-        "inverses",
-        diagonal_is_mirrored,
-        "INVERSES of reference_pass/views.py: diagonal",
-        aten.diagonal.default,
-    ),
-    by_table("inverses", gaps_of_unfold_are_zeroed, "pytorch/pytorch#198102", aten.unfold.default),
-    by_table("inverses", expand_is_summed, "pytorch/pytorch#197448", aten.expand.default),
-    by_table(
-        "inverses",
-        bytes_are_converted,
-        "INVERSES of reference_pass/views.py: view.dtype",
-        aten.view.dtype,
-    ),
-    by_table(
-        "view_steps",
-        last_piece_starts_too_early,
-        "VIEW_STEPS of reference_pass/views.py: split",
-        *SPLITS,
-    ),
-    by_table(
-        "view_steps",
-        imag_is_real,
-        "VIEW_STEPS of reference_pass/views.py: imag",
-        aten.imag.default,
-    ),
-    by_table(
-        "inverses",
-        write_is_not_conjugated,
-        "INVERSES of reference_pass/views.py: _conj",
-        aten._conj.default,
-    ),
-    by_table(
-        "view_steps",
-        conjugate_bit_is_lost,
-        "VIEW_STEPS of reference_pass/views.py: _conj",
-        aten._conj.default,
-    ),
-    by_table(
-        "view_steps",
-        negative_bit_is_lost,
-        "VIEW_STEPS of reference_pass/views.py: _neg_view",
-        aten._neg_view.default,
-    ),
-    by_table("view_steps", as_strided_is_a_step, "pytorch/pytorch#104505", aten.as_strided.default),
-    by_rule("is_current", view_is_not_regenerated, "pytorch/pytorch#127821"),
-    by_rule("is_base", tensor_is_always_the_base, "pytorch/pytorch#120585"),
-    by_rule(
-        "as_strided_offset",
-        offset_in_elements_of_the_base,
-        "rule of alias analysis: offsets are in elements of the dtype of the view",
-    ),
-    by_rule("base_strides", base_has_another_layout, "pytorch/pytorch#133512"),
-    after_functionalize(
-        first_of_two_scatters_is_dropped,
-        "rule of functionalize: all queued writes are applied",
-    ),
-    after_functionalize(
-        two_scatters_are_exchanged, "rule of functionalize: queued writes are applied oldest first"
-    ),
-    by_rule(
-        "must_apply",
-        reads_ignore_queued_writes,
-        "rule of functionalize: a read first applies the queued writes",
-    ),
-    instead_of(
-        "overwrites",
-        masked_write_counts_as_overwrite,
-        "overwrites of reference_pass/calls/operand_reads.py",
-        "calls.operand_reads",
-        rules=replace(RULES, overwrites=masked_write_counts_as_overwrite),
-    ),
-    after_functionalize(casts_are_left_out, "pytorch/pytorch#77125"),
-    instead_of(
-        "_mutate_metadata",
-        metadata_of_results_is_not_mutated,
-        "rule of functionalize: a tensor object becomes another view",
-        "functionalize",
-    ),
-    instead_of(
-        "mutate_metadata",
-        metadata_of_inputs_is_not_mutated,
-        "step 3 of reference_pass/epilogue.py: metadata is mutated",
-        _Epilogue,
-    ),
-    instead_of(
-        "mutate_metadata",
-        storage_of_inputs_is_not_replaced,
-        "step 3 of reference_pass/epilogue.py: metadata is mutated",
-        _Epilogue,
-    ),
-    after_functionalize(
-        only_first_tensor_of_foreach_is_written,
-        "rule of functionalize: each result of a call is written to its tensor",
-    ),
-    after_functionalize(epilogue_is_dead_code, "pytorch/pytorch#68301"),
-    after_functionalize(
-        one_input_is_written_back, "rule of functionalize: a copy_ into each mutated input"
-    ),
-    after_functionalize(
-        epilogue_is_swapped, "rule of functionalize: a copy_ into each mutated input"
-    ),
-    after_noops(inputs_are_written_too_early, "pytorch/pytorch#198101"),
-    after_functionalize(
-        gaps_are_zeroed,
-        "rule of functionalize: an input ends as in eager, and no byte around it changes",
-    ),
-    fault(shared_inputs_are_separate, "pytorch/pytorch#139789", shared_inputs_are_separate),
-    after_functionalize(output_loses_its_offset, "pytorch/pytorch#198095"),
-    after_functionalize(
-        aliased_output_is_copied,
-        "rule of functionalize: outputs share memory with inputs as in eager",
-    ),
-    after_functionalize(
-        returned_input_is_another_object,
-        "rule of functionalize: an output that is an input is that very object",
-    ),
-    after_functionalize(view_of_an_output_is_that_output, "pytorch/pytorch#191449"),
-    after_functionalize(second_aliased_output_is_copied, "pytorch/pytorch#89532"),
-    after_functionalize(
-        repeated_last_output_is_left_out, "rule of functionalize: as many outputs as in eager"
-    ),
-    after_functionalize(output_is_contiguous, "pytorch/pytorch#142118"),
-    by_rule("result_strides", new_tensor_is_made_contiguous, "pytorch/pytorch#133512"),
-    after_functionalize(
-        second_write_of_an_operator_is_lost,
-        "step of functionalize: the new contents of each written argument are written",
-    ),
-    after_noops(operator_writes_without_a_copy, "pytorch/pytorch#198031"),
-    instead_of("layouts_in_eager", operands_do_not_share_memory, _LAID_OUT, "eager.opaque_calls"),
-    instead_of("layouts_in_eager", operator_gets_another_layout, _LAID_OUT, "eager.opaque_calls"),
-    instead_of(
-        "shows_layout",
-        operators_see_no_layout,
-        "rule of remove_noops: no use depends on the location of a copy",
-        "eager.layout_uses",
-        "eager.layout_conditions",
-    ),
-    after_functionalize(
-        random_op_is_drawn_twice, "rule of has_effect: a random op advances the generator"
-    ),
-    after_functionalize(
-        unused_random_op_is_left_out, "rule of has_effect: a random op stays without a use"
-    ),
-    after_functionalize(
-        random_ops_are_reordered,
-        "rule of functionalize: random ops draw in the order of the program",
-    ),
-    after_functionalize(equal_random_ops_are_merged, "rule of all passes: no two draws are equal"),
-)

@@ -13,6 +13,7 @@ from aliasproof.faults.fault import (
     after_noops,
     after_reinplace,
     instead_of_entries,
+    planted,
     weaker_noop_rule,
 )
 from aliasproof.reference_pass.calls.operand_reads import stored_over
@@ -29,12 +30,21 @@ from aliasproof.reference_pass.planning.noops import (
     same_metadata,
 )
 
+FAULTS: list[Fault] = []
 
+
+@planted(FAULTS, weaker_noop_rule, original_is_not_overwritten, "pytorch/pytorch#198131")
 def copy_of_a_mutated_input_is_dropped(duplicate: Duplicate) -> bool:
     """A copy is dropped although the epilogue overwrites the original before the copy is read."""
     return True
 
 
+@planted(
+    FAULTS,
+    weaker_noop_rule,
+    original_is_not_overwritten,
+    "rule of remove_noops: the epilogue does not overwrite what it reads",
+)
 def copy_is_dropped_before_it_is_stored_elsewhere(duplicate: Duplicate) -> bool:
     """A copy is dropped although the copy_ that reads it overwrites other bytes of the original."""
     live, region = duplicate.liveness, Region.of(duplicate.replacement)
@@ -43,22 +53,37 @@ def copy_is_dropped_before_it_is_stored_elsewhere(duplicate: Duplicate) -> bool:
     return not any(made < write.at < last and overlap(write.region, region) for write in writes)
 
 
+@planted(FAULTS, weaker_noop_rule, copy_is_not_returned, "pytorch/pytorch#114464")
 def returned_copy_is_dropped(duplicate: Duplicate) -> bool:
     """A copy is dropped although it is returned, so the output is an alias of the original."""
     return True
 
 
+@planted(
+    FAULTS,
+    weaker_noop_rule,
+    same_metadata,
+    "rule of remove_noops: copy and original have the same layout",
+)
 def copy_with_other_strides_is_dropped(duplicate: Duplicate) -> bool:
     """A copy is dropped although the original has other strides."""
     old, new = duplicate.value, duplicate.replacement
     return encoding(old) == encoding(new) and old.shape == new.shape
 
 
+@planted(FAULTS, weaker_noop_rule, no_use_of_location, "pytorch/pytorch#196777")
 def copy_is_dropped_before_as_strided(duplicate: Duplicate) -> bool:
     """A copy is dropped although as_strided of the original shows other bytes than of the copy."""
     return True
 
 
+@planted(
+    FAULTS,
+    instead_of_entries,
+    SOURCES,
+    "rule of remove_noops: a scatter of a view of its own base does nothing",
+    *SCATTERS,
+)
 def scatter_with_equal_layout_is_dropped(node: fx.Node, given: dict[str, Any]) -> Any:
     """A scatter is dropped if its source has the layout of what it overwrites, in any storage."""
     source, stored = given["src"].meta["val"], stored_over(node)
@@ -66,6 +91,7 @@ def scatter_with_equal_layout_is_dropped(node: fx.Node, given: dict[str, Any]) -
     return given["self"] if same else None
 
 
+@planted(FAULTS, after_noops, "pytorch/pytorch#191449")
 def returned_view_is_dropped(graph_module: fx.GraphModule) -> None:
     """A view of all of its operand is dropped although eager returns it as a new tensor object."""
     for node in list(graph_module.graph.nodes):
@@ -94,16 +120,19 @@ def _merge(graph_module: fx.GraphModule) -> None:
             graph_module.graph.erase_node(node)
 
 
+@planted(FAULTS, after_noops, "pytorch/pytorch#18500")
 def equal_outputs_are_merged(graph_module: fx.GraphModule) -> None:
     """Equal nodes are merged although both are returned, so two outputs share a storage."""
     _merge(graph_module)
 
 
+@planted(FAULTS, after_reinplace, "pytorch/pytorch#183969")
 def equal_nodes_around_a_write_are_merged(graph_module: fx.GraphModule) -> None:
     """Equal nodes are merged although their operand is overwritten between them."""
     _merge(graph_module)
 
 
+@planted(FAULTS, after_reinplace, "pytorch/pytorch#162267")
 def in_place_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
     """Dead code elimination looks at users only, and an in-place call may have none."""
     inputs = {storage_of(n.meta["val"]) for n in graph_module.graph.nodes if n.op == "placeholder"}
@@ -117,40 +146,9 @@ def in_place_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
             graph_module.graph.erase_node(node)
 
 
+@planted(FAULTS, after_reinplace, "pytorch/pytorch#190716")
 def out_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
     """Dead code elimination treats a call with out= as pure."""
     for node in reversed(list(graph_module.graph.nodes)):
         if isinstance(node.target, OpOverload) and facts(node.target).outs and not node.users:
             graph_module.graph.erase_node(node)
-
-
-FAULTS: tuple[Fault, ...] = (
-    weaker_noop_rule(
-        original_is_not_overwritten, copy_of_a_mutated_input_is_dropped, "pytorch/pytorch#198131"
-    ),
-    weaker_noop_rule(
-        original_is_not_overwritten,
-        copy_is_dropped_before_it_is_stored_elsewhere,
-        "rule of remove_noops: the epilogue does not overwrite what it reads",
-    ),
-    weaker_noop_rule(copy_is_not_returned, returned_copy_is_dropped, "pytorch/pytorch#114464"),
-    weaker_noop_rule(
-        same_metadata,
-        copy_with_other_strides_is_dropped,
-        "rule of remove_noops: copy and original have the same layout",
-    ),
-    weaker_noop_rule(
-        no_use_of_location, copy_is_dropped_before_as_strided, "pytorch/pytorch#196777"
-    ),
-    instead_of_entries(
-        SOURCES,
-        scatter_with_equal_layout_is_dropped,
-        "rule of remove_noops: a scatter of a view of its own base does nothing",
-        *SCATTERS,
-    ),
-    after_noops(returned_view_is_dropped, "pytorch/pytorch#191449"),
-    after_noops(equal_outputs_are_merged, "pytorch/pytorch#18500"),
-    after_reinplace(equal_nodes_around_a_write_are_merged, "pytorch/pytorch#183969"),
-    after_reinplace(in_place_calls_are_dead_code, "pytorch/pytorch#162267"),
-    after_reinplace(out_calls_are_dead_code, "pytorch/pytorch#190716"),
-)

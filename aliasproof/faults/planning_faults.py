@@ -328,7 +328,7 @@ def _trusted(*faults: Fault) -> Fault:
 
 
 def _join(wrong: Callable[..., Any], op: OpOverload) -> Fault:
-    return _planned(instead_of_entries(JOINS, wrong, "rule of planning: how a join is stored", op))
+    return _planned(instead_of_entries(wrong, JOINS, "rule of planning: how a join is stored", op))
 
 
 def _without_asking(condition: Condition) -> Fault:
@@ -354,7 +354,7 @@ FAULTS: tuple[Fault, ...] = (
     _join(around_a_part_is_zero, aten.constant_pad_nd.default),
     _join(around_a_part_is_old_memory, aten.constant_pad_nd.default),
     *(
-        _planned(instead_of(name, wrong, f"rule of planning: {rule}", home))
+        _planned(instead_of(wrong, name, f"rule of planning: {rule}", home))
         for name, wrong, rule, home in (
             ("_store", copied_parts_are_forgotten, "all parts are stored", BUFFERS),
             ("_store", each_part_is_stored_into_the_empty_buffer, "all parts are stored", BUFFERS),
@@ -369,13 +369,13 @@ FAULTS: tuple[Fault, ...] = (
     *map(_without_asking, _TRUSTED[:-1]),
     _planned(
         weaker_condition(
-            conditions.same_size_and_dtype,
             planned_dtype_is_not_compared,
+            conditions.same_size_and_dtype,
             "condition (1a) of reinplace",
         )
     ),
     *(
-        _trusted(instead_of(name, wrong, f"rule of planning: {rule}", home))
+        _trusted(instead_of(wrong, name, f"rule of planning: {rule}", home))
         for name, wrong, rule, home in (
             ("_release", storage_is_taken_over_while_it_is_read, "operands are live", reuse._Scan),
             ("_rooms", result_is_over_what_is_read, "operands are live", REUSE),
@@ -387,13 +387,13 @@ FAULTS: tuple[Fault, ...] = (
     ),
     _trusted(
         instead_of(
-            "_free_for",
             size_of_free_storages_is_ignored,
+            "_free_for",
             "rule of planning: a storage has room",
             reuse._Scan,
         ),
         instead_of(
-            "_has_room", any_storage_has_room, "rule of planning: a storage has room", OFFERS
+            any_storage_has_room, "_has_room", "rule of planning: a storage has room", OFFERS
         ),
     ),
 )

@@ -36,11 +36,7 @@ class PythonFault:
     source: str
     make: Wrong
     shows: str = r"^(?!raises)"
-
-    @property
-    def summary(self) -> str:
-        """What is wrong, for the list."""
-        return "A wrong compiler of Python programs."
+    summary = "A wrong compiler of Python programs."
 
 
 PYTHON_FAULTS: dict[str, PythonFault] = {}

@@ -126,8 +126,8 @@ FAULTS = (
     *map(_without, CONDITIONS),
     after_reinplace(result_is_computed_into_an_overlapping_view, "pytorch/pytorch#198270"),
     weaker_condition(
-        conditions.same_size_and_dtype,
         dtype_is_not_compared,
+        conditions.same_size_and_dtype,
         "condition (1a) of reinplace, weakened",
     ),
 )

@@ -11,7 +11,16 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
-from aliasproof.faults.fault import Fault, Inputs, Passes, after_noops, after_reinplace, fault
+from aliasproof.faults.fault import (
+    Fault,
+    Inputs,
+    Passes,
+    after_noops,
+    after_reinplace,
+    fault,
+    from_build,
+    planted,
+)
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.stage import Stage
 from aliasproof.reference_pass.calls.operator_forms import EPILOGUE, aten, bind, unbind, writes
@@ -20,6 +29,8 @@ from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import functionalize, pipeline
 from aliasproof.targets.target import Build, Function
 from aliasproof.targets.tracing import untraced
+
+FAULTS: list[Fault] = []
 
 # --- faults that no run on the sample inputs shows: the graph is right for these inputs only ------
 
@@ -38,6 +49,15 @@ def _sample_values(graph_module: fx.GraphModule, inputs: Inputs) -> dict[fx.Node
     return values
 
 
+def _on_sample_inputs(wrong: Callable[[fx.GraphModule, Inputs], None], source: str) -> Fault:
+    def make(function: Function, inputs: Inputs) -> Build:
+        sample = clone_inputs(inputs)
+        return Passes(plain=lambda graph_module: wrong(graph_module, sample))(function, inputs)
+
+    return fault(wrong, source, make)
+
+
+@planted(FAULTS, _on_sample_inputs, "pytorch/functorch#1046")
 def comparisons_are_baked_in(graph_module: fx.GraphModule, inputs: Inputs) -> None:
     """The graph is traced with real tensors, and the result of a comparison becomes a constant."""
     for node, value in _sample_values(graph_module, inputs).items():
@@ -52,6 +72,7 @@ def comparisons_are_baked_in(graph_module: fx.GraphModule, inputs: Inputs) -> No
             graph_module.graph.erase_node(node)
 
 
+@planted(FAULTS, _on_sample_inputs, "rule of all passes: one graph for all values of the inputs")
 def clamps_are_dropped(graph_module: fx.GraphModule, inputs: Inputs) -> None:
     """A clamp, relu or abs is dropped if it changes no element for the sample inputs."""
     values = _sample_values(graph_module, inputs)
@@ -67,6 +88,7 @@ def clamps_are_dropped(graph_module: fx.GraphModule, inputs: Inputs) -> None:
                 node.target, node.args, node.kwargs = aten.clone.default, (operand,), {}
 
 
+@planted(FAULTS, _on_sample_inputs, "pytorch/pytorch#186281")
 def zero_times_anything_is_zero(graph_module: fx.GraphModule, inputs: Inputs) -> None:
     """A floating-point product with zero becomes zero, although NaN * 0 and inf * 0 are NaN."""
     for node in graph_module.graph.nodes:
@@ -74,6 +96,7 @@ def zero_times_anything_is_zero(graph_module: fx.GraphModule, inputs: Inputs) ->
             node.target, node.args = aten.zeros_like.default, node.args[:1]
 
 
+@planted(FAULTS, _on_sample_inputs, "rule of all passes: one graph for all values of the inputs")
 def writes_that_change_nothing_are_dropped(graph_module: fx.GraphModule, inputs: Inputs) -> None:
     """An input is not written back if the sample input is equal to the new contents."""
     values = _sample_values(graph_module, inputs)
@@ -89,6 +112,21 @@ def writes_that_change_nothing_are_dropped(graph_module: fx.GraphModule, inputs:
                 graph_module.graph.erase_node(node)
 
 
+@planted(
+    FAULTS, from_build, "rule of size_guards: a graph is right for inputs that meet its guards"
+)
+def guards_are_not_checked(function: Function, inputs: Inputs) -> Build:
+    """A graph with symbolic sizes runs on inputs of other sizes, and nobody checks its guards."""
+    others = [tensor.new_ones([size + 1 for size in tensor.shape]) for tensor in inputs]
+    try:
+        graph_module = pipeline(function, *others, sizes="symbolic")
+    except (Refused, RuntimeError):  # the program is not for these sizes
+        return Passes()(function, inputs)
+    graph_module._forward_pre_hooks.clear()
+    return Build(graph_module, [])
+
+
+@planted(FAULTS, after_noops, "pytorch/pytorch#114302")
 def new_contents_are_a_sum(graph_module: fx.GraphModule) -> None:
     """New contents are written as old + (new - old), which is NaN or 0 for special values alone."""
     for node in graph_module.graph.nodes:
@@ -104,6 +142,7 @@ def new_contents_are_a_sum(graph_module: fx.GraphModule) -> None:
         node.args = (old, total, *node.args[2:])
 
 
+@planted(FAULTS, after_noops, "rule of IEEE 754: a sum of zeros of both signs is 0.0")
 def adding_zero_is_dropped(graph_module: fx.GraphModule) -> None:
     """A sum with zero becomes a copy, although -0.0 + 0 is 0.0."""
     for node in graph_module.graph.nodes:
@@ -111,28 +150,12 @@ def adding_zero_is_dropped(graph_module: fx.GraphModule) -> None:
             node.target, node.args, node.kwargs = aten.clone.default, node.args[:1], {}
 
 
-def guards_are_not_checked(function: Function, inputs: Inputs) -> Build:
-    """A graph with symbolic sizes runs on inputs of other sizes, and nobody checks its guards."""
-    others = [tensor.new_ones([size + 1 for size in tensor.shape]) for tensor in inputs]
-    try:
-        graph_module = pipeline(function, *others, sizes="symbolic")
-    except (Refused, RuntimeError):  # the program is not for these sizes
-        return Passes()(function, inputs)
-    graph_module._forward_pre_hooks.clear()
-    return Build(graph_module, [])
-
-
-def _on_sample_inputs(wrong: Callable[[fx.GraphModule, Inputs], None], source: str) -> Fault:
-    def make(function: Function, inputs: Inputs) -> Build:
-        sample = clone_inputs(inputs)
-        return Passes(plain=lambda graph_module: wrong(graph_module, sample))(function, inputs)
-
-    return fault(wrong, source, make)
-
-
 # --- faults that change no result: wrong metadata, or mutation that the next pass does not expect -
 
 
+@planted(
+    FAULTS, after_reinplace, "rule of update_metadata: metadata shows which tensors share a storage"
+)
 def in_place_call_keeps_its_metadata(graph_module: fx.GraphModule) -> None:
     """An in-place call keeps the metadata of the functional call: its result has a new storage."""
     for node in graph_module.graph.nodes:
@@ -160,6 +183,7 @@ def _normalize_calls(graph_module: fx.GraphModule) -> list[tuple[fx.Node, fx.Nod
     return pairs
 
 
+@planted(FAULTS, after_reinplace, "pytorch/pytorch#120116")
 def new_nodes_have_metadata_of_their_operands(graph_module: fx.GraphModule) -> None:
     """A pass that normalizes calls copies the metadata of each new node from its first operand."""
     for new, old in _normalize_calls(graph_module):
@@ -167,6 +191,9 @@ def new_nodes_have_metadata_of_their_operands(graph_module: fx.GraphModule) -> N
         new.meta = copy.copy(operand.meta)
 
 
+@planted(
+    FAULTS, from_build, "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue"
+)
 def new_tensors_are_mutated(function: Function, inputs: Inputs) -> Build:
     """Functionalization emits an in-place negation of a new tensor. No result shows it."""
     graph_module = functionalize(untraced(function), *inputs)
@@ -181,6 +208,9 @@ def new_tensors_are_mutated(function: Function, inputs: Inputs) -> Build:
     return Build(graph_module, [Stage("functional", graph_module, functional=True)])
 
 
+@planted(
+    FAULTS, after_noops, "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue"
+)
 def inputs_are_written_before_the_end(graph_module: fx.GraphModule) -> None:
     """An input is written after its last read, but before the rest of the graph is computed."""
     nodes = list(graph_module.graph.nodes)
@@ -194,39 +224,3 @@ def inputs_are_written_before_the_end(graph_module: fx.GraphModule) -> None:
         read_later = any(storage in operand_storages(other) for other in between)
         if destination.op == "placeholder" and not read_later:
             source.append(node)
-
-
-# --- all ---------------------------------------------------------------------------------------
-
-FAULTS: tuple[Fault, ...] = (
-    _on_sample_inputs(comparisons_are_baked_in, "pytorch/functorch#1046"),
-    _on_sample_inputs(
-        clamps_are_dropped, "rule of all passes: one graph for all values of the inputs"
-    ),
-    _on_sample_inputs(zero_times_anything_is_zero, "pytorch/pytorch#186281"),
-    _on_sample_inputs(
-        writes_that_change_nothing_are_dropped,
-        "rule of all passes: one graph for all values of the inputs",
-    ),
-    fault(
-        guards_are_not_checked,
-        "rule of size_guards: a graph is right for inputs that meet its guards",
-        guards_are_not_checked,
-    ),
-    after_noops(new_contents_are_a_sum, "pytorch/pytorch#114302"),
-    after_noops(adding_zero_is_dropped, "rule of IEEE 754: a sum of zeros of both signs is 0.0"),
-    after_reinplace(
-        in_place_call_keeps_its_metadata,
-        "rule of update_metadata: metadata shows which tensors share a storage",
-    ),
-    after_reinplace(new_nodes_have_metadata_of_their_operands, "pytorch/pytorch#120116"),
-    fault(
-        new_tensors_are_mutated,
-        "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue",
-        new_tensors_are_mutated,
-    ),
-    after_noops(
-        inputs_are_written_before_the_end,
-        "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue",
-    ),
-)

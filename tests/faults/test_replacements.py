@@ -30,7 +30,7 @@ def planted(fault: Fault) -> AbstractContextManager[object]:
 
 
 def test_a_function_is_replaced_in_each_home_while_the_passes_run():
-    fault = instead_of("overlap", never_overlap, "rule", "calls.regions", "liveness")
+    fault = instead_of(never_overlap, "overlap", "rule", "calls.regions", "liveness")
     homes, right = (vars(regions), vars(liveness)), regions.overlap
     with planted(fault):
         assert all(home["overlap"] is never_overlap for home in homes)
@@ -38,7 +38,7 @@ def test_a_function_is_replaced_in_each_home_while_the_passes_run():
 
 
 def test_a_property_is_replaced_by_a_property():
-    fault = instead_of("end", ends_at_its_start, "rule", Region)
+    fault = instead_of(ends_at_its_start, "end", "rule", Region)
     region = Region(4, (3,), (1,), 1)
     with planted(fault):
         assert region.end == 4
@@ -50,13 +50,13 @@ def test_a_name_that_the_home_does_not_have_is_an_error():
         InternalError,
         match=r"'overlaps' of aliasproof\..*\.calls\.regions, which has no",
     ):
-        instead_of("overlaps", never_overlap, "rule", "calls.regions")
+        instead_of(never_overlap, "overlaps", "rule", "calls.regions")
 
 
 def test_two_homes_must_mean_the_same_function(monkeypatch):
     monkeypatch.setattr(liveness, "overlap", never_overlap)
     with pytest.raises(InternalError, match="these are different functions"):
-        instead_of("overlap", never_overlap, "rule", "calls.regions", "liveness")
+        instead_of(never_overlap, "overlap", "rule", "calls.regions", "liveness")
 
 
 def test_other_parameters_are_an_error_that_shows_both_signatures():
@@ -64,7 +64,7 @@ def test_other_parameters_are_an_error_that_shows_both_signatures():
         """A region overlaps nothing."""
 
     with pytest.raises(InternalError) as caught:
-        instead_of("overlap", takes_one_region, "rule", "calls.regions")
+        instead_of(takes_one_region, "overlap", "rule", "calls.regions")
     assert "'takes one region'" in str(caught.value)
     assert "takes_one_region(one) does not" in str(caught.value)
     assert "overlap(one, other)" in str(caught.value)
