@@ -23,6 +23,7 @@ from torch._export.serde.schema import MemoryFormat, ScalarType
 from aliasproof.formats.stored_graph import graph_from_json
 from aliasproof.ir.errors import UserError, shown
 from aliasproof.ir.program import Storage
+from aliasproof.ir.regions import reach
 from aliasproof.ir.serialization import dtype_name
 from aliasproof.ir.stored_text import MOST_BYTES as LONGEST_JSON
 from aliasproof.ir.values import fill
@@ -110,7 +111,9 @@ class _ArchiveReader:
     def read(self) -> ExportedGraph:
         models = [it for it in self.archive.namelist() if "/models/" in it and it.endswith(".json")]
         if not models:
-            older = any(it.endswith("serialized_exported_program.json") for it in self._names())
+            older = any(
+                it.endswith("serialized_exported_program.json") for it in self.archive.namelist()
+            )
             why = "an older torch wrote it; export it again" if older else "it has no models/*.json"
             raise UserError(f"it is no archive of torch.export.save: {why}")
         if len(models) > 1:
@@ -122,13 +125,10 @@ class _ArchiveReader:
         weights: dict[str, Any] = {}
         for folder in ("weights", "constants"):
             config = f"{root}/data/{folder}/{name}_{folder}_config.json"
-            if config in self._names():
+            if config in self.archive.namelist():
                 for key, entry in self._json(config)["config"].items():
                     weights[key] = f"{root}/data/{folder}", entry
         return self._graph(module["graph"], module["signature"], weights)
-
-    def _names(self) -> Sequence[str]:
-        return self.archive.namelist()
 
     def _json(self, name: str) -> Any:
         return json.loads(self._bytes(name, LONGEST_JSON))
@@ -214,7 +214,7 @@ class _ArchiveReader:
 
     def _filled_tensor(self, meta: Any) -> torch.Tensor:
         dtype, sizes, strides, offset = self._layout(meta)
-        length = _end(sizes, strides, offset)
+        length = offset + reach(sizes, strides)
         if length * dtype.itemsize > MOST_BYTES:
             raise UserError(f"an input has {length} elements, which is too large")
         self.filled += 1
@@ -234,15 +234,9 @@ class _ArchiveReader:
             self._storages[file] = whole.clone().untyped_storage()
         storage = self._storages[file]
         dtype, sizes, strides, offset = self._layout(fields["tensor_meta"])
-        if _end(sizes, strides, offset) * dtype.itemsize > storage.nbytes():
+        if (offset + reach(sizes, strides)) * dtype.itemsize > storage.nbytes():
             raise UserError(f"the weight {shown(name)} ends outside of its bytes")
         return torch.empty(0, dtype=dtype).set_(storage, offset, sizes, strides)
-
-
-def _end(sizes: Sequence[int], strides: Sequence[int], offset: int) -> int:
-    """The number of elements up to the end of a layout."""
-    last = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-    return offset if 0 in sizes else offset + last + 1
 
 
 # --- nodes, in the form of `graph_json` -----------------------------------------------------------

@@ -24,6 +24,7 @@ from aliasproof.ir.schemas import resolve
 _OPS, _HIGHER_ORDER = "torch.ops.", "torch.ops.higher_order."
 # Of the functions that make tensors, the one that opens a file, and those that read memory.
 _NO_FACTORIES = {"from_file", "frombuffer", "from_numpy"}
+_SYMBOLIC = "float int max min not ite sum"
 # What Dynamo puts into graphs beside calls with tensors.
 _MODES: dict[str, Any] = {
     "torch._C._set_grad_enabled": torch._C._set_grad_enabled,
@@ -31,13 +32,7 @@ _MODES: dict[str, Any] = {
     "torch.amp.autocast_mode._exit_autocast": torch.amp.autocast_mode._exit_autocast,
     "torch._check": torch._check,
     "torch._C._log_api_usage_once": torch._C._log_api_usage_once,
-    "torch.sym_float": torch.sym_float,
-    "torch.sym_int": torch.sym_int,
-    "torch.sym_max": torch.sym_max,
-    "torch.sym_min": torch.sym_min,
-    "torch.sym_not": torch.sym_not,
-    "torch.sym_ite": torch.sym_ite,
-    "torch.sym_sum": torch.sym_sum,
+    **{f"torch.sym_{name}": getattr(torch, f"sym_{name}") for name in _SYMBOLIC.split()},
 }
 _BUILTINS = (len, int, float, bool, max, min, abs, sum, pow, round, divmod, getattr)
 _NO_METHODS = {"share_memory_", "register_hook", "register_post_accumulate_grad_hook", "apply_"}

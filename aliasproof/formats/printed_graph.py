@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-import math
 import operator
 import re
 import textwrap
@@ -29,6 +28,7 @@ from aliasproof.formats.graph_ops import (
 )
 from aliasproof.ir.errors import UserError, shown
 from aliasproof.ir.program import Storage
+from aliasproof.ir.regions import dense_strides, reach
 from aliasproof.ir.serialization import DTYPE_BY_NAME
 from aliasproof.ir.values import fill
 
@@ -71,17 +71,11 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Invert: operator.invert,
 }
 _IN_PLACE: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.iadd,
-    ast.Sub: operator.isub,
-    ast.Mult: operator.imul,
-    ast.Div: operator.itruediv,
-    ast.FloorDiv: operator.ifloordiv,
-    ast.Mod: operator.imod,
-    ast.Pow: operator.ipow,
-    ast.MatMult: operator.imatmul,
-    ast.BitAnd: operator.iand,
-    ast.BitOr: operator.ior,
-    ast.BitXor: operator.ixor,
+    kind: getattr(operator, f"i{_OPERATORS[kind].__name__.rstrip('_')}")
+    for kind in (
+        *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult),
+        *(ast.BitAnd, ast.BitOr, ast.BitXor),
+    )
 }
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 _CONSTANTS = (torch.dtype, torch.memory_format, torch.layout)
@@ -188,7 +182,7 @@ class _Builder:
                     self._assign(target, node.value)
         elif isinstance(node, ast.AugAssign) and type(node.op) in _IN_PLACE:
             written = self._written(node.target)
-            self.names[written] = self._emit(
+            self.names[written] = self.graph.call_function(
                 _IN_PLACE[type(node.op)], (self.names[written], self.value(node.value))
             )
         elif isinstance(node, ast.Expr):
@@ -199,7 +193,7 @@ class _Builder:
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Subscript):
             operands = (target.value, target.slice, value)
-            self._emit(operator.setitem, tuple(map(self.value, operands)))
+            self.graph.call_function(operator.setitem, tuple(map(self.value, operands)))
         elif isinstance(target, ast.Name):
             self.names[target.id] = named = self.value(value)
             if isinstance(named, fx.Node) and not isinstance(value, ast.Name):
@@ -271,10 +265,12 @@ class _Builder:
     def _operator(self, node: ast.expr, kind: type[ast.AST], operands: tuple[Any, ...]) -> Any:
         if kind not in _OPERATORS:
             raise self.refusal(node, "not an operator of a graph")
-        return self._emit(_OPERATORS[kind], operands)
+        return self.graph.call_function(_OPERATORS[kind], operands)
 
     def _subscript(self, node: ast.Subscript) -> Any:
-        return self._emit(operator.getitem, (self.value(node.value), self.value(node.slice)))
+        return self.graph.call_function(
+            operator.getitem, (self.value(node.value), self.value(node.slice))
+        )
 
     def _attribute(self, node: ast.Attribute) -> Any:
         path = _dotted(node)
@@ -288,7 +284,7 @@ class _Builder:
                 return constant
             raise self.refusal(node, "not a dtype, a layout or a memory format of torch")
         self._allowed(node, require_attribute, node.attr)
-        return self._emit(getattr, (self.value(node.value), node.attr))
+        return self.graph.call_function(getattr, (self.value(node.value), node.attr))
 
     def _call(self, node: ast.Call) -> Any:
         arguments = tuple(map(self.value, node.args))
@@ -305,19 +301,15 @@ class _Builder:
             raise self.refusal(called, "the text does not keep what this module computes")
         root = "" if path is None else path.partition(".")[0]
         if path is not None and root not in self.names:
-            function = self._function(called, path)
+            name = path if "." in path else f"builtins.{path}"
+            function = self._allowed(called, function_of_name, name)
             self._allowed(node, functools.partial(require_arguments, function), arguments)
-            return self._emit(function, arguments, named)
+            return self.graph.call_function(function, arguments, named)
         if isinstance(called, ast.Attribute):
             self._allowed(called, require_method, called.attr)
             operands = (self.value(called.value), *arguments)
             return self.graph.call_method(called.attr, operands, named)
         raise self.refusal(called, "a graph calls functions and methods by name")
-
-    def _function(self, node: ast.expr, path: str) -> Callable[..., Any]:
-        name = path if "." in path else f"builtins.{path}"
-        function: Callable[..., Any] = self._allowed(node, function_of_name, name)
-        return function
 
     def _allowed(self, node: ast.expr, look_up: Callable[[Any], Any], name: Any) -> Any:
         """What a name stands for, if a graph may use it."""
@@ -325,14 +317,6 @@ class _Builder:
             return look_up(name)
         except UserError as error:
             raise self.refusal(node, str(error)) from error
-
-    def _emit(
-        self,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        named: dict[str, Any] | None = None,
-    ) -> fx.Node:
-        return self.graph.call_function(function, arguments, named or {})
 
 
 def _dotted(node: ast.expr) -> str | None:
@@ -415,14 +399,7 @@ def _loaded(text: str) -> list[Any]:
 
 _SYMBOL = re.compile(r"[suz]\d+")
 _SIZES = (5, 7, 11, 13, 17, 19, 23)  # for symbols in the order in which they are met
-_ARITHMETIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Pow)
 
 
 @dataclass(slots=True)
@@ -443,8 +420,8 @@ class _SymbolicSizes:
             return int(node.value)
         if isinstance(node, ast.Name) and _SYMBOL.fullmatch(node.id):
             return self.symbols.setdefault(node.id, _SIZES[len(self.symbols) % len(_SIZES)])
-        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-            return _ARITHMETIC[type(node.op)](self._value(node.left), self._value(node.right))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
+            return _OPERATORS[type(node.op)](self._value(node.left), self._value(node.right))
         if isinstance(node, ast.Tuple | ast.List):
             return tuple(map(self._value, node.elts))
         raise ValueError(ast.unparse(node))
@@ -481,12 +458,12 @@ class _TextInputs:
         if match is None or match[1] not in _DTYPES:
             raise UserError(f"input {name}: {shown(annotation)} is no dtype with sizes")
         sizes = self.sizes.of(f"[{match[2]}]")
-        strides = _contiguous(sizes) if match[3] is None else self.sizes.of(f"[{match[3]}]")
+        strides = dense_strides(sizes) if match[3] is None else self.sizes.of(f"[{match[3]}]")
         if len(strides) != len(sizes):
             raise UserError(f"input {name}: {shown(annotation)} has not as many strides as sizes")
         self.devices.add((match[4] or "cpu").partition(":")[0])
         dtype = _DTYPES[match[1]]
-        storage = self._filled(dtype, _length(sizes, strides)).untyped_storage()
+        storage = self._filled(dtype, reach(sizes, strides)).untyped_storage()
         return torch.empty(0, dtype=dtype).set_(storage, 0, sizes, strides)
 
     def _filled(self, dtype: torch.dtype, length: int) -> torch.Tensor:
@@ -527,11 +504,11 @@ class _TextInputs:
         storage = self.storages[ast.unparse(call.args[0])]
         sizes = self.sizes.of(ast.unparse(call.args[1]))
         given = call.args[2] if len(call.args) > 2 else None
-        strides = _contiguous(sizes) if given is None else self.sizes.of(ast.unparse(given))
+        strides = dense_strides(sizes) if given is None else self.sizes.of(ast.unparse(given))
         named = {it.arg: it.value for it in call.keywords}
         dtype = _dtype(named.get("dtype")) or torch.float32
         offset = self._number(named["storage_offset"]) if "storage_offset" in named else 0
-        if (offset + _length(sizes, strides)) * dtype.itemsize > storage.untyped_storage().nbytes():
+        if (offset + reach(sizes, strides)) * dtype.itemsize > storage.untyped_storage().nbytes():
             raise UserError(f"load_args: input {name} ends outside of its storage")
         whole = storage.untyped_storage()
         return torch.empty(0, dtype=dtype).set_(whole, offset, sizes, strides)
@@ -561,15 +538,3 @@ def _dtype(node: ast.expr | None) -> torch.dtype | None:
     if name not in DTYPE_BY_NAME:
         raise UserError(f"load_args: {shown(name)} is no dtype")
     return DTYPE_BY_NAME[name]
-
-
-def _contiguous(sizes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(
-        math.prod(max(size, 1) for size in sizes[place + 1 :]) for place in range(len(sizes))
-    )
-
-
-def _length(sizes: Sequence[int], strides: Sequence[int]) -> int:
-    """How many elements of a storage a layout reaches."""
-    last = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-    return 0 if 0 in sizes else last + 1

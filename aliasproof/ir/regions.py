@@ -13,7 +13,7 @@ set of bounded size where one fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -35,7 +35,7 @@ def capacity(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
-def dense_strides(sizes: tuple[Argument, ...]) -> tuple[int, ...]:
+def dense_strides(sizes: Sequence[Argument]) -> tuple[int, ...]:
     """Row-major strides, in elements."""
     strides, running = [], 1
     for size in reversed(sizes):
@@ -45,7 +45,7 @@ def dense_strides(sizes: tuple[Argument, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def reach(sizes: tuple[Argument, ...], strides: tuple[Argument, ...]) -> int:
+def reach(sizes: Sequence[Argument], strides: Sequence[Argument]) -> int:
     """The number of elements that a view without offset spans, from its first to its last."""
     last = 0
     for size, stride in zip(sizes, strides, strict=True):

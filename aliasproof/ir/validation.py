@@ -9,7 +9,6 @@ number, and a tensor for the list of its rows.
 from __future__ import annotations
 
 import functools
-import itertools
 import keyword
 import math
 import re
@@ -23,6 +22,7 @@ import torch
 from aliasproof.ir.devices import ADVICE, is_device_name
 from aliasproof.ir.errors import UserError, did_you_mean, shown
 from aliasproof.ir.program import GRADIENTS, Argument, Input, Instruction, Program, Ref
+from aliasproof.ir.regions import reach
 from aliasproof.ir.schemas import resolve
 from aliasproof.ir.storages import element_value
 from aliasproof.ir.values import FILLS
@@ -233,11 +233,8 @@ def _end(view: Input) -> int:
 
     An empty view covers no byte, even with an offset, so its end is 0.
     """
-    if 0 in view.sizes:
-        return 0
-    steps = zip(view.sizes, view.strides, strict=True)
-    last = view.offset + sum((size - 1) * stride for size, stride in steps)
-    return (last + 1) * view.dtype.itemsize
+    span = reach(view.sizes, view.strides)
+    return (view.offset + span) * view.dtype.itemsize if span else 0
 
 
 # --- instruction rules ----------------------------------------------------------------------------
@@ -487,9 +484,7 @@ def _undefined_message(name: str, known: set[str], everything: set[str]) -> str:
 
 def _uses(instruction: Instruction) -> Iterator[tuple[str, str]]:
     """The location in the instruction of each use, and the name that is used."""
-    args = ((f"args[{position}]", value) for position, value in enumerate(instruction.args))
-    kwargs = ((f"kwargs.{key}", value) for key, value in instruction.kwargs)
-    for location, argument in itertools.chain(args, kwargs):
+    for location, _, argument in _arguments(instruction):
         yield from _uses_in(argument, location)
 
 
