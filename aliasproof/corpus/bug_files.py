@@ -64,29 +64,15 @@ from aliasproof.ir.serialization import DTYPE_BY_NAME
 from aliasproof.plugins import plugins
 
 LAYERS = (
-    "aot_autograd",
-    "decompositions",
-    "dynamo",
-    "export",
-    "functionalization",
-    "fx_reinplace",
-    "inductor",
-    "inductor_fx",
-    "inductor_patterns",
+    *("aot_autograd", "decompositions", "dynamo", "export", "functionalization", "fx_reinplace"),
+    *("inductor", "inductor_fx", "inductor_patterns"),
 )
 _EACH = {"title", "link", "target", "versions"}  # keys that each file has
 _OF_CALLS = {"rank", "input"}
 _OF_PYTHON = {"oracle", "kind", "needs"}
 _CALLS_MAY = {
-    "storage",
-    "shows",
-    "plausible",
-    "patch",
-    "oracle",
-    "kind",
-    "when",
-    "reduced",
-    "vectors",
+    *("storage", "shows", "plausible", "patch"),
+    *("oracle", "kind", "when", "reduced", "vectors"),
 }
 _PYTHON_MAY = {"lacks", "place", "part", "sufficient"}
 _SEVERAL = {"input", "storage"}  # keys of which a file can have more than one

@@ -30,9 +30,9 @@ from aliasproof.ir.custom_operators import NAMESPACE
 from aliasproof.ir.errors import UserError, did_you_mean
 from aliasproof.ir.execution import seed_generators
 from aliasproof.ir.printing import source
-from aliasproof.ir.program import Instruction, Program, Ref
+from aliasproof.ir.program import Input, Instruction, Program, Ref
 from aliasproof.ir.regions import dense_strides
-from aliasproof.ir.schemas import Kind, facts, resolve
+from aliasproof.ir.schemas import Kind, facts, is_composite, resolve
 from aliasproof.ir.values import clone_inputs, input_tensors
 
 Condition: TypeAlias = Callable[[Program], bool]
@@ -80,6 +80,18 @@ def condition(function: Condition) -> Condition:
     return function
 
 
+def of_any_call(holds: Callable[[Instruction], bool]) -> Condition:
+    """The condition with this name: a call of the program has a property."""
+    made = functools.wraps(holds)(lambda program: any(map(holds, program.instructions)))
+    return condition(made)
+
+
+def of_any_input(holds: Callable[[Input], bool]) -> Condition:
+    """The condition with this name: an input of the program has a property."""
+    made = functools.wraps(holds)(lambda program: any(map(holds, program.inputs)))
+    return condition(made)
+
+
 # --- what a program has ---------------------------------------------------------------------------
 
 
@@ -88,16 +100,16 @@ def calls(program: Program, *names: str) -> bool:
     return any(call.op.split(".")[1] in names for call in program.instructions)
 
 
-@condition
-def views_dtype(program: Program) -> bool:
+@of_any_call
+def views_dtype(call: Instruction) -> bool:
     """Whether the program views a tensor as another dtype."""
-    return any("view.dtype" in call.op for call in program.instructions)
+    return "view.dtype" in call.op
 
 
-@condition
-def writes(program: Program) -> bool:
+@of_any_call
+def writes(call: Instruction) -> bool:
     """Whether an op of the program writes an operand."""
-    return any(call.mutates() for call in program.instructions)
+    return call.mutates()
 
 
 @condition
@@ -105,11 +117,9 @@ def writes_twice(program: Program) -> bool:
     return sum(call.mutates() for call in program.instructions) > 1
 
 
-@condition
-def writes_lists(program: Program) -> bool:
-    return any(
-        call.mutates() and call.op.startswith("aten._foreach_") for call in program.instructions
-    )
+@of_any_call
+def writes_lists(call: Instruction) -> bool:
+    return call.mutates() and call.op.startswith("aten._foreach_")
 
 
 @condition
@@ -118,59 +128,44 @@ def attends(program: Program) -> bool:
     return calls(program, "bmm") and calls(program, "_softmax", "amax")
 
 
-@condition
-def reduces_all_elements(program: Program) -> bool:
+@of_any_call
+def reduces_all_elements(call: Instruction) -> bool:
     """Whether the program takes the largest or smallest of all elements."""
-    return any(
-        call.op.split(".")[1] in ("amax", "amin") and len(call.args) == 1
-        for call in program.instructions
-    )
+    return call.op.split(".")[1] in ("amax", "amin") and len(call.args) == 1
 
 
-@condition
-def upsamples_by_scale(program: Program) -> bool:
+@of_any_call
+def upsamples_by_scale(call: Instruction) -> bool:
     """Whether the program names the scale of an upsampling."""
-    return any(
-        "upsample_nearest" in call.op and any(isinstance(it, float) for it in call.args)
-        for call in program.instructions
-    )
+    return "upsample_nearest" in call.op and any(isinstance(it, float) for it in call.args)
 
 
-@condition
-def scatters_mean(program: Program) -> bool:
+@of_any_call
+def scatters_mean(call: Instruction) -> bool:
     """Whether a call reduces by a mean while it scatters."""
-    return any("mean" in (*call.args, *dict(call.kwargs).values()) for call in program.instructions)
+    return "mean" in (*call.args, *dict(call.kwargs).values())
 
 
-@condition
-def calls_keyword_overload(program: Program) -> bool:
+@of_any_call
+def calls_keyword_overload(call: Instruction) -> bool:
     """Whether the name of an overload is a keyword of Python, as in `aten.random_.from`."""
-    return any(keyword.iskeyword(call.op.split(".")[-1]) for call in program.instructions)
+    return keyword.iskeyword(call.op.split(".")[-1])
 
 
-@condition
-def calls_composite(program: Program) -> bool:
+@of_any_call
+def calls_composite(call: Instruction) -> bool:
     """Whether an op is a composition of others for all backends."""
-    key = "CompositeImplicitAutograd"
-    return any(
-        torch._C._dispatch_has_kernel_for_dispatch_key(resolve(call.op).name(), key)
-        for call in program.instructions
-        if call.op.startswith("aten.")
-    )
+    return call.op.startswith("aten.") and is_composite(resolve(call.op))
 
 
-@condition
-def changes_metadata(program: Program) -> bool:
-    return any(
-        torch.Tag.inplace_view in resolve(call.op).tags
-        for call in program.instructions
-        if call.op.startswith("aten.")
-    )
+@of_any_call
+def changes_metadata(call: Instruction) -> bool:
+    return call.op.startswith("aten.") and torch.Tag.inplace_view in resolve(call.op).tags
 
 
-@condition
-def may_change_sizes(program: Program) -> bool:
-    return any(op_may_change_sizes(resolve(call.op)) for call in program.instructions)
+@of_any_call
+def may_change_sizes(call: Instruction) -> bool:
+    return op_may_change_sizes(resolve(call.op))
 
 
 def op_may_change_sizes(op: OpOverload) -> bool:
@@ -193,31 +188,25 @@ def relayouts_what_it_writes(program: Program) -> bool:
 # --- operators of libraries -----------------------------------------------------------------------
 
 
-@condition
-def calls_custom_op(program: Program) -> bool:
-    return any(not call.op.startswith("aten.") for call in program.instructions)
+@of_any_call
+def calls_custom_op(call: Instruction) -> bool:
+    return not call.op.startswith("aten.")
 
 
-@condition
-def writes_by_custom_op(program: Program) -> bool:
-    return any(call.mutates() and not call.op.startswith("aten.") for call in program.instructions)
+@of_any_call
+def writes_by_custom_op(call: Instruction) -> bool:
+    return call.mutates() and not call.op.startswith("aten.")
 
 
-@condition
-def uses_result_of_custom_write(program: Program) -> bool:
-    return any(
-        call.mutates() and call.results and not call.op.startswith("aten.")
-        for call in program.instructions
-    )
+@of_any_call
+def uses_result_of_custom_write(call: Instruction) -> bool:
+    return call.mutates() and bool(call.results) and not call.op.startswith("aten.")
 
 
-@condition
-def custom_op_writes_and_takes_several(program: Program) -> bool:
+@of_any_call
+def custom_op_writes_and_takes_several(call: Instruction) -> bool:
     """Whether an operator of a library writes, and takes several tensors."""
-    return any(
-        call.mutates() and not call.op.startswith("aten.") and len(call.refs) > 1
-        for call in program.instructions
-    )
+    return call.mutates() and not call.op.startswith("aten.") and len(call.refs) > 1
 
 
 @condition
@@ -256,14 +245,14 @@ def several_inputs(program: Program) -> bool:
     return len(program.inputs) > 1
 
 
-@condition
-def input_has_offset(program: Program) -> bool:
-    return any(tensor.offset for tensor in program.inputs)
+@of_any_input
+def input_has_offset(tensor: Input) -> bool:
+    return tensor.offset != 0
 
 
-@condition
-def input_has_stride_of_zero(program: Program) -> bool:
-    return any(0 in tensor.strides for tensor in program.inputs)
+@of_any_input
+def input_has_stride_of_zero(tensor: Input) -> bool:
+    return 0 in tensor.strides
 
 
 @condition
@@ -275,9 +264,9 @@ def input_overlaps_itself(program: Program) -> bool:
     )
 
 
-@condition
-def input_is_not_dense(program: Program) -> bool:
-    return any(tensor.strides != dense_strides(tensor.sizes) for tensor in program.inputs)
+@of_any_input
+def input_is_not_dense(tensor: Input) -> bool:
+    return tensor.strides != dense_strides(tensor.sizes)
 
 
 @condition
@@ -292,9 +281,9 @@ def input_has_odd_stride(program: Program) -> bool:
     )
 
 
-@condition
-def input_is_complex(program: Program) -> bool:
-    return any(tensor.dtype.is_complex for tensor in program.inputs)
+@of_any_input
+def input_is_complex(tensor: Input) -> bool:
+    return tensor.dtype.is_complex
 
 
 @condition
@@ -318,9 +307,9 @@ def has_short_integers(program: Program) -> bool:
     return any(dtype in SHORT for dtype in dtypes)
 
 
-@condition
-def input_is_float64_number(program: Program) -> bool:
-    return any(tensor.sizes == () and tensor.dtype is torch.float64 for tensor in program.inputs)
+@of_any_input
+def input_is_float64_number(tensor: Input) -> bool:
+    return tensor.sizes == () and tensor.dtype is torch.float64
 
 
 @condition

@@ -49,10 +49,7 @@ class Facts:
 
 # No schema says whether the old contents are read, hence the two lists.
 _PLAIN_STORES = {
-    "aten.copy_.default",
-    "aten.fill_.Scalar",
-    "aten.fill_.Tensor",
-    "aten.zero_.default",
+    *("aten.copy_.default", "aten.fill_.Scalar", "aten.fill_.Tensor", "aten.zero_.default"),
 }
 # These compute element by element, and torch tags none of their forms, or one only.
 _UNTAGGED = {
@@ -67,14 +64,8 @@ _UNTAGGED = {
 # By the index of the argument: the noise is drawn here, and never read.
 _OVERWRITTEN = {"aten.rrelu_with_noise.default": (1,), "aten.rrelu_with_noise_.default": (1,)}
 _RANDOM_STORES = {
-    "uniform_",
-    "normal_",
-    "bernoulli_",
-    "random_",
-    "exponential_",
-    "geometric_",
-    "cauchy_",
-    "log_normal_",
+    *("uniform_", "normal_", "bernoulli_", "random_"),
+    *("exponential_", "geometric_", "cauchy_", "log_normal_"),
 }
 
 

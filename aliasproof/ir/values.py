@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from aliasproof.ir.program import Program, Storage
-from aliasproof.ir.storages import bytes_of, explicit_values
+from aliasproof.ir.storages import Number, bytes_of, explicit_values
 
 # --- special values -------------------------------------------------------------------------------
 #
@@ -19,8 +19,6 @@ from aliasproof.ir.storages import bytes_of, explicit_values
 # `base + (new - base)` is `new` for small integers, and NaN or 0 for infinity, NaN or 1e20. A
 # rewrite of `x + 0` to `x` changes -0.0.
 
-
-Number: TypeAlias = "bool | int | float | complex"
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 

@@ -131,51 +131,23 @@ def _with_uses(program: Program, names: list[str]) -> Program:
 
 
 # From plain to less plain. Any other dtype counts as less plain than these.
-_PLAIN_DTYPES = [
-    torch.float32,
-    torch.int64,
-    torch.float64,
-    torch.bool,
-    torch.bfloat16,
-    torch.complex64,
-    torch.int32,
-    torch.float16,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.complex128,
-    torch.float8_e5m2,
-    torch.float8_e4m3fn,
-]
+_PLAIN_DTYPE_NAMES = (
+    "float32 int64 float64 bool bfloat16 complex64 int32 float16 int16 int8 uint8 complex128"
+    " float8_e5m2 float8_e4m3fn"
+)
+_PLAIN_DTYPES = [getattr(torch, name) for name in _PLAIN_DTYPE_NAMES.split()]
 # A reader knows these at sight. Any other op counts as less plain.
-_PLAIN_OPS = [
-    "aten.alias.default",
-    "aten.add_.Scalar",
-    "aten.add.Scalar",
-    "aten.zero_.default",
-    "aten.fill_.Scalar",
-    "aten.copy_.default",
-    "aten.add.Tensor",
-    "aten.clone.default",
-    "aten.select.int",
-    "aten.slice.Tensor",
-    "aten.view.default",
-    "aten.transpose.int",
-    "aten.expand.default",
-]
+_PLAIN_OP_NAMES = (
+    "alias.default add_.Scalar add.Scalar zero_.default fill_.Scalar copy_.default add.Tensor"
+    " clone.default select.int slice.Tensor view.default transpose.int expand.default"
+)
+_PLAIN_OPS = [f"aten.{name}" for name in _PLAIN_OP_NAMES.split()]
 # The constant with which an op gives back its operand, by the name of the op without overload.
 _NEUTRAL = {
-    "add": 0,
-    "sub": 0,
-    "mul": 1,
-    "div": 1,
-    "pow": 1,
-    "bitwise_or": 0,
-    "bitwise_xor": 0,
+    **dict.fromkeys(("add", "sub", "bitwise_or", "bitwise_xor", "roll"), 0),
+    **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift"), 0),
+    **dict.fromkeys(("mul", "div", "pow"), 1),
     "bitwise_and": -1,
-    "bitwise_left_shift": 0,
-    "bitwise_right_shift": 0,
-    "roll": 0,
 }
 _LARGEST = 10**6  # what a constant counts at most, so that NaN and infinity are in the order too
 

@@ -15,72 +15,43 @@ from typing import TypeAlias
 
 from aliasproof.ir.program import Instruction, Program, Ref
 from aliasproof.ir.validation import definitions, first_defect
+from aliasproof.reduction import input_steps, instruction_steps
 from aliasproof.reduction.edits import is_simpler, simplicity, tidy_versions
-from aliasproof.reduction.input_steps import (
-    drop_dimensions,
-    drop_inputs,
-    plain_values,
-    separate_storages,
-    settle_inputs,
-    shrink_sizes,
-    simplify_dtypes,
-    simplify_fill,
-    simplify_layouts,
-    simplify_seed,
-    simplify_values,
-)
-from aliasproof.reduction.instruction_steps import (
-    cut_head,
-    cut_tail,
-    drop_arguments,
-    drop_instructions,
-    drop_outputs,
-    drop_result_names,
-    enlarge_empty_results,
-    keep_neighbourhood,
-    keep_window,
-    plain_gradients,
-    results_to_inputs,
-    rewire_uses,
-    simplify_constants,
-    simplify_ops,
-    slice_outputs,
-)
 from aliasproof.reduction.reducer import Problem
 
 ReductionStep: TypeAlias = Callable[[Program], Iterator[Program]]
 
 # In the order in which they are tried. What removes most comes first, so that the later steps,
 # which have many candidates, work on a short program.
-HALVES: tuple[ReductionStep, ...] = (keep_window,)
+HALVES: tuple[ReductionStep, ...] = (instruction_steps.keep_window,)
 FEWER_INSTRUCTIONS: tuple[ReductionStep, ...] = (
-    plain_values,
-    settle_inputs,
-    cut_tail,
-    slice_outputs,
-    keep_neighbourhood,
-    cut_head,
-    drop_instructions,
-    results_to_inputs,
+    input_steps.plain_values,
+    input_steps.settle_inputs,
+    instruction_steps.cut_tail,
+    instruction_steps.slice_outputs,
+    instruction_steps.keep_neighbourhood,
+    instruction_steps.cut_head,
+    instruction_steps.drop_instructions,
+    instruction_steps.results_to_inputs,
 )
 PLAINER_PARTS: tuple[ReductionStep, ...] = (
-    drop_outputs,
-    drop_inputs,
-    separate_storages,
-    drop_result_names,
-    plain_gradients,
-    simplify_ops,
-    drop_arguments,
-    simplify_dtypes,
-    drop_dimensions,
-    shrink_sizes,
-    simplify_layouts,
-    enlarge_empty_results,
-    simplify_constants,
-    rewire_uses,
-    simplify_fill,
-    simplify_values,
-    simplify_seed,
+    instruction_steps.drop_outputs,
+    input_steps.drop_inputs,
+    input_steps.separate_storages,
+    instruction_steps.drop_result_names,
+    instruction_steps.plain_gradients,
+    instruction_steps.simplify_ops,
+    instruction_steps.drop_arguments,
+    input_steps.simplify_dtypes,
+    input_steps.drop_dimensions,
+    input_steps.shrink_sizes,
+    input_steps.simplify_layouts,
+    instruction_steps.enlarge_empty_results,
+    instruction_steps.simplify_constants,
+    instruction_steps.rewire_uses,
+    input_steps.simplify_fill,
+    input_steps.simplify_values,
+    input_steps.simplify_seed,
 )
 # Each group is repeated until it changes nothing, before the next one begins.
 GROUPS: tuple[tuple[ReductionStep, ...], ...] = (HALVES, FEWER_INSTRUCTIONS, PLAINER_PARTS)
