@@ -217,7 +217,9 @@ class Rounding:
         signs = name in ANY_ZERO or self.zero_signs.any(read)
         for tensor in made:
             if inexact:
-                self._note_inexact(tensor, {*dtypes, tensor.dtype})
+                self.inexact.add(tensor)
+                for dtype in {*dtypes, tensor.dtype}:
+                    self.inexact_as.setdefault(dtype, StorageSet()).add(tensor)
             if bits:
                 self.bits.add(tensor)
             if computed or self.computed.any(read):
@@ -227,11 +229,6 @@ class Rounding:
                 self.zero_signs.add(tensor)
         self._note_bits(made)
         self.origins.note(name, read, made)
-
-    def _note_inexact(self, tensor: torch.Tensor, dtypes: set[torch.dtype]) -> None:
-        self.inexact.add(tensor)
-        for dtype in dtypes:
-            self.inexact_as.setdefault(dtype, StorageSet()).add(tensor)
 
     def tolerance(self, tensor: torch.Tensor) -> Tolerance:
         """What correct kernels may do differently in a tensor that the run left."""

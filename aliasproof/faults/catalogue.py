@@ -13,17 +13,11 @@ from aliasproof.faults.fault import Fault
 from aliasproof.faults.python_faults import PYTHON_FAULTS, PythonFault
 from aliasproof.ir.errors import UserError, did_you_mean
 
-FAULTS: dict[str, Fault] = {
-    fault.name: fault
-    for module in (
-        functionalization_faults,
-        noop_faults,
-        reinplacing_faults,
-        planning_faults,
-        result_preserving_faults,
-    )
-    for fault in module.FAULTS
-}
+MODULES = (
+    *(functionalization_faults, noop_faults, reinplacing_faults, planning_faults),
+    result_preserving_faults,
+)
+FAULTS: dict[str, Fault] = {fault.name: fault for module in MODULES for fault in module.FAULTS}
 
 
 EVERY_FAULT: dict[str, Fault | PythonFault] = {**FAULTS, **PYTHON_FAULTS}

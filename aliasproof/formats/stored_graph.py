@@ -54,11 +54,6 @@ _LAYOUTS = {str(torch.strided): torch.strided}
 # --- writing --------------------------------------------------------------------------------------
 
 
-def graph_to_json(graph: fx.Graph) -> list[dict[str, Any]]:
-    """The nodes. Raises `UserError` for a call or an argument that a file cannot say."""
-    return [_node_to_json(node) for node in graph.nodes]
-
-
 def _node_to_json(node: fx.Node) -> dict[str, Any]:
     if node.op not in _KINDS:
         raise UserError(f"a stored graph cannot have a node of kind {node.op} ({node.target})")
@@ -314,7 +309,8 @@ def _module_to_json(module: fx.GraphModule, layouts: _Layouts) -> dict[str, Any]
             constants[name] = layouts.of(value)
         else:
             raise UserError(f"a stored graph cannot have a constant of {type(value).__name__}")
-    return {"constants": constants, "graphs": graphs, "nodes": graph_to_json(module.graph)}
+    nodes = [_node_to_json(node) for node in module.graph.nodes]
+    return {"constants": constants, "graphs": graphs, "nodes": nodes}
 
 
 def _attribute(owner: Any, path: str) -> Any:

@@ -216,19 +216,15 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
 def reachable(names: dict[str, Any], local: dict[str, Any]) -> dict[str, object]:
     """What a caller reaches: the locals of `calls`, the data among the globals, the classes."""
     globals_ = {name: value for name, value in names.items() if not _is_code(value)}
-    classes = {name: value for name, value in names.items() if _is_class(value)}
     state = {
         f"{name}.{attribute}": value
-        for name, kind in classes.items()
+        for name, kind in names.items()
+        if isinstance(kind, type) and kind.__module__.startswith(MODULE_PREFIX)
         for attribute, value in vars(kind).items()
         if attribute in OWN_ATTRIBUTES and not _is_code(value)
     }
     left = {name: value for name, value in local.items() if name != COMPILED}
     return {**left, **{name: globals_[name] for name in globals_ if name[0] != "_"}, **state}
-
-
-def _is_class(value: object) -> bool:
-    return isinstance(value, type) and value.__module__.startswith(MODULE_PREFIX)
 
 
 def _is_code(value: object) -> bool:
@@ -347,10 +343,12 @@ def words(program: PythonProgram) -> frozenset[str]:
 def traits(program: PythonProgram) -> frozenset[str]:
     """Its words, with `WRITE` and the other words above if they hold of it."""
     tree, plain = ast.parse(program.source), words(program)
+    classes = {it.name for it in tree.body if isinstance(it, ast.ClassDef)}
+    written = _written_attributes(tree)
     holds = {
         WRITE: _writes(tree),
-        WRITES_CLASS: _writes_class(tree),
-        WRITES_ATTRIBUTE: bool(_written_attributes(tree)),
+        WRITES_CLASS: any(getattr(node.value, "id", "") in classes for node in written),
+        WRITES_ATTRIBUTE: bool(written),
         **{word: not plain.isdisjoint(several) for word, several in _ANY_OF.items()},
     }
     return plain | {word for word, it_holds in holds.items() if it_holds}
@@ -364,11 +362,6 @@ def mechanisms(program: PythonProgram) -> frozenset[str]:
     """
     special = _SPECIAL | _SPECIAL_KINDS | BUILTINS | BEYOND_OPERATORS
     return frozenset(words(program) & special) - _PLAIN
-
-
-def _writes_class(tree: ast.Module) -> bool:
-    classes = {it.name for it in tree.body if isinstance(it, ast.ClassDef)}
-    return any(getattr(node.value, "id", "") in classes for node in _written_attributes(tree))
 
 
 def _written_attributes(tree: ast.Module) -> list[ast.Attribute]:

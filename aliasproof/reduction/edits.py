@@ -231,7 +231,11 @@ def _key_without_run(program: Program) -> Simplicity:
             for value in (instruction.args, *(value for _, value in instruction.kwargs))
         ),
         special=int(program.fill != "plain"),
-        values=sum(_value_weight(text) for storage in program.storages for text in storage.values),
+        values=sum(
+            1 if text == "1" else 1 + len(text)  # 1 is the simplest, a short text the next
+            for storage in program.storages
+            for text in storage.values
+        ),
         seed=program.seed,
         late_uses=_late_uses(program),
     )
@@ -302,11 +306,6 @@ def _weight(argument: Argument) -> float:
         whole = size if float(size).is_integer() else math.ceil(size) + 1
         return whole + (0.5 if argument < 0 else 0)
     return 0
-
-
-def _value_weight(text: str) -> int:
-    """The weight of a value that a storage names: 1 is the simplest, a short text the next."""
-    return 1 if text == "1" else 1 + len(text)
 
 
 def _late_uses(program: Program) -> int:

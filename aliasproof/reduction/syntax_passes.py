@@ -144,16 +144,14 @@ def _values(call: ast.Call, made: Callee) -> dict[str, ast.expr]:
     names = [it.arg for it in made.args.args]
     given = [*call.args]
     if names[:1] == ["self"]:
-        given.insert(0, call.func.value if _is_method(call, made) else call.func)  # type: ignore[attr-defined]
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else None
+        is_method = name == getattr(made, "name", "")
+        given.insert(0, call.func.value if is_method else call.func)  # type: ignore[attr-defined]
     if missing := len(names) - len(given):
         given += made.args.defaults[-missing:]
     if call.keywords or len(names) != len(given):
         raise LookupError("other parameters than arguments")
     return dict(zip(names, given, strict=True))
-
-
-def _is_method(call: ast.Call, made: Callee) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr == getattr(made, "name", "")
 
 
 def _forget(tree: ast.Module, made: Callee) -> None:
@@ -603,7 +601,8 @@ def drop_items(tree: ast.Module) -> list[Edit]:
     for path, node in nodes(tree):
         name, index = path[-1]
         parent = at(tree, path[:-1])
-        needed = _is_call_of_program(parent) or getattr(node, "arg", "") == _NEEDED
+        of_program = isinstance(parent, ast.Call) and parent in calls_of(parent, COMPILED)
+        needed = of_program or getattr(node, "arg", "") == _NEEDED
         if index is not None and name in _LISTS and not needed:
             edits.append(functools.partial(delete_at, path=path))
         if isinstance(node, ast.Dict):
@@ -612,10 +611,6 @@ def drop_items(tree: ast.Module) -> list[Edit]:
                 for index in range(len(node.keys))
             ]
     return edits[::-1]
-
-
-def _is_call_of_program(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and node in calls_of(node, COMPILED)
 
 
 def simplify_tensors(tree: ast.Module) -> list[Edit]:

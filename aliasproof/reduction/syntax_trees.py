@@ -294,15 +294,11 @@ def definitions(tree: ast.Module) -> bool:
                 yield node
         classes = [it.body for it in tree.body if isinstance(it, ast.ClassDef)]
         for statement in itertools.chain(tree.body, *classes):
-            if isinstance(statement, ast.Assign) and not _is_named(statement, named):
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+            if isinstance(target, ast.Name) and target.id not in (*named, COMPILED):
                 yield statement
 
     return _remove_all(tree, unused())
-
-
-def _is_named(statement: ast.Assign, named: set[str]) -> bool:
-    (target, *_) = statement.targets
-    return not isinstance(target, ast.Name) or target.id in (*named, COMPILED)
 
 
 def attributes(tree: ast.Module) -> bool:

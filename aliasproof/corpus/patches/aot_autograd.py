@@ -430,18 +430,14 @@ def _with_single_writes(branch: fx.GraphModule) -> fx.GraphModule:
     changed = copy.copy(branch)
     changed.graph = copy.deepcopy(branch.graph)
     for node in list(changed.graph.nodes):
-        target = node.target
-        if isinstance(target, torch._ops.OpOverload) and _is_foreach_write(target._schema.name):
+        name = node.target._schema.name if isinstance(node.target, OpOverload) else ""
+        if name.startswith("aten::_foreach_") and name.endswith("_"):
             operands: Any = node.args[0]
             with changed.graph.inserting_before(node):
                 for operand in operands:
                     changed.graph.call_function(aten.zero_.default, (operand,))
             changed.graph.erase_node(node)
     return changed
-
-
-def _is_foreach_write(name: str) -> bool:
-    return name.startswith("aten::_foreach_") and name.endswith("_")
 
 
 @replaces("torch:ops.higher_order.cond.python_key_table", keys=(FunctionalTensorMode,))
