@@ -91,63 +91,53 @@ def test_a_bug_of_a_python_program(tmp_path: Path) -> None:
     assert bug.program.source == PYTHON[PYTHON.index("import torch") :]
 
 
+OF_CALLS = [
+    ("# title: a title", "", 1, "there is no 'title'; add a line '# title: '"),
+    ("# title: a title", "# titel: a title", 1, "unknown key 'titel'; did you mean 'title'?"),
+    ("# title: a title", "# title:", 1, "'title' is empty"),
+    ("# link:", "# title: two", 2, "'title' is there already; leave one of them out"),
+    ("# link:", "#link", 2, "expected '# key: value'"),
+    ("# versions: 2.13", "# versions: 2", 4, "expected versions such as 2.13, got '2'"),
+    ("# rank: 7", "# rank: 7 8", 5, "expected a number, got 2 words"),
+    ("# oracle: values inputs", "# reduced: no", 7, "'kind' needs a line '# oracle: ' as well"),
+    ("# kind: ^wrong", "# kind: (", 7, "not a regular expression"),
+    ("# when: calls add_ and inputs_share", "# when: writs", 8, "did you mean 'writes'?"),
+    ("# when: calls add_ and inputs_share", "# when: os.getcwd()", 8, "no condition 'os.getc"),
+    ("# when: calls add_ and inputs_share", "# when: computes x", 8, "no property 'x'"),
+    ("# input: x1 float32[2] storage 0", "# input: x1", 12, "expected an input such as"),
+    ("# input: x1 float32[2] storage 0", "# input: x1 float3[2]", 12, "unknown dtype float3"),
+    ("# input: x1 float32[2] storage 0", "# input: x1 float32[2] storage 2", 11, "storage 2"),
+    ("# input: x1 float32[2] storage 0", "# input: x1 float32[9] storage 0", 12, "inputs[1]"),
+    (
+        "# input: x1 float32[2] storage 0",
+        "# input: x1 float32[2] strides [1, 1]",
+        12,
+        "2 strides for 1",
+    ),
+    ("# storage: 0 float32[8] = 1 nan", "# storage: 0 int8[8] = 1 nan", 13, "is not a value"),
+    ("# storage: 0 float32[8] = 1 nan", "# storage: 0", 13, "expected a storage such as"),
+    ("    aten.add_.Scalar(x0, 1)", "    aten.ad_.Scalar(x0, 1)", 15, "aten.ad_"),
+    ("    return (x1,)", "    return x1", 16, "expected the tuple of the outputs"),
+]
+OF_PYTHON = [
+    ("# needs: write", "# rank: 7", 7, "unknown key 'rank'; use"),
+    ("# target: dynamo", "# target: dynamo aot-eager", 3, "one target"),
+    ("# place: gradient", "# place: here", 8, "expected gradient or value, got 'here'"),
+    ("    x.add_(1)", "    open(x)", 13, "no name 'open' in the language"),
+    ("    x.add_(1)", "    x.add_(1", 13, "a Python program is no Python"),
+]
+
+
 @pytest.mark.parametrize(
-    ("line", "instead", "at", "message"),
-    [
-        ("# title: a title", "", 1, "there is no 'title'; add a line '# title: '"),
-        ("# title: a title", "# titel: a title", 1, "unknown key 'titel'; did you mean 'title'?"),
-        ("# title: a title", "# title:", 1, "'title' is empty"),
-        ("# link:", "# title: two", 2, "'title' is there already; leave one of them out"),
-        ("# link:", "#link", 2, "expected '# key: value'"),
-        ("# versions: 2.13", "# versions: 2", 4, "expected versions such as 2.13, got '2'"),
-        ("# rank: 7", "# rank: 7 8", 5, "expected a number, got 2 words"),
-        ("# oracle: values inputs", "# reduced: no", 7, "'kind' needs a line '# oracle: ' as well"),
-        ("# kind: ^wrong", "# kind: (", 7, "not a regular expression"),
-        ("# when: calls add_ and inputs_share", "# when: writs", 8, "did you mean 'writes'?"),
-        ("# when: calls add_ and inputs_share", "# when: os.getcwd()", 8, "no condition 'os.getc"),
-        ("# when: calls add_ and inputs_share", "# when: computes x", 8, "no property 'x'"),
-        ("# input: x1 float32[2] storage 0", "# input: x1", 12, "expected an input such as"),
-        ("# input: x1 float32[2] storage 0", "# input: x1 float3[2]", 12, "unknown dtype float3"),
-        ("# input: x1 float32[2] storage 0", "# input: x1 float32[2] storage 2", 11, "storage 2"),
-        ("# input: x1 float32[2] storage 0", "# input: x1 float32[9] storage 0", 12, "inputs[1]"),
-        (
-            "# input: x1 float32[2] storage 0",
-            "# input: x1 float32[2] strides [1, 1]",
-            12,
-            "2 strides for 1",
-        ),
-        ("# storage: 0 float32[8] = 1 nan", "# storage: 0 int8[8] = 1 nan", 13, "is not a value"),
-        ("# storage: 0 float32[8] = 1 nan", "# storage: 0", 13, "expected a storage such as"),
-        ("    aten.add_.Scalar(x0, 1)", "    aten.ad_.Scalar(x0, 1)", 15, "aten.ad_"),
-        ("    return (x1,)", "    return x1", 16, "expected the tuple of the outputs"),
-    ],
+    ("whole", "line", "instead", "at", "message"),
+    [*((CALLS, *row) for row in OF_CALLS), *((PYTHON, *row) for row in OF_PYTHON)],
 )
 def test_what_is_wrong_with_a_file(
-    tmp_path: Path, line: str, instead: str, at: int, message: str
+    tmp_path: Path, whole: str, line: str, instead: str, at: int, message: str
 ) -> None:
-    text = CALLS.replace(f"{line}\n", f"{instead}\n" if instead else "")
-    assert text != CALLS
+    text = whole.replace(f"{line}\n", f"{instead}\n" if instead else "")
+    assert text != whole
     path = written(tmp_path, text)
-    with pytest.raises(UserError) as refused:
-        read_bug(path)
-    assert str(refused.value).startswith(f"{path}:{at}: ")
-    assert message in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("line", "instead", "at", "message"),
-    [
-        ("# needs: write", "# rank: 7", 7, "unknown key 'rank'; use"),
-        ("# target: dynamo", "# target: dynamo aot-eager", 3, "one target"),
-        ("# place: gradient", "# place: here", 8, "expected gradient or value, got 'here'"),
-        ("    x.add_(1)", "    open(x)", 13, "no name 'open' in the language"),
-        ("    x.add_(1)", "    x.add_(1", 13, "a Python program is no Python"),
-    ],
-)
-def test_what_is_wrong_with_a_python_program(
-    tmp_path: Path, line: str, instead: str, at: int, message: str
-) -> None:
-    path = written(tmp_path, PYTHON.replace(line, instead))
     with pytest.raises(UserError) as refused:
         read_bug(path)
     assert str(refused.value).startswith(f"{path}:{at}: ")

@@ -20,19 +20,11 @@ from aliasproof.targets.registry import target
 from tests.short_programs import program_of, view
 
 # Whose marks ask about the numbers of a program: those of `plain` do not show the bug.
-OF_NUMBERS = (
-    "atan2-of-nan",
-    "executorch-sign-of-nan",
-    "integer-powers-in-double",
-    "integers-reduced-in-double",
-    "maximum-without-nan",
-    "openvino-maximum-without-nan",
-    "openvino-nan-is-false",
-    "openvino-saturates",
-    "openvino-short-int64",
-    "openvino-truncates-to-int32",
-    "truncated-quotients-in-float",
-)
+OF_NUMBERS = """
+    atan2-of-nan executorch-sign-of-nan integer-powers-in-double integers-reduced-in-double
+    maximum-without-nan openvino-maximum-without-nan openvino-nan-is-false openvino-saturates
+    openvino-short-int64 openvino-truncates-to-int32 truncated-quotients-in-float
+"""
 
 
 def plain(program: Program) -> Program:
@@ -41,7 +33,7 @@ def plain(program: Program) -> Program:
     return replace(program, storages=tuple(storages))
 
 
-@pytest.mark.parametrize("identifier", OF_NUMBERS)
+@pytest.mark.parametrize("identifier", OF_NUMBERS.split())
 def test_a_mark_asks_for_the_numbers_that_show_the_bug(identifier: str) -> None:
     bug = known_bugs()[identifier]
     wrong = Symptom(bug.targets[0], "values", "wrong value")

@@ -21,12 +21,18 @@ from aliasproof.ir.lifting import lift_program
 from aliasproof.ir.ordinary_syntax import ordinary_inputs, ordinary_source
 from aliasproof.ir.parsing import parse_source
 from aliasproof.ir.printing import inputs_source, source
+from aliasproof.ir.program import Program
 from aliasproof.ir.serialization import dumps, loads
 
 
 def writes_and_makes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     y.copy_(torch.zeros(4) + x)
     return y + torch.arange(4.0)
+
+
+def lifted() -> Program:
+    base = torch.arange(8.0)
+    return lift_program(writes_and_makes, [base[:4], base[4:]]).program
 
 
 @pytest.mark.parametrize(
@@ -74,8 +80,7 @@ def test_a_device_that_is_not_there_is_told_apart_from_those_that_are(
 
 
 def test_a_program_moves_with_what_it_makes_and_comes_back() -> None:
-    base = torch.arange(8.0)
-    program = lift_program(writes_and_makes, [base[:4], base[4:]]).program
+    program = lifted()
     moved = on_device(program, "cuda:1")
     made = [call.op for call in moved.instructions if ("device", "cuda:1") in call.kwargs]
     assert made == ["aten.zeros.default", "aten.arange.default"]
@@ -84,8 +89,7 @@ def test_a_program_moves_with_what_it_makes_and_comes_back() -> None:
 
 
 def test_the_device_survives_json_source_and_new_names() -> None:
-    base = torch.arange(8.0)
-    program = on_device(lift_program(writes_and_makes, [base[:4], base[4:]]).program, "cuda")
+    program = on_device(lifted(), "cuda")
     assert loads(dumps(program)) == program
     rest = program.storages, program.inputs, program.seed, program.fill, program.device
     assert parse_source(source(program), *rest) == program
@@ -175,7 +179,6 @@ def test_tensors_of_two_devices_are_no_program() -> None:
 
 
 def test_a_program_with_another_device_than_its_own_is_refused() -> None:
-    base = torch.arange(8.0)
-    program = on_device(lift_program(writes_and_makes, [base[:4], base[4:]]).program, "cuda")
+    program = on_device(lifted(), "cuda")
     with pytest.raises(UserError, match="the program is on 'cuda:1'"):
         loads(dumps(replace(program, device="cuda:1")))

@@ -17,7 +17,7 @@ from aliasproof.eager.rounding import readable
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import programs, sample
 from aliasproof.ir.errors import Rejected
-from aliasproof.ir.execution import ProgramFunction, as_graph, glue, part, returns_one_tensor, run
+from aliasproof.ir.execution import as_graph, glue, part, returns_one_tensor, run
 from aliasproof.ir.printing import source
 from aliasproof.ir.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.regions import Region, overlap
@@ -128,11 +128,6 @@ def test_the_result_of_an_in_place_op_is_the_argument() -> None:
     program = program_of(Instruction("aten.add_.Scalar", (X, 1), results=("v",)), outputs=("v",))
     inputs, outputs = called(program)
     assert outputs[0] is inputs[0]
-
-
-def test_a_program_function_is_called_like_any_function() -> None:
-    x, y = input_tensors(SEVERAL)
-    assert ProgramFunction(SEVERAL)(x, y)[2] is y
 
 
 def test_too_few_inputs_are_refused() -> None:

@@ -82,16 +82,8 @@ def resized(x, y):
 
 
 FUNCTIONS = [
-    write_through_a_view,
-    captured,
-    constants,
-    numbers_for_tensors,
-    words,
-    lists,
-    decided_by_data,
-    backward,
-    returns_its_argument,
-    resized,
+    *(write_through_a_view, captured, constants, numbers_for_tensors, words, lists),
+    *(decided_by_data, backward, returns_its_argument, resized),
 ]
 
 

@@ -150,17 +150,6 @@ def test_random_regions_against_brute_force() -> None:
     assert hard > 0.01 * count  # no element twice, though the strides alone do not say so
 
 
-def test_random_pairs_of_regions_against_brute_force() -> None:
-    draw = random.Random(3)
-    shared = 0
-    for _ in range(3_000):
-        one, other = random_region(draw), random_region(draw)
-        expected = not set(element_bytes(one)).isdisjoint(element_bytes(other))
-        assert overlap(one, other) == expected, (one, other)
-        shared += expected
-    assert 600 < shared < 2_400
-
-
 def random_view(draw: random.Random, tensor: torch.Tensor) -> torch.Tensor:
     """Two to six view ops; a size of 0 or 1 leaves most of them nothing to do."""
     for _ in range(draw.randint(2, 6)):

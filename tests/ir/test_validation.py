@@ -36,9 +36,11 @@ def with_input(**changes: Any) -> Program:
 
 
 def with_call(
-    op: str, *args: Argument, results: tuple[str, ...] = (), kwargs: tuple = ()
+    op: str, *args: Argument, results: tuple[str, ...] = (), times: int = 1, **kwargs: Any
 ) -> Program:
-    return replace(GOOD, instructions=(CLONE, Instruction(op, args, kwargs, results)))
+    """A call with these arguments; the named ones are given `times` times."""
+    call = Instruction(op, args, tuple(kwargs.items()) * times, results)
+    return replace(GOOD, instructions=(CLONE, call))
 
 
 # The rule that refuses a call, what it names of the call, and the program.
@@ -46,24 +48,12 @@ CALLS = [
     ("names_printable", "results[0]", with_call("aten.clone.default", X, results=("torch",))),
     ("names_unique", "results[0]", with_call("aten.clone.default", X, results=("v",))),
     ("ops_known", "op", with_call("aten.ad.Tensor", X, X)),
-    ("arguments_named_once", "kwargs", with_call("aten.add.Tensor", X, X, kwargs=(("alfa", 1),))),
-    (
-        "arguments_named_once",
-        "kwargs.self",
-        with_call("aten.abs.default", X, kwargs=(("self", X),)),
-    ),
-    (
-        "arguments_named_once",
-        "kwargs.dim",
-        with_call("aten.cat.default", (X,), kwargs=(("dim", 0),) * 2),
-    ),
+    ("arguments_named_once", "kwargs", with_call("aten.add.Tensor", X, X, alfa=1)),
+    ("arguments_named_once", "kwargs.self", with_call("aten.abs.default", X, self=X)),
+    ("arguments_named_once", "kwargs.dim", with_call("aten.cat.default", (X,), dim=0, times=2)),
     ("no_surplus_arguments", "args[2]", with_call("aten.add.Tensor", X, X, 1)),
     ("no_missing_arguments", "args", with_call("aten.add.Tensor", X)),
-    (
-        "devices_agree",
-        "kwargs.device",
-        with_call("aten.zeros_like.default", X, kwargs=(("device", "cuda"),)),
-    ),
+    ("devices_agree", "kwargs.device", with_call("aten.zeros_like.default", X, device="cuda")),
     ("no_missing_arguments", "args", with_call("aten.abs.out", X)),
     ("results_counted", "results", with_call("aten.abs.default", X, results=("a", "b"))),
     ("results_counted", "results", with_call("aten.topk.default", X, 1, results=("a",))),
@@ -71,7 +61,7 @@ CALLS = [
     ("results_counted", "results", with_call("aten._foreach_neg_.default", (X,), results=("a",))),
     ("uses_defined", "args[0]", with_call("aten.abs.default", Ref("y"))),
     ("uses_defined", "args[0][1]", with_call("aten.cat.default", (X, Ref("w")), results=("w",))),
-    ("uses_defined", "kwargs.out", with_call("aten.abs.out", X, kwargs=(("out", Ref("y")),))),
+    ("uses_defined", "kwargs.out", with_call("aten.abs.out", X, out=Ref("y"))),
 ]
 # The same for whole programs.
 DEFECTS = [
@@ -147,7 +137,7 @@ def test_the_message_says_what_was_given_and_what_is_near() -> None:
     ):
         validate(with_call("aten.abs.default", Ref("w"), results=("w",)))
     with pytest.raises(UserError, match=r"takes no argument 'alfa'; did you mean 'alpha'\?$"):
-        validate(with_call("aten.add.Tensor", X, X, kwargs=(("alfa", 1),)))
+        validate(with_call("aten.add.Tensor", X, X, alfa=1))
 
 
 LAYOUTS = [

@@ -123,7 +123,7 @@ def test_a_candidate_that_is_not_simpler_is_not_asked_about(two: Program) -> Non
     longer = replace(
         two, instructions=(*two.instructions, Instruction("aten.zero_.default", (Ref("x0"),)))
     )
-    job = Reducer(offering(two, longer), two, lambda program: pytest.fail("asked"))
+    job = Reducer(offering(two, two.renamed(), longer), two, lambda program: pytest.fail("asked"))
     assert job.run() == two
     assert job.tried == 0
 
@@ -258,12 +258,6 @@ def test_a_step_that_never_ends_is_stopped(two: Program) -> None:
     job = Reducer(replace(stepping(endless), most=50), two, lambda program: False)
     job.run()
     assert job.tried == 50
-
-
-def test_a_step_that_offers_the_same_again_and_again_ends(two: Program) -> None:
-    job = Reducer(offering(two, two.renamed()), two, lambda program: True)
-    assert job.run() == two
-    assert job.tried == 0
 
 
 def test_programs_that_make_their_own_tensors_reduce_too(program) -> None:
