@@ -66,16 +66,25 @@ def on_outputs(change: Callable[[torch.Tensor], Any]) -> Wrong:
     return make
 
 
-def within(context: Callable[[tuple[Any, ...]], Any]) -> Wrong:
-    """A wrong compiler whose call runs within a context, which gets the arguments."""
+def on_calls(call: Callable[[Callable[..., Any], tuple[Any, ...]], Any]) -> Wrong:
+    """A wrong compiler that calls this function with the right program and the arguments."""
 
-    @functools.wraps(context)
+    @functools.wraps(call)
     def make(program: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any) -> Any:
-            with context(args):
-                return program(*args)
+        return lambda *args: call(program, args)
 
-        return run
+    return make
+
+
+def within(context: Callable[[tuple[Any, ...]], Iterator[None]]) -> Wrong:
+    """A wrong compiler whose call runs where a generator, which gets the arguments, yields."""
+    entered = contextmanager(context)
+
+    @on_calls
+    @functools.wraps(context)
+    def make(program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        with entered(args):
+            return program(*args)
 
     return make
 
@@ -160,7 +169,6 @@ def doubled_gradients(output: torch.Tensor) -> torch.Tensor:
 
 @python_fault("no_grad within the program has no effect")
 @within
-@contextmanager
 def recorded_always(args: tuple[Any, ...]) -> Iterator[None]:
     nothing: dict[str, Any] = {
         "__enter__": lambda self: None,
@@ -172,7 +180,6 @@ def recorded_always(args: tuple[Any, ...]) -> Iterator[None]:
 
 @python_fault("gradients of the call are lost")
 @within
-@contextmanager
 def lost_gradients(args: tuple[Any, ...]) -> Iterator[None]:
     tensors = [it for _, it in leaves(list(args)) if isinstance(it, torch.Tensor) and it.is_leaf]
     before = [(it, it.grad) for it in tensors]
@@ -182,30 +189,25 @@ def lost_gradients(args: tuple[Any, ...]) -> Iterator[None]:
 
 
 @python_fault("the grad mode of the caller is another afterwards")
-def left_mode(program: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        result = program(*args)
-        torch.set_grad_enabled(False)
-        return result
-
-    return run
+@on_calls
+def left_mode(program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    result = program(*args)
+    torch.set_grad_enabled(False)
+    return result
 
 
 @python_fault(
     "saved tensors are copies: a write between forward and backward raises nothing",
     shows="does not raise RuntimeError",
 )
-def missed_version_errors(program: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: x.detach().clone(), lambda x: x):
-            return program(*args)
-
-    return run
+@on_calls
+def missed_version_errors(program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x.detach().clone(), lambda x: x):
+        return program(*args)
 
 
 @python_fault("a leaf that requires gradients stops to")
 @within
-@contextmanager
 def forgotten_requirement(args: tuple[Any, ...]) -> Iterator[None]:
     yield
     for it in args:
@@ -215,7 +217,6 @@ def forgotten_requirement(args: tuple[Any, ...]) -> Iterator[None]:
 
 @python_fault("metadata of inputs is as before the call")
 @within
-@contextmanager
 def lost_metadata(args: tuple[Any, ...]) -> Iterator[None]:
     tensors = [it for it in args if isinstance(it, torch.Tensor) and not it.requires_grad]
     before = [(it, it.shape, it.stride(), it.storage_offset()) for it in tensors]
@@ -237,7 +238,6 @@ def _objects(values: object) -> Iterator[Any]:
 
 @python_fault("side effects of Dynamo: attributes of objects")
 @within
-@contextmanager
 def lost_attributes(args: tuple[Any, ...]) -> Iterator[None]:
     before = [(one, dict(vars(one))) for one in _objects(args)]
     yield
@@ -248,7 +248,6 @@ def lost_attributes(args: tuple[Any, ...]) -> Iterator[None]:
 
 @python_fault("side effects of Dynamo: class attributes")
 @within
-@contextmanager
 def lost_class_attributes(args: tuple[Any, ...]) -> Iterator[None]:
     kinds = {type(one) for one in _objects(args)}
     before = [(kind, vars(kind)["shared"]) for kind in kinds if "shared" in vars(kind)]
@@ -258,20 +257,17 @@ def lost_class_attributes(args: tuple[Any, ...]) -> Iterator[None]:
 
 
 @python_fault("side effects of Dynamo: globals")
-def lost_global_bindings(program: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        names = program.__globals__
-        before = {name: value for name, value in names.items() if name.startswith("global")}
-        result = program(*args)
-        names.update(before)
-        return result
-
-    return run
+@on_calls
+def lost_global_bindings(program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    names = program.__globals__
+    before = {name: value for name, value in names.items() if name.startswith("global")}
+    result = program(*args)
+    names.update(before)
+    return result
 
 
 @python_fault("side effects of Dynamo: lists")
 @within
-@contextmanager
 def lost_appends(args: tuple[Any, ...]) -> Iterator[None]:
     lists = [it for it in _containers(args) if isinstance(it, list)]
     before = [(it, list(it)) for it in lists]
@@ -282,7 +278,6 @@ def lost_appends(args: tuple[Any, ...]) -> Iterator[None]:
 
 @python_fault("side effects of Dynamo: dicts")
 @within
-@contextmanager
 def lost_keys(args: tuple[Any, ...]) -> Iterator[None]:
     dicts = [it for it in _containers(args) if type(it) is dict]
     before = [(it, dict(it)) for it in dicts]
@@ -301,7 +296,6 @@ def _containers(args: tuple[Any, ...]) -> Iterator[Any]:
 
 @python_fault("a list of the caller gets copies of what was put in")
 @within
-@contextmanager
 def copied_items(args: tuple[Any, ...]) -> Iterator[None]:
     yield
     for it in _containers(args):
@@ -310,22 +304,19 @@ def copied_items(args: tuple[Any, ...]) -> Iterator[None]:
 
 
 @python_fault("defaults of functions outlive the call")
-def fresh_defaults(program: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        functions = [it for it in program.__globals__.values() if hasattr(it, "__defaults__")]
-        before = [(it, copy.copy(it.__defaults__)) for it in functions if it.__defaults__]
-        lengths = [len(defaults[0]) for _, defaults in before if isinstance(defaults[0], list)]
-        result = program(*args)
-        for (_, defaults), length in zip(before, lengths, strict=False):
-            del defaults[0][length:]
-        return result
-
-    return run
+@on_calls
+def fresh_defaults(program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    functions = [it for it in program.__globals__.values() if hasattr(it, "__defaults__")]
+    before = [(it, copy.copy(it.__defaults__)) for it in functions if it.__defaults__]
+    lengths = [len(defaults[0]) for _, defaults in before if isinstance(defaults[0], list)]
+    result = program(*args)
+    for (_, defaults), length in zip(before, lengths, strict=False):
+        del defaults[0][length:]
+    return result
 
 
 @python_fault("a module goes on in another mode")
 @within
-@contextmanager
 def switched_to_eval(args: tuple[Any, ...]) -> Iterator[None]:
     yield
     for one in _objects(args):
@@ -335,7 +326,6 @@ def switched_to_eval(args: tuple[Any, ...]) -> Iterator[None]:
 
 @python_fault("buffers are written on copies")
 @within
-@contextmanager
 def lost_buffer_writes(args: tuple[Any, ...]) -> Iterator[None]:
     modules = [one for one in _objects(args) if isinstance(one, torch.nn.Module)]
     before = [(it, it.detach().clone()) for one in modules for it in one.buffers()]
@@ -351,7 +341,6 @@ def lost_buffer_writes(args: tuple[Any, ...]) -> Iterator[None]:
 
 @python_fault("functionalization without its epilogue")
 @within
-@contextmanager
 def lost_input_writes(args: tuple[Any, ...]) -> Iterator[None]:
     tensors = [it for it in args if isinstance(it, torch.Tensor)]
     before = [(it, it.detach().clone()) for it in tensors]
@@ -392,34 +381,28 @@ def plain_parameters(output: torch.Tensor) -> torch.Tensor:
 
 
 @python_fault("a dict is returned in another order")
-def reversed_dicts(program: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        result = program(*args)
-        return dict(reversed(result.items())) if isinstance(result, dict) else result
-
-    return run
+@on_calls
+def reversed_dicts(program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    result = program(*args)
+    return dict(reversed(result.items())) if isinstance(result, dict) else result
 
 
 @python_fault("swapped outputs")
-def swapped_outputs(program: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        result = program(*args)
-        if isinstance(result, tuple | list) and len(result) > 1:
-            return type(result)([result[1], result[0], *result[2:]])
-        return result
-
-    return run
+@on_calls
+def swapped_outputs(program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    result = program(*args)
+    if isinstance(result, tuple | list) and len(result) > 1:
+        return type(result)([result[1], result[0], *result[2:]])
+    return result
 
 
 @python_fault("an error of eager is swallowed", shows="does not raise")
-def swallowed_errors(program: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        try:
-            return program(*args)
-        except RuntimeError:
-            return None
-
-    return run
+@on_calls
+def swallowed_errors(program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    try:
+        return program(*args)
+    except RuntimeError:
+        return None
 
 
 # --- memory ---------------------------------------------------------------------------------------
