@@ -503,26 +503,32 @@ def _with_views(program: Program, flow: DataFlow, kept: Collection[int]) -> set[
 
 
 def _extract(program: Program, flow: DataFlow, kept: set[int]) -> Program:
-    instructions = [program.instructions[index] for index in sorted(kept)]
-    made = {result for instruction in instructions for result in instruction.results}
-    # An op in place returns its argument. If the op goes, the argument takes the place of its
-    # result: `values` are in the order of their definition, so it is the first name of the tensor.
-    first: dict[int, str] = {}
-    names = {name: first.setdefault(id(tensor), name) for name, tensor in flow.values.items()}
-    names.update({name: name for name in made})
-    instructions = [rename_instruction(instruction, names) for instruction in instructions]
-    used = {name for instruction in instructions for name in instruction.refs} - made
-    inputs, storages = as_inputs({name: flow.values[name] for name in names if name in used})
-    outputs = tuple(names[name] for name in program.outputs if names[name] in used | made)
+    calls = [program.instructions[index] for index in sorted(kept)]
+    cut, names = _cut(program, calls, flow.values)
+    made = [result for call in calls for result in call.results]
+    shown = {*made, *(view.name for view in cut.inputs)}
+    outputs = tuple(names[name] for name in program.outputs if names[name] in shown)
     if program.outputs and not outputs:  # something must show what goes wrong
-        outputs = tuple(result for instruction in instructions for result in instruction.results)
-    return replace(
-        program,
-        storages=storages,
-        inputs=inputs,
-        instructions=tuple(instructions),
-        outputs=outputs,
-    )
+        outputs = tuple(made)
+    return replace(cut, outputs=outputs)
+
+
+def _cut(
+    program: Program, calls: Sequence[Instruction], values: dict[str, torch.Tensor]
+) -> tuple[Program, dict[str, str]]:
+    """The program with these calls alone, on values of a run; and its name for each value.
+
+    An op in place returns its argument. If the op goes, the argument takes the place of its result:
+    `values` are in the order of their definition, so it is the first name of the tensor.
+    """
+    first: dict[int, str] = {}
+    names = {name: first.setdefault(id(tensor), name) for name, tensor in values.items()}
+    made = {result for call in calls for result in call.results}
+    names |= {name: name for name in made}
+    renamed = tuple(rename_instruction(call, names) for call in calls)
+    used = {name for call in renamed for name in call.refs} - made
+    inputs, storages = as_inputs({name: it for name, it in values.items() if name in used})
+    return replace(program, storages=storages, inputs=inputs, instructions=renamed), names
 
 
 # --- windows --------------------------------------------------------------------------------------
@@ -574,24 +580,16 @@ def _windows(
     program: Program, start: int, end: int, values: dict[str, torch.Tensor]
 ) -> Iterator[Program]:
     """The instructions from `start` to `end` on these values."""
-    # An op in place returns its argument: one name per tensor, the first.
-    first: dict[int, str] = {}
-    names = {name: first.setdefault(id(tensor), name) for name, tensor in values.items()}
-    window = [rename_instruction(call, names) for call in program.instructions[start:end]]
-    made = {result for call in window for result in call.results}
-    used = {name for call in window for name in call.refs} - made
+    cut, names = _cut(program, program.instructions[start:end], values)
+    made = [result for call in cut.instructions for result in call.results]
     later = {name for call in program.instructions[end:] for name in call.refs}
     returned = [names.get(name, name) for name in program.outputs]
-    live = [*returned, *(name for call in window for name in call.results if name in later)]
-    shown = made | (used & set(returned))
-    outputs = tuple(dict.fromkeys(name for name in live if name in shown))
-    given = {name: tensor for name, tensor in values.items() if name in used}
-    inputs, storages = as_inputs(given)
-    plain = replace(
-        program, storages=storages, inputs=inputs, instructions=tuple(window), outputs=outputs
-    )
+    shown = {*made, *({view.name for view in cut.inputs} & {*returned})}
+    live = [*returned, *(name for name in made if name in later)]
+    plain = replace(cut, outputs=tuple(dict.fromkeys(name for name in live if name in shown)))
     yield plain
-    contents = _contents(inputs, storages, list(given.values()))
+    given = [values[view.name] for view in cut.inputs]
+    contents = _contents(cut.inputs, cut.storages, given)
     if contents is not None:
         yield replace(plain, storages=contents)
 
