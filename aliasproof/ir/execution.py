@@ -13,15 +13,7 @@ import torch
 from torch import fx
 from torch.autograd import forward_ad
 
-from aliasproof.ir.program import (
-    Argument,
-    Input,
-    Instruction,
-    Program,
-    Ref,
-    Storage,
-    rename_instruction,
-)
+from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, Storage
 from aliasproof.ir.schemas import resolve
 from aliasproof.ir.storages import texts_of
 from aliasproof.ir.values import storage_data
@@ -197,15 +189,12 @@ def glue(programs: Sequence[Program]) -> Glued:
     outputs: list[str] = []
     members = []
     for number, program in enumerate(programs):
-        names = _names(program, f"p{number}_")
+        named = program.with_names(_names(program, f"p{number}_"))
         first = len(storages), len(inputs), len(outputs)
         storages += _with_values(program)
-        inputs += (
-            replace(view, name=names[view.name], storage=first[0] + view.storage)
-            for view in program.inputs
-        )
-        instructions += (rename_instruction(call, names) for call in program.instructions)
-        outputs += (names[name] for name in program.outputs)
+        inputs += (replace(view, storage=first[0] + view.storage) for view in named.inputs)
+        instructions += named.instructions
+        outputs += named.outputs
         ends = len(storages), len(inputs), len(outputs)
         members.append(GluedMember(program, *map(range, first, ends)))
     whole = Program(tuple(storages), tuple(inputs), tuple(instructions), tuple(outputs))

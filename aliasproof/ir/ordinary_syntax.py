@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_map
 from aliasproof.ir.devices import CPU, on_device, with_device
 from aliasproof.ir.execution import execute, returns_one_tensor
 from aliasproof.ir.printing import NO_GRAD, expression, inputs_source, statement, static_marks
-from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, rename_instruction
+from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref
 from aliasproof.ir.regions import dense_strides
 from aliasproof.ir.schemas import resolve
 from aliasproof.ir.values import STATIC, clone_inputs, input_tensors
@@ -360,12 +360,7 @@ def with_short_names(program: Program) -> Program:
     if len(program.inputs) > len(_SHORT_NAMES):
         return program
     names = {view.name: short for view, short in zip(program.inputs, _SHORT_NAMES, strict=False)}
-    return replace(
-        program,
-        inputs=tuple(replace(view, name=names[view.name]) for view in program.inputs),
-        instructions=tuple(rename_instruction(call, names) for call in program.instructions),
-        outputs=tuple(names.get(output, output) for output in program.outputs),
-    )
+    return program.with_names(names)
 
 
 def ordinary_source(program: Program, *, near: bool = False, literal: bool = False) -> str:

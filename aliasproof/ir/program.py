@@ -159,13 +159,17 @@ class Program:
         for instruction in self.instructions:
             for result in instruction.results:
                 names[result] = f"v{len(names) - len(self.inputs)}"
+        return self.with_names(names)
+
+    def with_names(self, names: dict[str, str]) -> Program:
+        """The same program with values renamed; a name without an entry in `names` stays."""
         return replace(
             self,
-            inputs=tuple(replace(view, name=names[view.name]) for view in self.inputs),
-            instructions=tuple(
-                rename_instruction(instruction, names) for instruction in self.instructions
+            inputs=tuple(
+                replace(view, name=names.get(view.name, view.name)) for view in self.inputs
             ),
-            outputs=tuple(names[output] for output in self.outputs),
+            instructions=tuple(rename_instruction(call, names) for call in self.instructions),
+            outputs=tuple(names.get(name, name) for name in self.outputs),
         )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from aliasproof.ir.execution import call
-from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref, rename_instruction
+from aliasproof.ir.program import Argument, Input, Instruction, Program, Ref
 from aliasproof.ir.regions import dense_strides
 from aliasproof.ir.schemas import resolve
 
@@ -36,15 +36,6 @@ def put(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
 def without(items: tuple[T, ...], index: int) -> tuple[T, ...]:
     """The items without the one at that index."""
     return items[:index] + items[index + 1 :]
-
-
-def with_uses_renamed(program: Program, names: dict[str, str]) -> Program:
-    """The program with names replaced. `names` maps values that nothing defines any more."""
-    instructions = tuple(
-        rename_instruction(instruction, names) for instruction in program.instructions
-    )
-    outputs = tuple(names.get(name, name) for name in program.outputs)
-    return replace(program, instructions=instructions, outputs=outputs)
 
 
 def without_undefined(program: Program) -> Program:

@@ -14,7 +14,6 @@ from aliasproof.ir.values import storage_data
 from aliasproof.reduction.edits import (
     put,
     tidy_versions,
-    with_uses_renamed,
     without,
     without_undefined,
 )
@@ -37,7 +36,7 @@ def drop_inputs(program: Program) -> Iterator[Program]:
             yield smaller
         else:
             for other in smaller.inputs:
-                yield with_uses_renamed(smaller, {view.name: other.name})
+                yield smaller.with_names({view.name: other.name})
             yield without_undefined(smaller)
 
 

@@ -27,7 +27,7 @@ from aliasproof.ir.regions import reach
 from aliasproof.ir.schemas import Facts, Kind, facts, resolve
 from aliasproof.ir.storages import entries_of, texts_of
 from aliasproof.ir.values import input_tensors
-from aliasproof.reduction.edits import fractions, put, with_uses_renamed, without, without_undefined
+from aliasproof.reduction.edits import fractions, put, without, without_undefined
 
 # --- data flow ------------------------------------------------------------------------------------
 #
@@ -191,7 +191,7 @@ def _drop(program: Program, start: int, end: int) -> Iterator[Program]:
                 names.update(
                     {result: names.get(operand, operand) for result in instruction.results}
                 )
-        yield with_uses_renamed(shorter, names)
+        yield shorter.with_names(names)
 
 
 def results_to_inputs(program: Program) -> Iterator[Program]:
@@ -249,7 +249,7 @@ def drop_result_names(program: Program) -> Iterator[Program]:
         if len(mutated) == len(instruction.results):
             unnamed = program.with_instruction(index, replace(instruction, results=()))
             names = dict(zip(instruction.results, mutated, strict=True))
-            yield with_uses_renamed(unnamed, names)
+            yield unnamed.with_names(names)
 
 
 def drop_arguments(program: Program) -> Iterator[Program]:
