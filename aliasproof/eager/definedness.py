@@ -60,8 +60,6 @@ from aliasproof.ir.schemas import Kind, has_fake_kernel, is_composite
 from aliasproof.ir.values import clone_inputs
 
 # --- data dependence ------------------------------------------------------------------------------
-#
-# Data-dependent calls: they return tensor data to Python, or their shape depends on it.
 
 
 aten = torch.ops.aten
@@ -102,8 +100,6 @@ def reads_noted(note: Callable[[str], None]) -> Iterator[None]:
 
 
 # --- higher order ---------------------------------------------------------------------------------
-#
-# Higher-order operators (`cond`, `while_loop`, ...) as the operators that they call in eager.
 
 
 # The kernels of these refuse to run in a dispatch mode.

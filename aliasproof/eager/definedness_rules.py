@@ -20,9 +20,7 @@ from aliasproof.ir.schemas import Kind
 
 # --- undefined arithmetic -------------------------------------------------------------------------
 #
-# Rules of `eager.definedness` for numbers: what C++ leaves undefined, and branch cuts.
-#
-# Each rule takes a call that is about to run and says what is wrong with it, or None.
+# For numbers: what C++ leaves undefined, and branch cuts.
 
 
 aten = torch.ops.aten

@@ -144,8 +144,6 @@ _STORES_IN_PLACE: dict[object, StoredElements] = {
 
 
 # --- stored values --------------------------------------------------------------------------------
-#
-# What a copy must leave in memory that overlaps itself, and whether it is there.
 
 
 def value_stored(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor | None:

@@ -209,8 +209,6 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 # --- rounded numbers ------------------------------------------------------------------------------
-#
-# Numbers among the operands of a call that a narrow dtype does not represent.
 
 
 def rounds_a_number(call: EagerCall) -> bool:

@@ -31,9 +31,7 @@ from aliasproof.ir.values import STATIC
 
 # --- graph json -----------------------------------------------------------------------------------
 #
-# The JSON form of an `fx.Graph`: its nodes in their order, with names in place of functions.
-#
-# Reading it executes nothing. A mistake in it is a `UserError`.
+# The nodes of an `fx.Graph` in their order, with names in place of functions.
 
 
 DEEPEST = 16  # nesting of lists in an argument

@@ -149,8 +149,6 @@ def _node_argument(argument: Argument, nodes: dict[str, fx.Node]) -> fx.node.Arg
 
 # --- gluing ---------------------------------------------------------------------------------------
 #
-# `glue`: several programs as one, side by side.
-#
 # A compiler costs nearly the same for one program and for twenty. The members of a glued program
 # share no storage, and none uses a value of another. So each computes what it computes alone.
 

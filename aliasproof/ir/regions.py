@@ -25,8 +25,6 @@ from aliasproof.ir.program import Argument
 
 # --- layouts --------------------------------------------------------------------------------------
 #
-# Arithmetic on layouts: dense strides, the extent of a view, the capacity of a storage.
-#
 # All units are elements.
 
 

@@ -47,8 +47,6 @@ def entries_of(
 
 
 # --- storage set ----------------------------------------------------------------------------------
-#
-# `StorageSet`: storages by identity, which do not keep their data alive.
 
 
 class StorageSet:
@@ -84,8 +82,6 @@ class StorageSet:
 
 
 # --- storage values -------------------------------------------------------------------------------
-#
-# The elements that a storage names itself, as text: read, written, and as a tensor.
 
 
 Number: TypeAlias = "bool | int | float | complex"

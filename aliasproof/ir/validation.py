@@ -28,8 +28,6 @@ from aliasproof.ir.storages import element_value
 from aliasproof.ir.values import FILLS
 
 # --- defect ---------------------------------------------------------------------------------------
-#
-# `Defect`: one way in which a `Program` is not well formed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +58,7 @@ def fits_int64(value: int) -> bool:
     return -(2**63) <= value < 2**63
 
 
-# --- input rules ----------------------------------------------------------------------------------
-#
-# Rules on a program as a whole, on its names, its storages and its inputs.
-#
-# `aliasproof.ir.validation.RULES` lists them in order and says what each is for.
+# --- rules, in the order of `RULES`, which says what each is for ----------------------------------
 
 
 # The limit for all storages together, and for one view, whose repeated elements count each time.
@@ -235,13 +229,6 @@ def _end(view: Input) -> int:
     """
     span = reach(view.sizes, view.strides)
     return (view.offset + span) * view.dtype.itemsize if span else 0
-
-
-# --- instruction rules ----------------------------------------------------------------------------
-#
-# Rules on the instructions of a program: calls against the schemas of their operators, and uses.
-#
-# `aliasproof.ir.validation.RULES` lists them in order and says what each is for.
 
 
 # --- what a schema says ---------------------------------------------------------------------------

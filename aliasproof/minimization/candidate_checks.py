@@ -197,9 +197,7 @@ def file_source(program: AnyProgram) -> str:
 
 # --- remembered checks ----------------------------------------------------------------------------
 #
-# Checks around a check of candidates: answers that are kept in a file, and several runs of one.
-#
-# Both are called in several threads at once, as what they ask is.
+# Both checks are called in several threads at once, as what they ask is.
 
 
 @dataclass(slots=True)

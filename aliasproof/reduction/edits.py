@@ -117,8 +117,6 @@ def _with_uses(program: Program, names: list[str]) -> Program:
 
 
 # --- simplicity -----------------------------------------------------------------------------------
-#
-# `simplicity`: when one program is simpler than another. Each step of a reduction lowers it.
 
 
 # From plain to less plain. Any other dtype counts as less plain than these.

@@ -30,8 +30,6 @@ from aliasproof.ir.values import input_tensors
 from aliasproof.reduction.edits import fractions, put, without, without_undefined
 
 # --- data flow ------------------------------------------------------------------------------------
-#
-# `DataFlow`: which instruction of a program depends on which, byte by byte, in a run in eager.
 
 
 NOBODY = -1  # what wrote the bytes of an input
@@ -144,9 +142,6 @@ def _names_read(instruction: Instruction, known: Facts) -> list[str]:
     return _names_at(
         instruction, (index for index in range(count) if index not in known.overwrites)
     )
-
-
-# --- instruction steps ----------------------------------------------------------------------------
 
 
 # --- leaving out ----------------------------------------------------------------------------------
@@ -400,9 +395,7 @@ def plain_gradients(program: Program) -> Iterator[Program]:
 
 # --- slices ---------------------------------------------------------------------------------------
 #
-# Steps that cut the data flow of a program: its tail, its outputs, its head, a neighbourhood.
-#
-# Each offers halves of the program first, then quarters, and so on. So a long program becomes
+# Each step offers halves of the program first, then quarters, and so on. So a long program becomes
 # short after a few questions, if the failure needs few of its instructions.
 
 

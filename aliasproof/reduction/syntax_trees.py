@@ -134,8 +134,6 @@ def is_plain(node: ast.AST) -> bool:
 
 # --- syntax scopes --------------------------------------------------------------------------------
 #
-# What a tree of Python's syntax says about names, without running it.
-#
 # `is_complete` refuses candidates that read a name which nothing binds: Python would raise
 # NameError.
 
@@ -247,8 +245,6 @@ class _ReadNames(ast.NodeVisitor):
 
 
 # --- unused syntax --------------------------------------------------------------------------------
-#
-# What a program never uses: definitions, parameters, attributes and results, all in one edit.
 
 
 _HOOKS = ("__init__", "forward", "backward")
