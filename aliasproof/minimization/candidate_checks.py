@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import queue
@@ -295,15 +296,11 @@ class RepeatedCheck:
         return sum(self.check(program) > 0 for _ in range(self.times))
 
     def __call__(self, candidate: AnyProgram, /) -> int:
-        grade = 0
-        for _ in range(self.times):
-            answer = self.check(candidate)
-            if self.flaky and answer:
-                return answer
-            if not (self.flaky or answer):
-                return 0
-            grade = answer if not grade else min(grade, answer)
-        return grade
+        answers = (self.check(candidate) for _ in range(self.times))
+        if self.flaky:
+            return next(filter(None, answers), 0)
+        shown = list(itertools.takewhile(bool, answers))
+        return min(shown) if len(shown) == self.times else 0
 
     def stop(self) -> None:
         self.check.stop()

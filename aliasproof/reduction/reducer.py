@@ -61,11 +61,8 @@ def ahead(executor: Executor, count: int) -> Evaluate[Any]:
         source = iter(candidates)
         try:
             while True:
-                while len(waiting) < count:
-                    candidate = next(source, None)
-                    if candidate is None:
-                        break
-                    waiting.append(executor.submit(predicate, candidate))
+                further = itertools.islice(source, count - len(waiting))
+                waiting.extend(executor.submit(predicate, candidate) for candidate in further)
                 if not waiting:
                     return
                 yield waiting.popleft().result()
