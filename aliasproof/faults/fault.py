@@ -123,19 +123,19 @@ def fault_name(wrong: Callable[..., Any]) -> str:
     return wrong.__name__.strip("_").replace("_", " ")
 
 
-def planted(
-    faults: list[Fault],
-    make: Callable[Concatenate[Any, P], Fault],
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> Callable[[W], W]:
-    """Add what `make` makes of the wrong function, with these further arguments, to the faults."""
+class Faults(list[Fault]):
+    """The faults of a module, in the order of their functions."""
 
-    def added(wrong: W) -> W:
-        faults.append(make(wrong, *args, **kwargs))
-        return wrong
+    def add(
+        self, make: Callable[Concatenate[Any, P], Fault], *args: P.args, **kwargs: P.kwargs
+    ) -> Callable[[W], W]:
+        """Add what `make` makes of the wrong function and of these further arguments."""
 
-    return added
+        def added(wrong: W) -> W:
+            self.append(make(wrong, *args, **kwargs))
+            return wrong
+
+        return added
 
 
 def from_build(build: Make, source: str) -> Fault:

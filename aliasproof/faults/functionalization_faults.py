@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 
 from aliasproof.faults.fault import (
     Fault,
+    Faults,
     Inputs,
     Passes,
     after_functionalize,
@@ -23,7 +24,6 @@ from aliasproof.faults.fault import (
     from_build,
     instead_of,
     instead_of_entries,
-    planted,
 )
 from aliasproof.ir.values import clone_inputs
 from aliasproof.reference_pass import views
@@ -46,36 +46,31 @@ from aliasproof.reference_pass.liveness import NOTES, Liveness, Memory
 from aliasproof.reference_pass.views import VIEW_STEPS, ParentValue
 from aliasproof.targets.target import Build, Function
 
-FAULTS: list[Fault] = []
+FAULTS = Faults()
+plant = FAULTS.add
 
 # --- alias analysis and liveness: which bytes a tensor covers, and which nodes read them ----------
 
 
-@planted(FAULTS, instead_of, "end", "end of reference_pass/calls/regions.py", Region)
+@plant(instead_of, "end", "end of reference_pass/calls/regions.py", Region)
 def last_element_is_not_counted(self: Region) -> int:
     """A region ends where its last element starts, so an overlap in that element is missed."""
     return int(self.start + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True)))
 
 
-@planted(FAULTS, instead_of, "contains", "contains of reference_pass/calls/regions.py", "liveness")
+@plant(instead_of, "contains", "contains of reference_pass/calls/regions.py", "liveness")
 def gaps_count_as_contents(outer: Region, inner: Region) -> bool:
     """A region with gaps counts as if it contained every byte from its first to its last."""
     return inner.empty or bool(outer.start <= inner.start and inner.end <= outer.end)
 
 
-@planted(FAULTS, instead_of, "memory", "pytorch/pytorch#122457", Liveness)
+@plant(instead_of, "memory", "pytorch/pytorch#122457", Liveness)
 def each_view_has_its_own_liveness(self: Liveness, tensor: torch.Tensor) -> Memory:
     """Liveness is kept per tensor, not per storage, so a read through another view is missed."""
     return self.memories.setdefault(id(tensor), Memory())
 
 
-@planted(
-    FAULTS,
-    instead_of,
-    "contents_read",
-    "rule of liveness: operands in lists are read, too",
-    "liveness",
-)
+@plant(instead_of, "contents_read", "rule of liveness: operands in lists are read, too", "liveness")
 def list_operands_are_not_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
     """Operands inside a list, such as those of cat, do not count as reads."""
     # Outputs are a list, too, but `outputs_are_not_read` is another fault.
@@ -83,19 +78,13 @@ def list_operands_are_not_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, b
     yield from (read for read in _contents_read(node) if read[0] in direct)
 
 
-@planted(FAULTS, instead_of_entries, NOTES, "pytorch/pytorch#198094", "output")
+@plant(instead_of_entries, NOTES, "pytorch/pytorch#198094", "output")
 def outputs_are_not_read(liveness: Liveness, node: fx.Node) -> None:
     """Returning a tensor does not count as a read by the caller."""
     liveness.returned.update(nodes_in(node.args))  # the read at the end is left out
 
 
-@planted(
-    FAULTS,
-    instead_of,
-    "later_reads",
-    "rule of liveness: a read may be at the next position",
-    Liveness,
-)
+@plant(instead_of, "later_reads", "rule of liveness: a read may be at the next position", Liveness)
 def next_read_is_missed(
     self: Liveness, tensor: torch.Tensor, region: Region, after: int
 ) -> Iterator[Any]:
@@ -116,7 +105,7 @@ def _in_views(wrong: Callable[..., Any], table: str, names: str, *ops: OpOverloa
 # Inverses. ----------------------------------------------------------------------------------------
 
 
-@planted(FAULTS, _in_views, "inverses", "t, transpose", aten.t.default, aten.transpose.int)
+@plant(_in_views, "inverses", "t, transpose", aten.t.default, aten.transpose.int)
 def transpose_is_not_undone(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -125,7 +114,7 @@ def transpose_is_not_undone(
     return new if fits else _of_transpose(emit, parent, new, args)
 
 
-@planted(FAULTS, _in_views, "inverses", "slice", aten.slice.Tensor)
+@plant(_in_views, "inverses", "slice", aten.slice.Tensor)
 def slice_loses_its_start(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -143,7 +132,7 @@ def slice_loses_its_start(
     )
 
 
-@planted(FAULTS, _in_views, "inverses", "select", aten.select.int)
+@plant(_in_views, "inverses", "select", aten.select.int)
 def negative_index_is_clamped(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -152,7 +141,7 @@ def negative_index_is_clamped(
     return emit.call(aten.select_scatter.default, parent(), new, dim, max(index, 0))
 
 
-@planted(FAULTS, _in_views, "inverses", "diagonal", aten.diagonal.default)
+@plant(_in_views, "inverses", "diagonal", aten.diagonal.default)
 def diagonal_is_mirrored(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -164,7 +153,7 @@ def diagonal_is_mirrored(
     return emit.call(aten.diagonal_scatter.default, parent(), new, offset, *dims)
 
 
-@planted(FAULTS, by_table, "inverses", "pytorch/pytorch#198102", aten.unfold.default)
+@plant(by_table, "inverses", "pytorch/pytorch#198102", aten.unfold.default)
 def gaps_of_unfold_are_zeroed(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -172,7 +161,7 @@ def gaps_of_unfold_are_zeroed(
     return _of_unfold(emit, lambda: emit.call(aten.zeros_like.default, parent()), new, args)
 
 
-@planted(FAULTS, by_table, "inverses", "pytorch/pytorch#197448", aten.expand.default)
+@plant(by_table, "inverses", "pytorch/pytorch#197448", aten.expand.default)
 def expand_is_summed(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     """The inverse of expand sums the copies of an element, as the backward formula does."""
     shape = parent().meta["val"].shape
@@ -189,7 +178,7 @@ def expand_is_summed(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arg
     )
 
 
-@planted(FAULTS, _in_views, "inverses", "view.dtype", aten.view.dtype)
+@plant(_in_views, "inverses", "view.dtype", aten.view.dtype)
 def bytes_are_converted(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -209,7 +198,7 @@ _of_unfold, _of_view_dtype = views._of_unfold, views._of_view_dtype
 # Steps. -------------------------------------------------------------------------------------------
 
 
-@planted(FAULTS, _in_views, "view_steps", "split", *SPLITS)
+@plant(_in_views, "view_steps", "split", *SPLITS)
 def last_piece_starts_too_early(call: ViewCall) -> list[ViewStep]:
     """A split piece starts at its index times its own size, also the smaller last piece."""
     dim = call.given.get("dim", 0)
@@ -217,13 +206,13 @@ def last_piece_starts_too_early(call: ViewCall) -> list[ViewStep]:
     return [(aten.slice.Tensor, (dim, call.index * size, (call.index + 1) * size, 1))]
 
 
-@planted(FAULTS, _in_views, "view_steps", "imag", aten.imag.default)
+@plant(_in_views, "view_steps", "imag", aten.imag.default)
 def imag_is_real(call: ViewCall) -> list[ViewStep] | None:
     """A view of the imaginary part is regenerated as a view of the real part."""
     return VIEW_STEPS[aten.real.default](replace(call, op=aten.real.default))
 
 
-@planted(FAULTS, _in_views, "inverses", "_conj", aten._conj.default)
+@plant(_in_views, "inverses", "_conj", aten._conj.default)
 def write_is_not_conjugated(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -231,19 +220,19 @@ def write_is_not_conjugated(
     return new
 
 
-@planted(FAULTS, _in_views, "view_steps", "_conj", aten._conj.default)
+@plant(_in_views, "view_steps", "_conj", aten._conj.default)
 def conjugate_bit_is_lost(call: ViewCall) -> list[ViewStep]:
     """A view with the lazy conjugate bit is regenerated without it."""
     return [(aten.alias.default, ())]
 
 
-@planted(FAULTS, _in_views, "view_steps", "_neg_view", aten._neg_view.default)
+@plant(_in_views, "view_steps", "_neg_view", aten._neg_view.default)
 def negative_bit_is_lost(call: ViewCall) -> list[ViewStep]:
     """A view with the lazy negative bit is regenerated without it."""
     return [(aten.alias.default, ())]
 
 
-@planted(FAULTS, by_table, "view_steps", "pytorch/pytorch#104505", aten.as_strided.default)
+@plant(by_table, "view_steps", "pytorch/pytorch#104505", aten.as_strided.default)
 def as_strided_is_a_step(call: ViewCall) -> list[ViewStep]:
     """as_strided is applied to the view before it, not to the base that has the whole storage."""
     given = call.given
@@ -253,20 +242,19 @@ def as_strided_is_a_step(call: ViewCall) -> list[ViewStep]:
 # Bases. -------------------------------------------------------------------------------------------
 
 
-@planted(FAULTS, by_rule, "is_current", "pytorch/pytorch#127821")
+@plant(by_rule, "is_current", "pytorch/pytorch#127821")
 def view_is_not_regenerated(noted: int, version: int) -> bool:
     """A view that was read before is not regenerated after a write to its base."""
     return True
 
 
-@planted(FAULTS, by_rule, "is_base", "pytorch/pytorch#120585")
+@plant(by_rule, "is_base", "pytorch/pytorch#120585")
 def tensor_is_always_the_base(uses: StorageUses, geometry: Geometry) -> bool:
     """A tensor becomes the base of its storage although other views show other bytes of it."""
     return True
 
 
-@planted(
-    FAULTS,
+@plant(
     by_rule,
     "as_strided_offset",
     "rule of alias analysis: offsets are in elements of the dtype of the view",
@@ -276,7 +264,7 @@ def offset_in_elements_of_the_base(geometry: Geometry, start: torch.dtype) -> Si
     return geometry.offset * geometry.dtype.itemsize // start.itemsize
 
 
-@planted(FAULTS, by_rule, "base_strides", "pytorch/pytorch#133512")
+@plant(by_rule, "base_strides", "pytorch/pytorch#133512")
 def base_has_another_layout(geometry: Geometry | None, value: torch.Tensor) -> Sequence[Size]:
     """A new value of a base does not get the strides that the base has in eager."""
     return value.stride()
@@ -285,7 +273,7 @@ def base_has_another_layout(geometry: Geometry | None, value: torch.Tensor) -> S
 # --- writes: which values are written, and in which order -----------------------------------------
 
 
-@planted(FAULTS, after_functionalize, "rule of functionalize: all queued writes are applied")
+@plant(after_functionalize, "rule of functionalize: all queued writes are applied")
 def first_of_two_scatters_is_dropped(graph_module: fx.GraphModule) -> None:
     """The first of two nested scatters counts as dead, whatever bytes the second overwrites."""
     for node in list(graph_module.graph.nodes):
@@ -294,9 +282,7 @@ def first_of_two_scatters_is_dropped(graph_module: fx.GraphModule) -> None:
             node.update_arg(0, base.args[0])
 
 
-@planted(
-    FAULTS, after_functionalize, "rule of functionalize: queued writes are applied oldest first"
-)
+@plant(after_functionalize, "rule of functionalize: queued writes are applied oldest first")
 def two_scatters_are_exchanged(graph_module: fx.GraphModule) -> None:
     """The second of two nested scatters is done first, as if the two could not overlap."""
     for node in list(graph_module.graph.nodes):
@@ -318,16 +304,13 @@ def two_scatters_are_exchanged(graph_module: fx.GraphModule) -> None:
         return
 
 
-@planted(
-    FAULTS, by_rule, "must_apply", "rule of functionalize: a read first applies the queued writes"
-)
+@plant(by_rule, "must_apply", "rule of functionalize: a read first applies the queued writes")
 def reads_ignore_queued_writes(queued: int, value: fx.Node | None) -> bool:
     """A view is read without the queued writes through other views of its storage."""
     return value is None
 
 
-@planted(
-    FAULTS,
+@plant(
     instead_of,
     "overwrites",
     "overwrites of reference_pass/calls/operand_reads.py",
@@ -339,7 +322,7 @@ def masked_write_counts_as_overwrite(op: OpOverload) -> bool:
     return op in _PARTIAL or _overwrites(op)
 
 
-@planted(FAULTS, after_functionalize, "pytorch/pytorch#77125")
+@plant(after_functionalize, "pytorch/pytorch#77125")
 def casts_are_left_out(graph_module: fx.GraphModule) -> None:
     """A result is written without the cast to the dtype of the mutated tensor."""
     for node in list(graph_module.graph.nodes):
@@ -362,8 +345,7 @@ _PARTIAL = {
 # --- metadata mutation (`t_`, `set_`, `resize_`) and of ops that write many tensors ---------------
 
 
-@planted(
-    FAULTS,
+@plant(
     instead_of,
     "_mutate_metadata",
     "rule of functionalize: a tensor object becomes another view",
@@ -377,8 +359,7 @@ def metadata_of_results_is_not_mutated(
         _mutate_metadata(env, node, effect, identity, geometry)
 
 
-@planted(
-    FAULTS,
+@plant(
     instead_of,
     "mutate_metadata",
     "step 3 of reference_pass/epilogue.py: metadata is mutated",
@@ -393,8 +374,7 @@ def metadata_of_inputs_is_not_mutated(
     )
 
 
-@planted(
-    FAULTS,
+@plant(
     instead_of,
     "mutate_metadata",
     "step 3 of reference_pass/epilogue.py: metadata is mutated",
@@ -414,11 +394,7 @@ def _keeps_storage(epilogue: _Epilogue, identity: int) -> bool:
     return env.views[identity].storage is env.at_start[identity].storage
 
 
-@planted(
-    FAULTS,
-    after_functionalize,
-    "rule of functionalize: each result of a call is written to its tensor",
-)
+@plant(after_functionalize, "rule of functionalize: each result of a call is written to its tensor")
 def only_first_tensor_of_foreach_is_written(graph_module: fx.GraphModule) -> None:
     """Of the results of a `_foreach_` op, only the first replaces what it was computed from."""
     for node in graph_module.graph.nodes:
@@ -442,21 +418,21 @@ def _copies(graph_module: fx.GraphModule) -> list[fx.Node]:
     return [node for node in graph_module.graph.nodes if node.target is aten.copy_.default]
 
 
-@planted(FAULTS, after_functionalize, "pytorch/pytorch#68301")
+@plant(after_functionalize, "pytorch/pytorch#68301")
 def epilogue_is_dead_code(graph_module: fx.GraphModule) -> None:
     """Dead code elimination looks at users only, and the copy_ calls of the epilogue have none."""
     for copy in _copies(graph_module):
         graph_module.graph.erase_node(copy)
 
 
-@planted(FAULTS, after_functionalize, "rule of functionalize: a copy_ into each mutated input")
+@plant(after_functionalize, "rule of functionalize: a copy_ into each mutated input")
 def one_input_is_written_back(graph_module: fx.GraphModule) -> None:
     """Of several mutated inputs, only the first gets its new contents."""
     for copy in _copies(graph_module)[1:]:
         graph_module.graph.erase_node(copy)
 
 
-@planted(FAULTS, after_functionalize, "rule of functionalize: a copy_ into each mutated input")
+@plant(after_functionalize, "rule of functionalize: a copy_ into each mutated input")
 def epilogue_is_swapped(graph_module: fx.GraphModule) -> None:
     """The new contents of two inputs of equal size are written back to each other."""
     copies = _copies(graph_module)
@@ -469,7 +445,7 @@ def epilogue_is_swapped(graph_module: fx.GraphModule) -> None:
             return
 
 
-@planted(FAULTS, after_noops, "pytorch/pytorch#198101")
+@plant(after_noops, "pytorch/pytorch#198101")
 def inputs_are_written_too_early(graph_module: fx.GraphModule) -> None:
     """New contents are copied to an input before the last read of its old contents."""
     nodes = list(graph_module.graph.nodes)
@@ -486,8 +462,7 @@ def inputs_are_written_too_early(graph_module: fx.GraphModule) -> None:
             source.append(copy)
 
 
-@planted(
-    FAULTS,
+@plant(
     after_functionalize,
     "rule of functionalize: an input ends as in eager, and no byte around it changes",
 )
@@ -514,14 +489,14 @@ def gaps_are_zeroed(graph_module: fx.GraphModule) -> None:
         copy.args = (into, whole)
 
 
-@planted(FAULTS, from_build, "pytorch/pytorch#139789")
+@plant(from_build, "pytorch/pytorch#139789")
 def shared_inputs_are_separate(function: Function, inputs: Inputs) -> Build:
     """Inputs that share a storage are treated as separate, as in a graph for other inputs."""
     # Cloned one by one, the inputs share nothing.
     return Passes()(function, [clone for tensor in inputs for clone in clone_inputs([tensor])])
 
 
-@planted(FAULTS, after_functionalize, "pytorch/pytorch#198095")
+@plant(after_functionalize, "pytorch/pytorch#198095")
 def output_loses_its_offset(graph_module: fx.GraphModule) -> None:
     """An output that views a storage shared by inputs gets the storage offset zero."""
     copies = _copies(graph_module)
@@ -569,11 +544,7 @@ def _follows_epilogue(node: fx.Node) -> bool:
     )
 
 
-@planted(
-    FAULTS,
-    after_functionalize,
-    "rule of functionalize: outputs share memory with inputs as in eager",
-)
+@plant(after_functionalize, "rule of functionalize: outputs share memory with inputs as in eager")
 def aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
     """An output that is a view of an unmutated input is returned as a copy."""
     inputs = {
@@ -587,11 +558,7 @@ def aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
             _instead(graph_module, node, aten.clone.default)
 
 
-@planted(
-    FAULTS,
-    after_functionalize,
-    "rule of functionalize: an output that is an input is that very object",
-)
+@plant(after_functionalize, "rule of functionalize: an output that is an input is that very object")
 def returned_input_is_another_object(graph_module: fx.GraphModule) -> None:
     """An output that is an input is returned as another tensor object on the same memory."""
     for node in _returned_nodes(graph_module):
@@ -599,7 +566,7 @@ def returned_input_is_another_object(graph_module: fx.GraphModule) -> None:
             _instead(graph_module, node, aten.alias.default)
 
 
-@planted(FAULTS, after_functionalize, "pytorch/pytorch#191449")
+@plant(after_functionalize, "pytorch/pytorch#191449")
 def view_of_an_output_is_that_output(graph_module: fx.GraphModule) -> None:
     """An output that is a view of another one, of its layout, becomes that very object."""
     returned = _returned_nodes(graph_module)
@@ -609,7 +576,7 @@ def view_of_an_output_is_that_output(graph_module: fx.GraphModule) -> None:
             graph_module.graph.output_node().replace_input_with(node, bases[0])
 
 
-@planted(FAULTS, after_functionalize, "pytorch/pytorch#89532")
+@plant(after_functionalize, "pytorch/pytorch#89532")
 def second_aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
     """The second of two outputs that share a storage is returned as a copy."""
     seen: set[int] = set()
@@ -620,7 +587,7 @@ def second_aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
         seen.add(storage)
 
 
-@planted(FAULTS, after_functionalize, "rule of functionalize: as many outputs as in eager")
+@plant(after_functionalize, "rule of functionalize: as many outputs as in eager")
 def repeated_last_output_is_left_out(graph_module: fx.GraphModule) -> None:
     """A last output that is also returned at an earlier index is left out."""
     output = graph_module.graph.output_node()
@@ -631,7 +598,7 @@ def repeated_last_output_is_left_out(graph_module: fx.GraphModule) -> None:
     output.args = (tuple(returned),)
 
 
-@planted(FAULTS, after_functionalize, "pytorch/pytorch#142118")
+@plant(after_functionalize, "pytorch/pytorch#142118")
 def output_is_contiguous(graph_module: fx.GraphModule) -> None:
     """A new tensor is returned contiguous, whatever strides it has in eager."""
     returned = _returned_nodes(graph_module)
@@ -647,7 +614,7 @@ def output_is_contiguous(graph_module: fx.GraphModule) -> None:
             _instead(graph_module, node, aten.clone.default, memory_format=torch.contiguous_format)
 
 
-@planted(FAULTS, by_rule, "result_strides", "pytorch/pytorch#133512")
+@plant(by_rule, "result_strides", "pytorch/pytorch#133512")
 def new_tensor_is_made_contiguous(geometry: Geometry) -> Sequence[Size]:
     """A new tensor whose strides differ from eager is made contiguous."""
     return contiguous_strides(geometry.sizes)
@@ -658,8 +625,7 @@ def new_tensor_is_made_contiguous(geometry: Geometry) -> Sequence[Size]:
 _LAID_OUT = "step of functionalize: operands of an operator of another library are as in eager"
 
 
-@planted(
-    FAULTS,
+@plant(
     after_functionalize,
     "step of functionalize: the new contents of each written argument are written",
 )
@@ -678,7 +644,7 @@ def second_write_of_an_operator_is_lost(graph_module: fx.GraphModule) -> None:
                 user.replace_all_uses_with(old)
 
 
-@planted(FAULTS, after_noops, "pytorch/pytorch#198031")
+@plant(after_noops, "pytorch/pytorch#198031")
 def operator_writes_without_a_copy(graph_module: fx.GraphModule) -> None:
     """A custom operator runs on its arguments themselves, though the old values are read later."""
     for node in graph_module.graph.nodes:
@@ -693,7 +659,7 @@ def _on_originals(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     return (*(returns[index] for index in fresh), *(given.get(name) for name in written))
 
 
-@planted(FAULTS, instead_of, "layouts_in_eager", _LAID_OUT, "eager.opaque_calls")
+@plant(instead_of, "layouts_in_eager", _LAID_OUT, "eager.opaque_calls")
 def operands_do_not_share_memory(
     env: Environment, op: OpOverload, given: dict[str, Any]
 ) -> list[Layout] | None:
@@ -704,7 +670,7 @@ def operands_do_not_share_memory(
     return [(number, *layout[1:]) for number, layout in enumerate(layouts)]
 
 
-@planted(FAULTS, instead_of, "layouts_in_eager", _LAID_OUT, "eager.opaque_calls")
+@plant(instead_of, "layouts_in_eager", _LAID_OUT, "eager.opaque_calls")
 def operator_gets_another_layout(
     env: Environment, op: OpOverload, given: dict[str, Any]
 ) -> list[Layout] | None:
@@ -719,8 +685,7 @@ def operator_gets_another_layout(
     ]
 
 
-@planted(
-    FAULTS,
+@plant(
     instead_of,
     "shows_layout",
     "rule of remove_noops: no use depends on the location of a copy",
@@ -745,7 +710,7 @@ def _is_random(node: fx.Node) -> bool:
     return isinstance(op, OpOverload) and facts(op).random
 
 
-@planted(FAULTS, after_functionalize, "rule of has_effect: a random op advances the generator")
+@plant(after_functionalize, "rule of has_effect: a random op advances the generator")
 def random_op_is_drawn_twice(graph_module: fx.GraphModule) -> None:
     """A random op is computed again where it is used, and draws other numbers."""
     for node in _random_nodes(graph_module):
@@ -754,7 +719,7 @@ def random_op_is_drawn_twice(graph_module: fx.GraphModule) -> None:
         node.replace_all_uses_with(again)
 
 
-@planted(FAULTS, after_functionalize, "rule of has_effect: a random op stays without a use")
+@plant(after_functionalize, "rule of has_effect: a random op stays without a use")
 def unused_random_op_is_left_out(graph_module: fx.GraphModule) -> None:
     """A random op whose numbers nobody reads is dead code, so later ops draw these numbers."""
     for node in reversed(_random_nodes(graph_module)):
@@ -762,11 +727,7 @@ def unused_random_op_is_left_out(graph_module: fx.GraphModule) -> None:
             graph_module.graph.erase_node(node)
 
 
-@planted(
-    FAULTS,
-    after_functionalize,
-    "rule of functionalize: random ops draw in the order of the program",
-)
+@plant(after_functionalize, "rule of functionalize: random ops draw in the order of the program")
 def random_ops_are_reordered(graph_module: fx.GraphModule) -> None:
     """Of two random ops that do not depend on each other, the second draws first."""
     for first, second in pairwise(_random_nodes(graph_module)):
@@ -776,7 +737,7 @@ def random_ops_are_reordered(graph_module: fx.GraphModule) -> None:
             first.prepend(second)
 
 
-@planted(FAULTS, after_functionalize, "rule of all passes: no two draws are equal")
+@plant(after_functionalize, "rule of all passes: no two draws are equal")
 def equal_random_ops_are_merged(graph_module: fx.GraphModule) -> None:
     """Common subexpressions are merged, also random ops on tensors of equal layout."""
     seen: dict[object, fx.Node] = {}

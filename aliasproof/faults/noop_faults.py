@@ -9,11 +9,10 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.faults.fault import (
-    Fault,
+    Faults,
     after_noops,
     after_reinplace,
     instead_of_entries,
-    planted,
     weaker_noop_rule,
 )
 from aliasproof.reference_pass.calls.operand_reads import stored_over
@@ -30,17 +29,17 @@ from aliasproof.reference_pass.planning.noops import (
     same_metadata,
 )
 
-FAULTS: list[Fault] = []
+FAULTS = Faults()
+plant = FAULTS.add
 
 
-@planted(FAULTS, weaker_noop_rule, original_is_not_overwritten, "pytorch/pytorch#198131")
+@plant(weaker_noop_rule, original_is_not_overwritten, "pytorch/pytorch#198131")
 def copy_of_a_mutated_input_is_dropped(duplicate: Duplicate) -> bool:
     """A copy is dropped although the epilogue overwrites the original before the copy is read."""
     return True
 
 
-@planted(
-    FAULTS,
+@plant(
     weaker_noop_rule,
     original_is_not_overwritten,
     "rule of remove_noops: the epilogue does not overwrite what it reads",
@@ -53,17 +52,14 @@ def copy_is_dropped_before_it_is_stored_elsewhere(duplicate: Duplicate) -> bool:
     return not any(made < write.at < last and overlap(write.region, region) for write in writes)
 
 
-@planted(FAULTS, weaker_noop_rule, copy_is_not_returned, "pytorch/pytorch#114464")
+@plant(weaker_noop_rule, copy_is_not_returned, "pytorch/pytorch#114464")
 def returned_copy_is_dropped(duplicate: Duplicate) -> bool:
     """A copy is dropped although it is returned, so the output is an alias of the original."""
     return True
 
 
-@planted(
-    FAULTS,
-    weaker_noop_rule,
-    same_metadata,
-    "rule of remove_noops: copy and original have the same layout",
+@plant(
+    weaker_noop_rule, same_metadata, "rule of remove_noops: copy and original have the same layout"
 )
 def copy_with_other_strides_is_dropped(duplicate: Duplicate) -> bool:
     """A copy is dropped although the original has other strides."""
@@ -71,14 +67,13 @@ def copy_with_other_strides_is_dropped(duplicate: Duplicate) -> bool:
     return encoding(old) == encoding(new) and old.shape == new.shape
 
 
-@planted(FAULTS, weaker_noop_rule, no_use_of_location, "pytorch/pytorch#196777")
+@plant(weaker_noop_rule, no_use_of_location, "pytorch/pytorch#196777")
 def copy_is_dropped_before_as_strided(duplicate: Duplicate) -> bool:
     """A copy is dropped although as_strided of the original shows other bytes than of the copy."""
     return True
 
 
-@planted(
-    FAULTS,
+@plant(
     instead_of_entries,
     SOURCES,
     "rule of remove_noops: a scatter of a view of its own base does nothing",
@@ -91,7 +86,7 @@ def scatter_with_equal_layout_is_dropped(node: fx.Node, given: dict[str, Any]) -
     return given["self"] if same else None
 
 
-@planted(FAULTS, after_noops, "pytorch/pytorch#191449")
+@plant(after_noops, "pytorch/pytorch#191449")
 def returned_view_is_dropped(graph_module: fx.GraphModule) -> None:
     """A view of all of its operand is dropped although eager returns it as a new tensor object."""
     for node in list(graph_module.graph.nodes):
@@ -120,19 +115,19 @@ def _merge(graph_module: fx.GraphModule) -> None:
             graph_module.graph.erase_node(node)
 
 
-@planted(FAULTS, after_noops, "pytorch/pytorch#18500")
+@plant(after_noops, "pytorch/pytorch#18500")
 def equal_outputs_are_merged(graph_module: fx.GraphModule) -> None:
     """Equal nodes are merged although both are returned, so two outputs share a storage."""
     _merge(graph_module)
 
 
-@planted(FAULTS, after_reinplace, "pytorch/pytorch#183969")
+@plant(after_reinplace, "pytorch/pytorch#183969")
 def equal_nodes_around_a_write_are_merged(graph_module: fx.GraphModule) -> None:
     """Equal nodes are merged although their operand is overwritten between them."""
     _merge(graph_module)
 
 
-@planted(FAULTS, after_reinplace, "pytorch/pytorch#162267")
+@plant(after_reinplace, "pytorch/pytorch#162267")
 def in_place_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
     """Dead code elimination looks at users only, and an in-place call may have none."""
     inputs = {storage_of(n.meta["val"]) for n in graph_module.graph.nodes if n.op == "placeholder"}
@@ -146,7 +141,7 @@ def in_place_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
             graph_module.graph.erase_node(node)
 
 
-@planted(FAULTS, after_reinplace, "pytorch/pytorch#190716")
+@plant(after_reinplace, "pytorch/pytorch#190716")
 def out_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
     """Dead code elimination treats a call with out= as pure."""
     for node in reversed(list(graph_module.graph.nodes)):

@@ -13,13 +13,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from aliasproof.faults.fault import (
     Fault,
+    Faults,
     Inputs,
     Passes,
     after_noops,
     after_reinplace,
     fault,
     from_build,
-    planted,
 )
 from aliasproof.ir.values import clone_inputs
 from aliasproof.oracles.stage import Stage
@@ -30,7 +30,8 @@ from aliasproof.reference_pass.pipeline import functionalize, pipeline
 from aliasproof.targets.target import Build, Function
 from aliasproof.targets.tracing import untraced
 
-FAULTS: list[Fault] = []
+FAULTS = Faults()
+plant = FAULTS.add
 
 # --- faults that no run on the sample inputs shows: the graph is right for these inputs only ------
 
@@ -57,7 +58,7 @@ def _on_sample_inputs(wrong: Callable[[fx.GraphModule, Inputs], None], source: s
     return fault(wrong, source, make)
 
 
-@planted(FAULTS, _on_sample_inputs, "pytorch/functorch#1046")
+@plant(_on_sample_inputs, "pytorch/functorch#1046")
 def comparisons_are_baked_in(graph_module: fx.GraphModule, inputs: Inputs) -> None:
     """The graph is traced with real tensors, and the result of a comparison becomes a constant."""
     for node, value in _sample_values(graph_module, inputs).items():
@@ -72,7 +73,7 @@ def comparisons_are_baked_in(graph_module: fx.GraphModule, inputs: Inputs) -> No
             graph_module.graph.erase_node(node)
 
 
-@planted(FAULTS, _on_sample_inputs, "rule of all passes: one graph for all values of the inputs")
+@plant(_on_sample_inputs, "rule of all passes: one graph for all values of the inputs")
 def clamps_are_dropped(graph_module: fx.GraphModule, inputs: Inputs) -> None:
     """A clamp, relu or abs is dropped if it changes no element for the sample inputs."""
     values = _sample_values(graph_module, inputs)
@@ -88,7 +89,7 @@ def clamps_are_dropped(graph_module: fx.GraphModule, inputs: Inputs) -> None:
                 node.target, node.args, node.kwargs = aten.clone.default, (operand,), {}
 
 
-@planted(FAULTS, _on_sample_inputs, "pytorch/pytorch#186281")
+@plant(_on_sample_inputs, "pytorch/pytorch#186281")
 def zero_times_anything_is_zero(graph_module: fx.GraphModule, inputs: Inputs) -> None:
     """A floating-point product with zero becomes zero, although NaN * 0 and inf * 0 are NaN."""
     for node in graph_module.graph.nodes:
@@ -96,7 +97,7 @@ def zero_times_anything_is_zero(graph_module: fx.GraphModule, inputs: Inputs) ->
             node.target, node.args = aten.zeros_like.default, node.args[:1]
 
 
-@planted(FAULTS, _on_sample_inputs, "rule of all passes: one graph for all values of the inputs")
+@plant(_on_sample_inputs, "rule of all passes: one graph for all values of the inputs")
 def writes_that_change_nothing_are_dropped(graph_module: fx.GraphModule, inputs: Inputs) -> None:
     """An input is not written back if the sample input is equal to the new contents."""
     values = _sample_values(graph_module, inputs)
@@ -112,9 +113,7 @@ def writes_that_change_nothing_are_dropped(graph_module: fx.GraphModule, inputs:
                 graph_module.graph.erase_node(node)
 
 
-@planted(
-    FAULTS, from_build, "rule of size_guards: a graph is right for inputs that meet its guards"
-)
+@plant(from_build, "rule of size_guards: a graph is right for inputs that meet its guards")
 def guards_are_not_checked(function: Function, inputs: Inputs) -> Build:
     """A graph with symbolic sizes runs on inputs of other sizes, and nobody checks its guards."""
     others = [tensor.new_ones([size + 1 for size in tensor.shape]) for tensor in inputs]
@@ -126,7 +125,7 @@ def guards_are_not_checked(function: Function, inputs: Inputs) -> Build:
     return Build(graph_module, [])
 
 
-@planted(FAULTS, after_noops, "pytorch/pytorch#114302")
+@plant(after_noops, "pytorch/pytorch#114302")
 def new_contents_are_a_sum(graph_module: fx.GraphModule) -> None:
     """New contents are written as old + (new - old), which is NaN or 0 for special values alone."""
     for node in graph_module.graph.nodes:
@@ -142,7 +141,7 @@ def new_contents_are_a_sum(graph_module: fx.GraphModule) -> None:
         node.args = (old, total, *node.args[2:])
 
 
-@planted(FAULTS, after_noops, "rule of IEEE 754: a sum of zeros of both signs is 0.0")
+@plant(after_noops, "rule of IEEE 754: a sum of zeros of both signs is 0.0")
 def adding_zero_is_dropped(graph_module: fx.GraphModule) -> None:
     """A sum with zero becomes a copy, although -0.0 + 0 is 0.0."""
     for node in graph_module.graph.nodes:
@@ -153,9 +152,7 @@ def adding_zero_is_dropped(graph_module: fx.GraphModule) -> None:
 # --- faults that change no result: wrong metadata, or mutation that the next pass does not expect -
 
 
-@planted(
-    FAULTS, after_reinplace, "rule of update_metadata: metadata shows which tensors share a storage"
-)
+@plant(after_reinplace, "rule of update_metadata: metadata shows which tensors share a storage")
 def in_place_call_keeps_its_metadata(graph_module: fx.GraphModule) -> None:
     """An in-place call keeps the metadata of the functional call: its result has a new storage."""
     for node in graph_module.graph.nodes:
@@ -183,7 +180,7 @@ def _normalize_calls(graph_module: fx.GraphModule) -> list[tuple[fx.Node, fx.Nod
     return pairs
 
 
-@planted(FAULTS, after_reinplace, "pytorch/pytorch#120116")
+@plant(after_reinplace, "pytorch/pytorch#120116")
 def new_nodes_have_metadata_of_their_operands(graph_module: fx.GraphModule) -> None:
     """A pass that normalizes calls copies the metadata of each new node from its first operand."""
     for new, old in _normalize_calls(graph_module):
@@ -191,9 +188,7 @@ def new_nodes_have_metadata_of_their_operands(graph_module: fx.GraphModule) -> N
         new.meta = copy.copy(operand.meta)
 
 
-@planted(
-    FAULTS, from_build, "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue"
-)
+@plant(from_build, "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue")
 def new_tensors_are_mutated(function: Function, inputs: Inputs) -> Build:
     """Functionalization emits an in-place negation of a new tensor. No result shows it."""
     graph_module = functionalize(untraced(function), *inputs)
@@ -208,9 +203,7 @@ def new_tensors_are_mutated(function: Function, inputs: Inputs) -> Build:
     return Build(graph_module, [Stage("functional", graph_module, functional=True)])
 
 
-@planted(
-    FAULTS, after_noops, "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue"
-)
+@plant(after_noops, "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue")
 def inputs_are_written_before_the_end(graph_module: fx.GraphModule) -> None:
     """An input is written after its last read, but before the rest of the graph is computed."""
     nodes = list(graph_module.graph.nodes)
