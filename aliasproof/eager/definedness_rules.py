@@ -209,16 +209,6 @@ _SHIFTS = {
     *(aten.bitwise_right_shift, aten.bitwise_right_shift_),
     *(aten.__lshift__, aten.__ilshift__, aten.__rshift__, aten.__irshift__),
 }
-ARITHMETIC = (
-    converts_out_of_range,
-    quotient_is_out_of_range,
-    takes_divisor_of_lowest,
-    shifts_out_of_range,
-    lies_on_branch_cut,
-    kernels_disagree,
-)
-
-
 # --- wrong kernels --------------------------------------------------------------------------------
 #
 # Calls whose kernel for CPU in eager is wrong: in what it reads, what it writes, or the sign.
@@ -409,7 +399,12 @@ RULES: tuple[Callable[[EagerCall], str | None], ...] = (
     reads_what_it_writes,
     writes_twice,
     stores_twice_by_index,
-    *ARITHMETIC,
+    converts_out_of_range,
+    quotient_is_out_of_range,
+    takes_divisor_of_lowest,
+    shifts_out_of_range,
+    lies_on_branch_cut,
+    kernels_disagree,
     reads_broken_bool,
     *WRONG_KERNELS,
 )

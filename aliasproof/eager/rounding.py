@@ -101,17 +101,10 @@ _AS_BITS: dict[torch.dtype, torch.dtype] = {
     for name in names
     if hasattr(torch, name)
 }
+_FLOAT8 = "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
 # A type that represents each value exactly.
 _AS_VALUES: dict[torch.dtype, torch.dtype] = {
-    getattr(torch, name): torch.float32
-    for name in (
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-    )
-    if hasattr(torch, name)
+    getattr(torch, name): torch.float32 for name in _FLOAT8.split() if hasattr(torch, name)
 } | {torch.complex32: torch.complex64}
 
 

@@ -223,6 +223,11 @@ UNDEFINED = [
     (NEVER, "vector()", "neg.default: x[:2].clone().resize_(2, 2).t_().neg()"),
     (NEVER, "vector()", "neg.default: aten.resize.default(x, [6]).neg()"),
     (NEVER, "vector()", "clone.default: torch.empty_strided((2, 2), (1, 2)).t()[1].clone()"),
+    (
+        NEVER,
+        "ORDER",
+        "index_put_.default: torch.empty(3).index_put_((x,), vector(3), True)",
+    ),  # a sum
     (RETURNS, "vector()", "empty: torch.empty(4)"),
     (RETURNS, "vector()", "half filled: half_filled()"),
     (RETURNS, "vector()", "the other half: half_filled()[2:]"),
@@ -501,14 +506,6 @@ def test_what_is_stored_at_is_written_and_the_rest_is_not(
     assert observe_eager(filled, [ORDER])[0].error is None
     with pytest.raises(Undefined, match="returns memory that was never written"):
         observe_eager(filled, [ORDER[:2]])
-
-
-def test_a_sum_reads_what_is_there() -> None:
-    def adds(order: Tensor) -> Tensor:
-        return torch.empty(3).index_put_((order,), torch.ones(3), accumulate=True)
-
-    with pytest.raises(Undefined, match="reads memory that was never written"):
-        observe_eager(adds, [ORDER])
 
 
 def test_one_row_of_a_loop_after_another() -> None:
