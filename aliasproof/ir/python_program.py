@@ -248,8 +248,9 @@ def _validate(source: str) -> None:
             raise UserError(f"{line}: no attribute '{node.attr}' in the language")
         if isinstance(node, ast.Name) and node.id not in bound:
             raise UserError(f"{line}: no name '{node.id}' in the language")
-        if isinstance(node, ast.Import):
-            _validate_import(node, line)
+        names = node.names if isinstance(node, ast.Import) else ()
+        if any(it.name not in IMPORTED or it.asname for it in names):
+            raise UserError(f"{line}: only {sorted(IMPORTED)} can be imported")
         if isinstance(node, ast.Try):
             _validate_try(node, line)
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
@@ -257,12 +258,6 @@ def _validate(source: str) -> None:
     for name in (COMPILED, CALLS):
         if name not in defined | assigned:
             raise UserError(f"a Python program defines '{name}'")
-
-
-def _validate_import(node: ast.Import, line: str) -> None:
-    for alias in node.names:
-        if alias.name not in IMPORTED or alias.asname:
-            raise UserError(f"{line}: only {sorted(IMPORTED)} can be imported")
 
 
 def _validate_try(node: ast.Try, line: str) -> None:
