@@ -20,7 +20,7 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves
 
 from aliasproof.corpus.conditions import op_may_change_sizes
-from aliasproof.corpus.patching import Patch, replaces, replaces_kernel
+from aliasproof.corpus.patching import Function, Patch, replaces, replaces_kernel
 from aliasproof.ir.schemas import facts
 
 aten = torch.ops.aten
@@ -63,7 +63,7 @@ def layout_of_value(tensor: Any, base: Layout | None = None) -> Layout:
 
 @replaces(_MERGED_INPUTS)
 def synthetic_base_views(
-    original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
+    original: Function, metadata: Any, merged: Sequence[Any], *rest: Any
 ) -> Any:
     """Outputs that are views of a merged input are made from their sizes, strides and offset.
 
@@ -88,9 +88,7 @@ def _changes_dtype(views: Any) -> bool:
 
 
 @replaces(_MERGED_INPUTS)
-def renumbered_input(
-    original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
-) -> Any:
+def renumbered_input(original: Function, metadata: Any, merged: Sequence[Any], *rest: Any) -> Any:
     """An output that is an input which was not merged stays that input.
 
     Torch takes a new index of the input for a new base, but inputs also move when others are
@@ -132,7 +130,7 @@ def as_strided_scatter_meta() -> Iterator[None]:
 
 
 @replaces_kernel("bernoulli_.float", "Functionalize")
-def bernoulli_in_order(original: Callable[..., Any], x: torch.Tensor, *args: Any) -> torch.Tensor:
+def bernoulli_in_order(original: Function, x: torch.Tensor, *args: Any) -> torch.Tensor:
     """The tensor is written through a view whose indices are in memory order.
 
     The result of `bernoulli.p` is contiguous whatever its operand is.
@@ -146,7 +144,7 @@ _AT_ONCE = 16
 
 
 @replaces_kernel("normal_", "Functionalize")
-def normal_of_strided(original: Callable[..., Any], x: torch.Tensor, *args: Any) -> torch.Tensor:
+def normal_of_strided(original: Function, x: torch.Tensor, *args: Any) -> torch.Tensor:
     """The numbers of a tensor with gaps are drawn one by one, in memory order.
 
     On the CPU, the kernel draws so for what is not contiguous, and for a few elements.
@@ -165,7 +163,7 @@ def normal_of_strided(original: Callable[..., Any], x: torch.Tensor, *args: Any)
 
 @replaces("torch._subclasses.functional_tensor:FunctionalTensorMode.__torch_dispatch__")
 def lost_strides(
-    original: Callable[..., Any],
+    original: Function,
     self: FunctionalTensorMode,
     func: OpOverload,
     types: Sequence[type],
@@ -249,7 +247,7 @@ def _extent(tensor: torch.Tensor) -> tuple[Any, Any]:
 
 @replaces("torch._functorch._aot_autograd.graph_capture:create_functionalized_fn")
 def returned_write_beside_another(
-    original: Callable[..., Any], *args: Any, meta: Any, trace_joint: bool, **options: Any
+    original: Function, *args: Any, meta: Any, trace_joint: bool, **options: Any
 ) -> Any:
     """The graph returns the new contents of an input, and not the input in their place.
 
@@ -269,7 +267,7 @@ def _as_alias(info: Any) -> Any:
 
 @replaces(_MERGED_INPUTS)
 def tangents_of_merged_inputs(
-    original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
+    original: Function, metadata: Any, merged: Sequence[Any], *rest: Any
 ) -> Any:
     """The gradients of all written inputs make room for those of the bases.
 
@@ -302,9 +300,7 @@ _OF_INPUTS = (OutputType.alias_of_input, OutputType.is_input)
 
 
 @replaces(_MERGED_INPUTS)
-def renumbered_outputs(
-    original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
-) -> Any:
+def renumbered_outputs(original: Function, metadata: Any, merged: Sequence[Any], *rest: Any) -> Any:
     """The base of an output that is a view of another output keeps its index.
 
     Torch looks up each index of a base among the inputs, and inputs move when others are merged.
@@ -324,7 +320,7 @@ def renumbered_outputs(
 
 
 @replaces("torch._functorch.partitioners:force_save_bw_mutation_src")
-def recomputed_from_written(original: Callable[..., Any], joint: fx.GraphModule) -> Any:
+def recomputed_from_written(original: Function, joint: fx.GraphModule) -> Any:
     """What is computed from an input that the graph writes is saved for the backward graph.
 
     That is the correction of pytorch/pytorch#197039. Torch recomputes what is cheap, and takes
@@ -350,7 +346,7 @@ def _readers(node: fx.Node) -> Iterator[fx.Node]:
 
 
 @replaces("torch._higher_order_ops.auto_functionalize:try_use_slice")
-def custom_slice_offset(original: Callable[..., Any], base: Any, tensor: Any) -> Any:
+def custom_slice_offset(original: Function, base: Any, tensor: Any) -> Any:
     """Offsets count from the first element of the base.
 
     `try_use_slice` divides the storage offset of the view by the stride. That is the index of the
@@ -362,9 +358,7 @@ def custom_slice_offset(original: Callable[..., Any], base: Any, tensor: Any) ->
 
 
 @replaces("torch._higher_order_ops.auto_functionalize:try_use_slice")
-def custom_slice_by_zero(
-    original: Callable[..., Any], base: torch.Tensor, tensor: torch.Tensor
-) -> Any:
+def custom_slice_by_zero(original: Function, base: torch.Tensor, tensor: torch.Tensor) -> Any:
     """A view with a stride of 0 is taken by `as_strided`, not by `slice`.
 
     A view with one element along such a stride may be written. AOTAutograd then refuses to write an
@@ -375,7 +369,7 @@ def custom_slice_by_zero(
 
 @replaces("torch._higher_order_ops.auto_functionalize:write_view_information_to_args")
 def custom_view_of_new_base(
-    original: Callable[..., Any], names: list[str], types: Any, kwargs: dict[str, Any], bases: Any
+    original: Function, names: list[str], types: Any, kwargs: dict[str, Any], bases: Any
 ) -> None:
     """Views are described by the layouts of the values that they have now.
 
@@ -403,7 +397,7 @@ def _layouts(given: Any) -> Any:
     "torch._higher_order_ops.auto_functionalize:_do_auto_functionalize_v2_for_out_operator",
 )
 def custom_result_unwritten(
-    original: Callable[..., Any], ctx: Any, op: Any, schema: Any, arguments: dict[str, Any]
+    original: Function, ctx: Any, op: Any, schema: Any, arguments: dict[str, Any]
 ) -> Any:
     """Functionalization returns the written argument, as the operator does.
 
@@ -417,7 +411,7 @@ def custom_result_unwritten(
 
 
 @replaces("torch._higher_order_ops.cond:check_input_alias_and_mutation_return_outputs")
-def cond_foreach(original: Callable[..., Any], branch: fx.GraphModule) -> Any:
+def cond_foreach(original: Function, branch: fx.GraphModule) -> Any:
     """The analysis of a branch sees a write for each tensor of a written list.
 
     It expects that each written argument is a tensor.
@@ -442,7 +436,7 @@ def _with_single_writes(branch: fx.GraphModule) -> fx.GraphModule:
 
 @replaces("torch:ops.higher_order.cond.python_key_table", keys=(FunctionalTensorMode,))
 def cond_operands_share(
-    original: Callable[..., Any],
+    original: Function,
     mode: FunctionalTensorMode | None,
     predicate: Any,
     true: Callable[..., Any],
@@ -520,14 +514,14 @@ def hidden_write_copied_back() -> Iterator[None]:
     """
     changed: list[Any] = []
 
-    def post_init(original: Callable[..., Any], info: Any) -> None:
+    def post_init(original: Function, info: Any) -> None:
         original(info)
         hidden = info.mutations_under_no_grad_or_inference_mode
         if (hidden or info.mutations_hidden_from_autograd) and not info.is_leaf:
             object.__setattr__(info, "is_leaf", True)
             changed.append(info)
 
-    def merged(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def merged(original: Function, *args: Any, **kwargs: Any) -> Any:
         # Torch asserts that all or none of the inputs that it merges are leaves.
         for info in changed:
             object.__setattr__(info, "is_leaf", False)
@@ -538,7 +532,7 @@ def hidden_write_copied_back() -> Iterator[None]:
 
 
 @replaces("torch._functorch._aot_autograd.schemas:OutputAliasInfo.__init__")
-def detached_view_replayed(original: Callable[..., Any], info: Any, **fields: Any) -> None:
+def detached_view_replayed(original: Function, info: Any, **fields: Any) -> None:
     """Such an output is made by `as_strided` from the other one.
 
     The other one is an output with the same layout in the same storage that requires gradients.
@@ -554,7 +548,7 @@ def detached_view_replayed(original: Callable[..., Any], info: Any, **fields: An
 
 
 @replaces("torch:_functionalize_has_metadata_mutation")
-def set_within_storage(original: Callable[..., Any], tensor: torch.Tensor) -> bool:
+def set_within_storage(original: Function, tensor: torch.Tensor) -> bool:
     """After `set_`, sizes, strides and offset of an input are compared, whatever its storage is.
 
     Torch compares them only after calls such as `t_`. After `set_`, it compares the storages.
@@ -564,7 +558,7 @@ def set_within_storage(original: Callable[..., Any], tensor: torch.Tensor) -> bo
 
 @replaces("torch._subclasses.functional_tensor:FunctionalTensorMode.__torch_dispatch__")
 def stale_wrapper(
-    original: Callable[..., Any],
+    original: Function,
     mode: FunctionalTensorMode,
     func: Any,
     types: Sequence[type],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -11,13 +11,13 @@ import torch
 from torch._C import DispatchKey
 from torch._prims_common import suggest_memory_format
 
-from aliasproof.corpus.patching import DECOMPOSITIONS, Patch, replaces
+from aliasproof.corpus.patching import DECOMPOSITIONS, Function, Patch, replaces
 
 aten = torch.ops.aten
 
 
 @replaces("torch._decomp:decomposition_table", keys=(aten.native_dropout.default,))
-def mask_of_empty_dropout(original: Callable[..., Any], x: torch.Tensor, *args: Any) -> Any:
+def mask_of_empty_dropout(original: Function, x: torch.Tensor, *args: Any) -> Any:
     """The mask of a tensor without elements has the dtype of the tensor, as in eager.
 
     The kernel for CPU returns `empty_like(input)`. The decomposition, which is the fake kernel,
@@ -49,7 +49,7 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
 
 
 @replaces(*DECOMPOSITIONS, keys=(aten.cat.default,))
-def cat_of_empties(original: Callable[..., Any], tensors: Any, dim: int = 0) -> Any:
+def cat_of_empties(original: Function, tensors: Any, dim: int = 0) -> Any:
     """The result has the dtype to which all operands are promoted, the empty ones too.
 
     Torch asks for this dtype only where one operand is left (pytorch/pytorch#152995).
@@ -65,7 +65,7 @@ def cat_of_empties(original: Callable[..., Any], tensors: Any, dim: int = 0) -> 
 
 
 @replaces(*DECOMPOSITIONS, keys=(aten.add.Tensor,))
-def complex_numbers(original: Callable[..., Any], x: Any, y: Any, **kwargs: Any) -> Any:
+def complex_numbers(original: Function, x: Any, y: Any, **kwargs: Any) -> Any:
     """The operator is not decomposed where the rules of promotion ask for another dtype.
 
     Inductor takes `promote_types` of the dtypes, which ignores dimensions.
@@ -77,7 +77,7 @@ def complex_numbers(original: Callable[..., Any], x: Any, y: Any, **kwargs: Any)
 
 
 @replaces(*DECOMPOSITIONS, keys=(aten.add.Tensor,))
-def complex_sum_of_nothing(original: Callable[..., Any], x: Any, y: Any, **kwargs: Any) -> Any:
+def complex_sum_of_nothing(original: Function, x: Any, y: Any, **kwargs: Any) -> Any:
     """The operator is not decomposed where an operand has no elements.
 
     Torch adds the parts as real numbers, and takes a view of the sum as complex numbers. The
@@ -89,7 +89,7 @@ def complex_sum_of_nothing(original: Callable[..., Any], x: Any, y: Any, **kwarg
 
 
 @replaces(*DECOMPOSITIONS, keys=(aten.round.decimals,))
-def rounded_by_reciprocal(original: Callable[..., Any], x: Any, *, decimals: int) -> Any:
+def rounded_by_reciprocal(original: Function, x: Any, *, decimals: int) -> Any:
     """Divide by 1000, as the kernel does, and not multiply by 0.001, which is no float."""
     del original
     power = 10.0 ** abs(decimals)
@@ -99,7 +99,7 @@ def rounded_by_reciprocal(original: Callable[..., Any], x: Any, *, decimals: int
 
 
 @replaces(*DECOMPOSITIONS, keys=(aten.cat.default,))
-def cat_of_one(original: Callable[..., Any], tensors: Any, dim: int = 0) -> Any:
+def cat_of_one(original: Function, tensors: Any, dim: int = 0) -> Any:
     """The result has the strides of eager's: dense, or channels last.
 
     Torch clones the only tensor, and a clone keeps strides.
@@ -110,6 +110,6 @@ def cat_of_one(original: Callable[..., Any], tensors: Any, dim: int = 0) -> Any:
 
 
 @replaces(*DECOMPOSITIONS, keys=(aten.channel_shuffle.default,))
-def one_group_shuffled(original: Callable[..., Any], operand: Any, groups: int) -> Any:
+def one_group_shuffled(original: Function, operand: Any, groups: int) -> Any:
     """The result is new. Torch views, transposes and views again: with one group, all are views."""
     return original(operand, groups).clone()

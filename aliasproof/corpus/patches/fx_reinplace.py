@@ -13,11 +13,11 @@ from torch import fx
 from torch.fx.passes import reinplace
 from torch.utils import _pytree
 
-from aliasproof.corpus.patching import Patch, replaces
+from aliasproof.corpus.patching import Function, Patch, replaces
 
 
 @replaces("torch.fx.passes.reinplace:_get_view_inverse_node_usages")
-def reinplaced_scatter(original: Callable[..., Any], *args: Any) -> set[fx.Node]:
+def reinplaced_scatter(original: Function, *args: Any) -> set[fx.Node]:
     """No scatter is removed because a view of the same layout exists.
 
     Torch compares layouts only. It does not ask whether the scatter writes the view back into the
@@ -66,7 +66,7 @@ def reinplaced_sizes() -> Iterator[None]:
 
 
 @replaces("torch.fx.passes.reinplace:_schemas_match")
-def several_written(original: Callable[..., Any], functional: Any, inplace: Any) -> bool:
+def several_written(original: Function, functional: Any, inplace: Any) -> bool:
     """An op whose in-place form writes to a second argument has no in-place form for the pass."""
     written = [
         argument

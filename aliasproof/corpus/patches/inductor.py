@@ -11,12 +11,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.corpus.patching import (
-    DECOMPOSITIONS,
-    Patch,
-    replaces,
-    together,
-)
+from aliasproof.corpus.patching import DECOMPOSITIONS, Function, Patch, replaces, together
 
 aten = torch.ops.aten
 _LOWERINGS = "torch._inductor.lowering:lowerings"
@@ -48,7 +43,7 @@ def traced_dtype() -> Any:
 
 @replaces("torch._inductor.graph:GraphLowering.call_function")
 def read_after_custom_write(
-    original: Callable[..., Any], graph: Any, op: Any, args: Any, kwargs: dict[str, Any]
+    original: Function, graph: Any, op: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """What reads the memory of an operand is computed before the call is registered.
 
@@ -67,7 +62,7 @@ def read_after_custom_write(
 
 @replaces("torch._inductor.graph:GraphLowering.call_function")
 def foreach_operand_read_late(
-    original: Callable[..., Any], graph: Any, op: Any, args: Any, kwargs: dict[str, Any]
+    original: Function, graph: Any, op: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """All results are computed before the first of them is written.
 
@@ -93,7 +88,7 @@ _COPYING: list[bool] = []  # the original calls itself, for a copy that nothing 
 
 
 @replaces("torch._inductor.ir:ConcatKernel.realize_into")
-def cat_input_written(original: Callable[..., Any], src: Any, dst: Any) -> Any:
+def cat_input_written(original: Function, src: Any, dst: Any) -> Any:
     """The result of `cat` gets a copy of each operand.
 
     `ConcatKernel.realize_into` gives an operand the memory of its part of the result, whoever else
@@ -117,7 +112,7 @@ def cat_input_written(original: Callable[..., Any], src: Any, dst: Any) -> Any:
 
 
 @replaces("torch._inductor.graph:GraphLowering.run_node")
-def as_strided_of_view(original: Callable[..., Any], self: Any, node: fx.Node) -> Any:
+def as_strided_of_view(original: Function, self: Any, node: fx.Node) -> Any:
     """The tensor that was viewed is computed as a whole, with the strides that it has in eager.
 
     `GraphLowering.run_node` asks only whether the operand of `as_strided` is computed so, and that
@@ -147,7 +142,7 @@ def _is_view(node: fx.Node) -> bool:
 
 @replaces("torch._inductor.lowering:index_put_impl_")
 def index_read_while_written(
-    original: Callable[..., Any], x: Any, indices: Any, *rest: Any, **options: Any
+    original: Function, x: Any, indices: Any, *rest: Any, **options: Any
 ) -> Any:
     """The indices are computed before the first element is written.
 
@@ -162,7 +157,7 @@ def index_read_while_written(
 
 
 @replaces("torch._inductor.graph:GraphLowering.mark_buffer_mutated")
-def dtype_view_read_late(original: Callable[..., Any], self: Any, written_name: str) -> None:
+def dtype_view_read_late(original: Function, self: Any, written_name: str) -> None:
     """What reads a view is computed before the viewed tensor is written.
 
     A kernel of eager makes a view of another item size, so Inductor has another name for its
@@ -192,7 +187,7 @@ def fused_copy_back(
 
 
 @replaces("torch._inductor.codegen.memory_planning:MemoryPlanner.compute_buffer_groups")
-def planned_over_output(original: Callable[..., Any], self: Any, lines: Any) -> Any:
+def planned_over_output(original: Function, self: Any, lines: Any) -> Any:
     """A buffer lives to the end if an output shares its memory.
 
     `MemoryPlanner` asks only whether an output has the name of the buffer. A view of another item
@@ -298,7 +293,7 @@ def ldexp_dtype(original: Any, x: Any, exponent: Any) -> Any:
 
 @replaces("torch._inductor.lowering:mutate_to")
 def view_of_replaced_buffer(
-    original: Callable[..., Any], changed: Any, value: Any, *rest: Any, **options: Any
+    original: Function, changed: Any, value: Any, *rest: Any, **options: Any
 ) -> Any:
     """A write to a tensor that has a buffer goes into that buffer.
 
@@ -316,7 +311,7 @@ def view_of_replaced_buffer(
 
 @replaces("torch._subclasses.meta_utils:MetaConverter.set_storage_memo")
 def short_fake_storage(
-    original: Callable[..., Any], converter: Any, source: Any, fake: torch.UntypedStorage
+    original: Function, converter: Any, source: Any, fake: torch.UntypedStorage
 ) -> None:
     """A fake storage is as long as the real one, as torch 2.15 has it.
 
@@ -337,7 +332,7 @@ def adaptive_pool_of_nan(*args: Any, **kwargs: Any) -> bool:
 
 
 @replaces("torch._inductor.ir:FallbackKernel.export_extern_kernel_node")
-def package_omits_default(original: Callable[..., Any], kernel: Any) -> Any:
+def package_omits_default(original: Function, kernel: Any) -> Any:
     """All keyword arguments are listed."""
     unflatten = kernel.unflatten_args
     defaults = {
@@ -382,7 +377,7 @@ pool_index_of_nan = together(_not_decomposed, _pool)
 
 
 @replaces(_LOWERINGS, keys=(torch.ops.prims.copy_strided.default,))
-def copy_strided_in_stride_order(original: Callable[..., Any], x: Any, stride: Any) -> Any:
+def copy_strided_in_stride_order(original: Function, x: Any, stride: Any) -> Any:
     """A copy gets the order of the strides, and not its inverse: the order of filling."""
     from torch._inductor import ir
     from torch._inductor.virtualized import V

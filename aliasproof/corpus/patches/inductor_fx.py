@@ -15,7 +15,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from aliasproof.corpus.patching import PASSES, Patch, replaces
+from aliasproof.corpus.patching import PASSES, Function, Patch, replaces
 from aliasproof.ir.eager_call import is_foreach
 
 aten = torch.ops.aten
@@ -116,9 +116,7 @@ def _not_a_noop() -> None:
 
 
 @replaces(f"{PASSES}.reinplace:_decompose_scatter_mutating")
-def as_strided_scatter_of_clone(
-    original: Callable[..., Any], graph: fx.Graph, node: fx.Node
-) -> Any:
+def as_strided_scatter_of_clone(original: Function, graph: fx.Graph, node: fx.Node) -> Any:
     """The whole storage is cloned, so the strides and offset of the call mean the same.
 
     Torch clones the tensor: the clone starts at offset 0, without gaps.
@@ -132,7 +130,7 @@ def as_strided_scatter_of_clone(
 
 
 @replaces(f"{PASSES}.post_grad:remove_noop_ops")
-def copy_of_written_input(original: Callable[..., Any], graph: fx.Graph) -> None:
+def copy_of_written_input(original: Function, graph: fx.Graph) -> None:
     """A copy of an input that the graph writes stays.
 
     The pass takes an op for a no-op if its result equals its operand. It does not ask how long.
@@ -156,7 +154,7 @@ def copy_of_written_input(original: Callable[..., Any], graph: fx.Graph) -> None
 
 
 @replaces(f"{PASSES}.joint_graph:UniformValueConstantFolder._deduce_value")
-def folded_numbers(original: Callable[..., Any], folder: Any, node: fx.Node) -> Any:
+def folded_numbers(original: Function, folder: Any, node: fx.Node) -> Any:
     """Each folded value has the dtype that the graph notes for it.
 
     Torch folds each constant as a tensor of size [1]. A tensor without dimensions does not promote
@@ -169,7 +167,7 @@ def folded_numbers(original: Callable[..., Any], folder: Any, node: fx.Node) -> 
 
 
 @replaces(f"{PASSES}.joint_graph:UniformValueConstantFolder._deduce_value")
-def written_buffer_folded(original: Callable[..., Any], folder: Any, node: fx.Node) -> Any:
+def written_buffer_folded(original: Function, folder: Any, node: fx.Node) -> Any:
     """An attribute that the graph writes is no constant, also if it has one element."""
     writes = (user.target is torch.ops.aten.copy_.default for user in node.users)
     if node.op == "get_attr" and any(writes):
@@ -206,9 +204,7 @@ _ARITHMETIC = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tenso
 
 
 @replaces(f"{PASSES}.joint_graph:remove_no_ops")
-def identity_arithmetic(
-    original: Callable[..., Any], module: fx.GraphModule, zeros: Any, ones: Any
-) -> None:
+def identity_arithmetic(original: Function, module: fx.GraphModule, zeros: Any, ones: Any) -> None:
     """The pass replaces `x + 0` by a copy of x. Another pass removes copies, and asks for aliases.
 
     Torch asks only whether x is written directly, not whether it is returned, or written through
@@ -231,9 +227,7 @@ def _copy_unless_written(node: fx.Node, index: int, operand: fx.Node) -> None:
 
 
 @replaces(f"{PASSES}.joint_graph:remove_no_ops")
-def negative_zero(
-    original: Callable[..., Any], module: fx.GraphModule, zeros: Any, ones: Any
-) -> None:
+def negative_zero(original: Function, module: fx.GraphModule, zeros: Any, ones: Any) -> None:
     """Only an integer 0 in sums of integers is neutral for the pass."""
     integers = {node for node in zeros if not any(map(_has_signed_zeros, (node, *node.users)))}
     original(module, integers, ones)
@@ -323,7 +317,7 @@ def _uses(node: fx.Node) -> Iterator[fx.Node]:
 
 
 @replaces(f"{PASSES}.joint_graph:UniformValueConstantFolder._add_peephole_patterns")
-def zero_times_input(original: Callable[..., Any], folder: Any) -> None:
+def zero_times_input(original: Function, folder: Any) -> None:
     """The rule is left to integers, as in torch 2.15 (pytorch/pytorch#187580)."""
     original(folder)
     for node in list(folder.node_replacements):
@@ -333,7 +327,7 @@ def zero_times_input(original: Callable[..., Any], folder: Any) -> None:
 
 
 @replaces(f"{PASSES}.joint_graph:remove_redundant_views")
-def erased_input(original: Callable[..., Any], module: fx.GraphModule) -> None:
+def erased_input(original: Function, module: fx.GraphModule) -> None:
     """Inputs stay, as in torch 2.15.
 
     The pass erases unused views of another dtype, and counts what they are views of among them.
@@ -350,7 +344,7 @@ def erased_input(original: Callable[..., Any], module: fx.GraphModule) -> None:
 
 
 @replaces(f"{PASSES}.reinplace:canonicalize_view_scatter_ops")
-def fused_scatters(original: Callable[..., Any], graph: fx.Graph) -> None:
+def fused_scatters(original: Function, graph: fx.Graph) -> None:
     """Scatters whose inner result has another use are not fused.
 
     The pass makes that result a view of the fused one, and both can be returned.
@@ -392,7 +386,7 @@ def _copy_operand(operand: fx.Node, *, before: fx.Node) -> fx.Node:
 
 
 @replaces(f"{PASSES}.post_grad:remove_noop_ops")
-def collapsed_copies(original: Callable[..., Any], graph: fx.Graph) -> None:
+def collapsed_copies(original: Function, graph: fx.Graph) -> None:
     """The pass runs once for each copy, so that it knows what is returned by then.
 
     Torch looks up which storages are returned before it removes anything. After the first copy is

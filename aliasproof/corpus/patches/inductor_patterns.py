@@ -15,7 +15,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from aliasproof.corpus.patching import PASSES, Patch, replaces, together
+from aliasproof.corpus.patching import PASSES, Function, Patch, replaces, together
 from aliasproof.ir.schemas import Kind, facts
 
 aten = torch.ops.aten
@@ -87,7 +87,7 @@ def cumsum_of_rows(match: Any) -> bool:
 
 
 @replaces("torch._inductor.pattern_matcher:_TargetArgsExpr._match")
-def pattern_keywords(original: Callable[..., Any], pattern: Any, node: Any, context: Any) -> Any:
+def pattern_keywords(original: Function, pattern: Any, node: Any, context: Any) -> Any:
     """A pattern does not match a call with another `alpha` or `dtype` than the default."""
     from torch._inductor.pattern_matcher import FailedMatch
 
@@ -258,7 +258,7 @@ def folded_into_transposed(match: Any) -> bool:
 
 @replaces("torch._inductor.pattern_matcher:LoweringPatternEntry.apply")
 def slope_of_leaky_relu(
-    original: Callable[..., Any], entry: Any, match: Any, graph: fx.Graph, node: fx.Node
+    original: Function, entry: Any, match: Any, graph: fx.Graph, node: fx.Node
 ) -> Any:
     """A slope that is no number is left to the calls as they are written."""
     if isinstance(match.kwargs.get("negative_slope"), fx.Node):
