@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,14 +13,13 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 
-from aliasproof.judge.trial import Case, run_trial
-from aliasproof.oracles.contract import Contract
 from aliasproof.reference_pass.capture.aten_graphs import is_aten
 from aliasproof.reference_pass.capture.function_trace import SizeMode, capture
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import pipeline
-from aliasproof.targets.target import Build, Target
+from tests.reference_pass.scene import violations
 
 aten = torch.ops.aten
 
@@ -29,34 +29,13 @@ def numbered(*sizes: int) -> torch.Tensor:
     return torch.arange(1.0, 1 + torch.Size(sizes).numel()).reshape(sizes)
 
 
-def graph_of(
-    op: Any,
-    *args: Any,
-    inputs: int,
-    returned: Callable[[fx.Node, list[fx.Node]], Any],
-    **kwargs: Any,
-) -> fx.GraphModule:
-    """A graph of one call; a string among its arguments names an input: `x0`, `x1`."""
-    graph = fx.Graph()
-    places = {f"x{i}": graph.placeholder(f"x{i}") for i in range(inputs)}
-    resolved = fx.node.map_aggregate(
-        (args, kwargs), lambda leaf: places.get(leaf, leaf) if isinstance(leaf, str) else leaf
-    )
-    graph.output(returned(graph.call_function(op, *resolved), list(places.values())))
-    return fx.GraphModule({}, graph)
-
-
 def check(
     function: Callable[..., object], *inputs: torch.Tensor, sizes: SizeMode = "fixed"
 ) -> None:
     """The pipeline does what eager does, with views as aliases and as copies."""
     for views in ("alias", "copy"):
-
-        def build(program, sample, views=views):
-            return Build(pipeline(program, *sample, views=views, sizes=sizes), [])
-
-        target = Target("pipeline", "pipeline", Contract(), build, recipe="")
-        assert run_trial(Case.of_function(function, inputs), target).judgement.violations == []
+        compiled = partial(pipeline, views=views, sizes=sizes)
+        assert violations(function, inputs, compiled) == []
 
 
 def reshaped_and_written(op: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,20 +53,21 @@ TURNED = numbered(2, 3).t()
 TALL = numbered(3, 1, 2)
 
 
+def channels_last(*sizes: int) -> torch.Tensor:
+    return numbered(*sizes).contiguous(memory_format=torch.channels_last)
+
+
 WHERE_STRIDES_MATTER: list[tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = [
     (
-        lambda x: torch.nn.functional.batch_norm(x, torch.zeros(3), torch.ones(3)),
+        lambda x: functional.batch_norm(x, torch.zeros(3), torch.ones(3)),
         (numbered(2, 4, 3).transpose(1, 2),),
     ),
     (
-        lambda x: torch.nn.functional.batch_norm(x, torch.zeros(3), torch.ones(3), training=True),
+        lambda x: functional.batch_norm(x, torch.zeros(3), torch.ones(3), training=True),
         (numbered(2, 4, 3).transpose(1, 2),),
     ),
     (lambda x, s: torch.div(x, s, rounding_mode="floor"), (TURNED, torch.tensor(2.0))),
-    (
-        lambda x, s: torch.div(x.int(), s.int(), rounding_mode="floor"),
-        (TURNED, torch.tensor(2.0)),
-    ),
+    (lambda x, s: torch.div(x, s, rounding_mode="floor"), (TURNED.int(), torch.tensor(2).int())),
     (torch.floor_divide, (TURNED, torch.tensor(2.0))),
     (torch.copysign, (TURNED, torch.tensor(-2.0))),
     (lambda x, y: torch.logical_and(x, y).int(), (TALL, TURNED)),
@@ -97,22 +77,13 @@ WHERE_STRIDES_MATTER: list[tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] 
     (torch.heaviside, (TALL, TURNED)),
     (torch.ldexp, (TALL, TURNED)),
     (lambda x, y: torch.lcm(x.int(), y.int()), (TALL, TURNED)),
-    (
-        lambda x, m: aten.native_dropout_backward.default(x, m > 2, 2.0),
-        (numbered(2, 3, 4).mT, numbered(2, 3, 4).mT),
-    ),
-    (lambda x: torch.nn.functional.one_hot(x.long(), 10), (TURNED,)),
-    (
-        lambda x: torch.nn.functional.channel_shuffle(x, 2),
-        (numbered(1, 4, 3, 3).contiguous(memory_format=torch.channels_last),),
-    ),
+    (lambda x: aten.native_dropout_backward.default(x, x > 2, 2.0), (numbered(2, 3, 4).mT,)),
+    (lambda x: functional.one_hot(x.long(), 10), (TURNED,)),
+    (lambda x: functional.channel_shuffle(x, 2), (channels_last(1, 4, 3, 3),)),
     (torch.normal, (numbered(3, 4, 2).mT, torch.zeros(3, 4, 2).mT)),
     (
-        lambda x, i: torch.nn.functional.max_unpool2d(x, i.long(), [3, 2]),
-        (
-            numbered(1, 2, 1, 3).contiguous(memory_format=torch.channels_last),
-            numbered(1, 2, 1, 3).contiguous(memory_format=torch.channels_last),
-        ),
+        lambda x, i: functional.max_unpool2d(x, i.long(), [3, 2]),
+        (channels_last(1, 2, 1, 3), channels_last(1, 2, 1, 3)),
     ),
 ]
 
@@ -149,14 +120,10 @@ def test_a_dropout_that_drops_nothing_makes_a_new_tensor(probability, train):
 
 
 def test_a_graph_of_such_a_dropout_makes_a_new_tensor_too():
-    def written(call: fx.Node, places: list[fx.Node]) -> tuple[fx.Node, ...]:
-        result = call.graph.call_function(operator.getitem, (call, 0))
-        return (call.graph.call_function(aten.add_.Tensor, (result, 1)), *places)
+    def written(x):
+        return aten.add_.Tensor(aten.native_dropout.default(x, 0.5, False)[0], 1), x
 
-    check(
-        graph_of(aten.native_dropout.default, "x0", 0.5, False, inputs=1, returned=written),
-        numbered(2, 3),
-    )
+    check(fx.symbolic_trace(written), numbered(2, 3))
 
 
 # --- out= -----------------------------------------------------------------------------------------
@@ -228,37 +195,35 @@ def test_a_named_tuple_is_refused():
 # --- graphs ---------------------------------------------------------------------------------------
 
 
+STATISTICS = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
+
+
+def graph_of_norm(op: OpOverload, *options: Any) -> fx.GraphModule:
+    return fx.symbolic_trace(lambda x, mean, var: op(x, None, None, mean, var, *options))
+
+
 def test_a_graph_with_a_batch_norm_says_that_it_updates_the_statistics():
-    inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
-    args = ("x0", None, None, "x1", "x2", True, 0.5, 1e-5)
-    graph_module = graph_of(
-        aten.native_batch_norm.default, *args, inputs=3, returned=lambda node, _: node
-    )
+    graph_module = graph_of_norm(aten.native_batch_norm.default, True, 0.5, 1e-5)
     before = str(graph_module.graph)
-    check(graph_module, *inputs)
-    captured = capture(graph_module, inputs)
+    check(graph_module, *STATISTICS)
+    captured = capture(graph_module, STATISTICS)
     assert aten._native_batch_norm_legit.default in [node.target for node in captured.graph.nodes]
     assert str(graph_module.graph) == before, "the graph of the caller stays as it is"
 
 
 def test_a_batch_norm_that_updates_nothing_stays_as_it_is():
-    inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
-    args = ("x0", None, None, "x1", "x2", False, 0.5, 1e-5)
-    graph_module = graph_of(
-        aten.native_batch_norm.default, *args, inputs=3, returned=lambda node, _: node
-    )
-    assert capture(graph_module, inputs) is graph_module
+    graph_module = graph_of_norm(aten.native_batch_norm.default, False, 0.5, 1e-5)
+    assert capture(graph_module, STATISTICS) is graph_module
 
 
 def test_an_update_that_no_schema_says_is_refused():
     def program(x, mean, var):
         return torch.batch_norm_update_stats(x, mean, var, 0.1)[0] + mean
 
-    inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
     with pytest.raises(Refused, match="updates statistics"):
-        pipeline(program, *inputs)
+        pipeline(program, *STATISTICS)
     # Without statistics there is nothing to update.
-    check(lambda x: torch.batch_norm_update_stats(x, None, None, 0.1)[0] + 1, inputs[0])
+    check(lambda x: torch.batch_norm_update_stats(x, None, None, 0.1)[0] + 1, STATISTICS[0])
 
 
 @pytest.mark.parametrize(
@@ -266,56 +231,36 @@ def test_an_update_that_no_schema_says_is_refused():
     [aten.batch_norm.default, aten._batch_norm_impl_index.default, aten.instance_norm.default],
 )
 def test_a_composite_that_hides_an_update_is_traced(op: OpOverload):
-    inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
-    args = ("x0", None, None, "x1", "x2", True, 0.5, 1e-5, False)
-    graph_module = graph_of(op, *args, inputs=3, returned=lambda node, _: node)
-    check(graph_module, *inputs)
-    assert op not in [node.target for node in capture(graph_module, inputs).graph.nodes]
+    graph_module = graph_of_norm(op, True, 0.5, 1e-5, False)
+    check(graph_module, *STATISTICS)
+    assert op not in [node.target for node in capture(graph_module, STATISTICS).graph.nodes]
 
 
 def test_a_hidden_update_without_an_honest_form_is_refused():
-    inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
-    args = ("x0", None, None, "x1", "x2", True, 0.5, 1e-5)
-    op = aten.cudnn_batch_norm.default
-    graph_module = graph_of(op, *args, inputs=3, returned=lambda node, _: node)
+    graph_module = graph_of_norm(aten.cudnn_batch_norm.default, True, 0.5, 1e-5)
     with pytest.raises(Refused, match="its schema does not say so"):
-        capture(graph_module, inputs)
+        capture(graph_module, STATISTICS)
 
 
 @pytest.mark.parametrize(
-    ("op", "given", "inputs"),
+    ("call", "source"),
     [
+        (lambda x, y: aten.select_scatter.default(self=x, src=y, dim=0, index=0), numbered(3)),
+        (lambda x, y: aten.slice_scatter.default(self=x, src=y, end=1), numbered(1, 3)),
+        (lambda x, y: aten.copy.default(src=y, self=x), numbered(3)),
+        (lambda x, y: aten.copy_.default(src=y, self=x), numbered(3)),
+        (lambda x, y: aten.add_.Tensor(other=y, self=x, alpha=2), numbered(3)),
+        (lambda x, y: aten.select.int(self=x, dim=1, index=0), numbered(3)),
         (
-            aten.select_scatter.default,
-            {"self": "x0", "src": "x1", "dim": 0, "index": 0},
-            (numbered(2, 3), numbered(3)),
-        ),
-        (
-            aten.slice_scatter.default,
-            {"self": "x0", "src": "x1", "end": 1},
-            (numbered(2, 3), numbered(1, 3)),
-        ),
-        (aten.copy.default, {"src": "x1", "self": "x0"}, (numbered(2, 3), numbered(3))),
-        (aten.copy_.default, {"src": "x1", "self": "x0"}, (numbered(2, 3), numbered(3))),
-        (
-            aten.add_.Tensor,
-            {"other": "x1", "self": "x0", "alpha": 2},
-            (numbered(2, 3), numbered(3)),
-        ),
-        (aten.select.int, {"self": "x0", "dim": 1, "index": 0}, (numbered(2, 3),)),
-        (
-            aten.as_strided_scatter.default,
-            {"self": "x0", "src": "x1", "size": [3], "stride": [2]},
-            (numbered(2, 3), numbered(3)),
+            lambda x, y: aten.as_strided_scatter.default(self=x, src=y, size=[3], stride=[2]),
+            numbered(3),
         ),
     ],
 )
-def test_arguments_may_be_given_by_name(op, given, inputs):
-    graph_module = graph_of(
-        op, inputs=len(inputs), returned=lambda node, places: (node, *places), **given
-    )
+def test_arguments_may_be_given_by_name(call, source):
+    graph_module = fx.symbolic_trace(lambda x, y: (call(x, y), x, y))
     before = str(graph_module.graph)
-    check(graph_module, *inputs)
+    check(graph_module, numbered(2, 3), source)
     assert str(graph_module.graph) == before, "the graph of the caller stays as it is"
 
 
