@@ -12,12 +12,11 @@ import torch._dynamo
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.judge.trial import Case, run_trial
-from aliasproof.oracles.contract import Contract
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.pipeline import functionalize, metadata_is_true, reinplace
 from aliasproof.reference_pass.reinplace import Decision, decisions
-from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.target import Function
+from tests.reference_pass.scene import violations
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +89,7 @@ def reinplaced_as_written() -> Reinplaces:
 
 def _checked(program: Function, functional: fx.GraphModule, *inputs: Tensor) -> Reinplaced:
     graph_module = reinplace(functional, *inputs)
-    target = Target(
-        "reinplaced",
-        "reinplace",
-        Contract(),
-        lambda function, sample: Build(graph_module, []),
-        recipe="",
-    )
-    assert run_trial(Case.of_function(program, inputs), target).judgement.violations == []
+    assert violations(program, inputs, lambda *_: graph_module) == []
     assert metadata_is_true(graph_module) is None
     return Reinplaced(graph_module)
 
@@ -106,13 +98,3 @@ def _copied(graph: fx.Graph) -> fx.Graph:
     copied = fx.Graph()
     copied.output(copied.graph_copy(graph, {}))
     return copied
-
-
-@pytest.fixture
-def vector() -> Tensor:
-    return torch.arange(1.0, 9)
-
-
-@pytest.fixture
-def square() -> Tensor:
-    return torch.arange(1.0, 17).view(4, 4)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import pytest
 import torch
 from torch import Tensor
 
+from aliasproof.judge.trial import Case, run_trial
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.verdict import Violation
 from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Build, Target
 
 Given = TypeVar("Given")
 Program: TypeAlias = Callable[..., object]
@@ -50,9 +55,29 @@ def adds_to(examples: list[Example]) -> Callable[..., Callable[[Program], Progra
     return on
 
 
-def names(examples: list[Example]) -> list[str]:
+def names(examples: list[tuple[Program, Given]]) -> list[str]:
     """The names of the programs, as ids of tests."""
     return [program.__name__ for program, _ in examples]
+
+
+def violations(
+    program: Program, inputs: Sequence[Tensor], compiled: Callable[..., Program]
+) -> list[Violation]:
+    """What differs from eager in `compiled(program, *inputs)`, by the strongest contract."""
+
+    def build(function: Program, sample: Sequence[Any]) -> Build:
+        return Build(compiled(function, *sample), [])
+
+    target = Target("compiled", "reference_pass", Contract(), build, recipe="")
+    return run_trial(Case.of_function(program, inputs), target).judgement.violations
+
+
+def assert_right(program: Program, inputs: Sequence[Tensor], target: str) -> None:
+    """Eager runs the program, and a target of the registry does the same, with no reservation."""
+    trial = run_trial(Case.of_function(program, inputs), TARGETS[target])
+    assert trial.eager.error is None
+    assert trial.judgement.documented == []
+    assert trial.judgement.violations == []
 
 
 @contextlib.contextmanager

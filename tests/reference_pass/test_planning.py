@@ -20,8 +20,6 @@ from torch.nn.functional import pad, silu  # noqa: F401 - the programs call them
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aliasproof.judge.trial import Case, run_trial
-from aliasproof.oracles.contract import Contract
 from aliasproof.reference_pass import functionalize, pipeline, plan_memory, reinplace, remove_noops
 from aliasproof.reference_pass.calls.operator_forms import is_pointwise, out_form
 from aliasproof.reference_pass.capture.footprint import footprint
@@ -29,10 +27,8 @@ from aliasproof.reference_pass.eager.other_names import _is_composite, replace_n
 from aliasproof.reference_pass.pipeline import metadata_is_true
 from aliasproof.reference_pass.planning.destinations import kernel_into
 from aliasproof.reference_pass.planning.timeline import lifetimes, live_bytes, peaks
-from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.target import Build, Target
 from benchmarks.models import bytes_of
-from tests.reference_pass.scene import programs_of
+from tests.reference_pass.scene import assert_right, names, programs_of, violations
 
 aten = torch.ops.aten
 SCRATCH = 200  # bytes that kernels may allocate for themselves, such as a number as a tensor
@@ -60,10 +56,7 @@ def costs(program: Callable[..., object], *inputs: Tensor, kept: int = 0) -> tup
     functional = functionalize(program, *inputs)
     reinplaced = reinplace(copy.deepcopy(functional), *inputs)
     planned = plan_memory(functional, *inputs)
-    target = Target(
-        "planned", "plan_memory", Contract(), lambda function, sample: Build(planned, []), recipe=""
-    )
-    assert run_trial(Case.of_function(program, inputs), target).judgement.violations == []
+    assert violations(program, inputs, lambda *_: planned) == []
     cost = Cost.of(planned)
     peak, _ = bytes_of(lambda: planned(*inputs))  # what the allocator counts
     assert cost.peak <= peak <= cost.peak + kept + SCRATCH
@@ -222,9 +215,7 @@ in_an_input_that_is_viewed_later(x, y): ONE, OTHER, planned=Cost(0, 0), reinplac
 )
 
 
-@pytest.mark.parametrize(
-    ("program", "given"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS]
-)
+@pytest.mark.parametrize(("program", "given"), PROGRAMS, ids=names(PROGRAMS))
 def test_what_a_program_needs(program, given):
     inputs, least, reinplaced = given
     found = costs(program, *inputs)
@@ -593,9 +584,7 @@ def test_a_scatter_copies_the_whole_storage_of_its_base(start):
         return aten.as_strided_scatter(scattered, y, [], [], 3)
 
     inputs = (torch.arange(8.0)[start : start + 2], torch.tensor(11.0))
-    trial = run_trial(Case.of_function(program, inputs), TARGETS["reference-planned"])
-    assert trial.eager.error is None
-    assert trial.judgement.violations == []
+    assert_right(program, inputs, "reference-planned")
 
 
 def test_what_is_written_to_a_moved_part_is_noted_there():
