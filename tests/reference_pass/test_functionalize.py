@@ -12,12 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.judge.trial import Case, run_trial
 from aliasproof.reference_pass import Refused, checked, functionalize, pipeline
 from aliasproof.reference_pass.calls.invariants import is_functional
-from aliasproof.targets.registry import TARGETS
 from tests.reference_pass.programs import PROGRAMS
-from tests.reference_pass.scene import afresh, counted, names, refused_before, seen_at_end
+from tests.reference_pass.scene import (
+    afresh,
+    assert_right,
+    counted,
+    names,
+    programs_of,
+    refused_before,
+    seen_at_end,
+)
 
 aten = torch.ops.aten
 LAZY = [
@@ -31,10 +37,7 @@ LAZY = [
 @pytest.mark.parametrize(("program", "inputs"), PROGRAMS, ids=names(PROGRAMS))
 def test_it_does_what_eager_does(program, inputs, name):
     with checked():
-        trial = run_trial(Case.of_function(program, inputs), TARGETS[name])
-    assert trial.eager.error is None
-    assert trial.judgement.documented == []
-    assert trial.judgement.violations == []
+        assert_right(program, inputs, name)
 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
@@ -124,56 +127,45 @@ def demo():
     library._destroy()
 
 
-def bumps_a_view(demo, x, y):
-    result = demo.bump(x[1:], y)
+DEMO = torch.ops.reference_pass_demo
+CUSTOM = programs_of(
+    """
+bumps_a_view(x, y): counted(4), counted(3)
+    result = DEMO.bump(x[1:], y)
     result.add_(1)
     return result, x
 
-
-def reads_what_it_writes(demo, x, y):
-    demo.bump(x[:3], x[1:])
+reads_what_it_writes(x): counted(4)
+    DEMO.bump(x[:3], x[1:])
     return x + 1
 
-
-def pours_into_several(demo, x, y):
+pours_into_several(x, y): counted(4), counted(3)
     local = y + 1
-    demo.pour(x[:3], [y, local])
+    DEMO.pour(x[:3], [y, local])
     return local
 
-
-def writes_through_a_custom_view(demo, x, y):
-    demo.half(x).zero_()
+writes_through_a_custom_view(x): counted(4)
+    DEMO.half(x).zero_()
     return x
 
-
-def writes_through_a_view_that_the_schema_hides(demo, x, y):
-    demo.opaque(x).zero_()
+writes_through_a_view_that_the_schema_hides(x): counted(4)
+    DEMO.opaque(x).zero_()
     return x
 
-
-def sees_another_dtype(demo, x, y):
-    view = demo.recast(x)
+sees_another_dtype(x, y): counted(4), counted(3)
+    view = DEMO.recast(x)
     return view, view + 1, x + y[0]
-
-
-@pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])
-@pytest.mark.parametrize(
-    "program",
-    [
-        bumps_a_view,
-        reads_what_it_writes,
-        pours_into_several,
-        writes_through_a_custom_view,
-        writes_through_a_view_that_the_schema_hides,
-        sees_another_dtype,
-    ],
+""",
+    globals(),
+    lambda *inputs: inputs,
 )
-def test_custom_operators_do_what_they_do_in_eager(demo, program, name):
-    subject = Case.of_function(lambda x, y: program(demo, x, y), (counted(4), counted(3)))
-    trial = run_trial(subject, TARGETS[name])
-    assert trial.eager.error is None
-    assert trial.judgement.documented == []
-    assert trial.judgement.violations == []
+
+
+@pytest.mark.usefixtures("demo")
+@pytest.mark.parametrize("name", ["reference", "reference-copy", "reference-planned"])
+@pytest.mark.parametrize(("program", "inputs"), CUSTOM, ids=names(CUSTOM))
+def test_custom_operators_do_what_they_do_in_eager(program, inputs, name):
+    assert_right(program, inputs, name)
 
 
 # --- symbolic sizes -------------------------------------------------------------------------------
@@ -218,58 +210,52 @@ def test_strides_and_offsets_of_inputs_are_symbols():
         assert all(map(torch.equal, actual, expected))
 
 
-def slices(x):
+FOR_ALL_SIZES = programs_of(
+    """
+slices(x): counted(4, 4)
     view = x[1:]
     view.add_(1)
     x.view(-1)[::2].mul_(2)
     return view, x.t().contiguous()
 
-
-def halves(x):
+halves(x): counted(4, 4)
     low, high = x.split(x.shape[0] // 2)
     low.add_(high)
     turned = x.transpose(0, 1)
     turned[0].zero_()
     return turned
 
-
-def diagonal_and_expand(x):
+diagonal_and_expand(x): counted(4, 4)
     x.diagonal().fill_(3)
     fresh = torch.zeros(x.shape[0], x.shape[1])
     fresh[:, 1:].copy_(x[:, 1:])
     x.expand(2, *x.shape).zero_()
     return fresh, x.select(1, -1)
 
-
-def windows(x):
+windows(x): counted(4, 4)
     x.unfold(0, 2, 1).zero_()
     return x.reshape(-1)
 
-
-def transposed_in_place(x):
+transposed_in_place(x): counted(4, 4)
     x.t_()
     return x + 1
 
-
-def asked_after_a_change(x):
+asked_after_a_change(x): counted(4, 4)
     x.unsqueeze_(0)
     return x.new_zeros(x.shape[1], 1), x.squeeze_(0).sum(1)
 
-
-def scaled_sizes(x):
+scaled_sizes(x): counted(4, 4)
     return torch.nn.functional.interpolate(x[None], scale_factor=1.5)  # truncates a size
+""",
+    globals(),
+    lambda x: x,
+)
 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
-@pytest.mark.parametrize(
-    "program",
-    [
-        *(slices, halves, diagonal_and_expand, windows, transposed_in_place),
-        *(asked_after_a_change, scaled_sizes),
-    ],
-)
-def test_one_graph_serves_all_sizes(program, views):
-    compiled = pipeline(program, counted(4, 4), views=views, sizes="symbolic")
+@pytest.mark.parametrize(("program", "sample"), FOR_ALL_SIZES, ids=names(FOR_ALL_SIZES))
+def test_one_graph_serves_all_sizes(program, sample, views):
+    compiled = pipeline(program, sample, views=views, sizes="symbolic")
     for size in (4, 6, 10):
         expected_input, actual_input = counted(size, size), counted(size, size)
         torch.testing.assert_close(compiled(actual_input), program(expected_input), rtol=0, atol=0)

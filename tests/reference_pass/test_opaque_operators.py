@@ -25,7 +25,7 @@ from aliasproof.reference_pass.capture.footprint import footprint
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.pipeline import NOOP_RULES
 from tests.reference_pass.graphs import X, Y, graph_of
-from tests.reference_pass.scene import counted
+from tests.reference_pass.scene import counted, names, programs_of
 
 ops = torch.ops.aliasproof
 
@@ -42,50 +42,80 @@ def line() -> Tensor:
     return torch.arange(1.0, 9)
 
 
-def written_twice(x: Tensor) -> Any:
+PROGRAMS = programs_of(
+    """
+# --- operands that share memory -------------------------------------------------------------------
+
+written_twice(x): line
     ops.add_both(x[:-2], x[2:])
     return x + 1
 
-
-def read_again(x: Tensor) -> Any:
+read_again(x): line
     ops.add_twice(x[:6], x[2:])
     return x + 1
 
-
-def one_tensor_three_times(x: Tensor) -> Any:
+one_tensor_three_times(x): line
     y = x * 2
     ops.running_sum([y, y, y[:]])
     return y
 
-
-def of_two_dtypes(x: Tensor) -> Any:
+of_two_dtypes(x): line
     ops.double(x.view(torch.int32)[2:])
     return x[:1] * 2
 
-
-def through_the_composite(x: Tensor) -> Any:
+through_the_composite(x): line
     ops.add_composite(x[1:], x[:-1])
     return x
 
-
-def buffer_beside_an_operand(x: Tensor) -> Any:
+buffer_beside_an_operand(x): line
     ops.add_out(x[:4], x[1:5], out=x[2:6])
     return x * 2
 
+# --- layouts --------------------------------------------------------------------------------------
 
-OVERLAPS = [
-    written_twice,
-    read_again,
-    one_tensor_three_times,
-    of_two_dtypes,
-    through_the_composite,
-    buffer_beside_an_operand,
-]
+of_a_write_through_a_view(x): line
+    y = x.view(2, 4).t() + 0
+    y[1].zero_()  # the new value of y has the strides of a scatter
+    return ops.strides(y)
+
+of_a_slice_that_was_written(x): line
+    y = x + 1
+    y[2:].mul_(2)
+    return ops.location(y[2:])
+
+of_an_operand_beside_spare_bytes(x): line
+    return ops.location(x.view(torch.uint8)[:11].clone().view(-1)[:8].view(torch.int32))
+
+of_an_expanded_input(x): line
+    y = x[:1].expand(2, 3, 1)
+    x.add_(1)
+    return ops.strides(y)
+
+without_its_optional_argument(x): line
+    y = x[2:]
+    y.add_(1)
+    return ops.add_into(y, None)
+
+of_a_fill_of_size_one(x): line
+    return ops.strides(torch.fill(x[:1:2].as_strided((1,), (2,)).tensor_split([0])[1], 0))
+
+clone_of_a_slice(x): line
+    return ops.location(x[2:].clone())
+
+clone_whose_original_an_operator_writes(x): line
+    y = x.clone()
+    ops.add_twice(x, y)  # it reads y again after it wrote x
+    return x * 2
+""",
+    globals(),
+    lambda inputs: inputs,
+)
+BY_NAME: dict[str, Any] = {program.__name__: program for program, _ in PROGRAMS}
 
 
-@pytest.mark.parametrize("program", OVERLAPS, ids=lambda program: program.__name__)
-def test_operands_share_memory_as_in_eager(program: Callable[..., Any]) -> None:
-    assert agrees(program, line())
+@pytest.mark.parametrize(("program", "inputs"), PROGRAMS, ids=names(PROGRAMS))
+def test_operands_share_memory_and_are_laid_out_as_in_eager(program: Any, inputs: Any) -> None:
+    assert agrees(program, inputs())
 
 
 def test_an_operand_with_the_lazy_negative_bit_shares_no_memory() -> None:
@@ -98,74 +128,11 @@ def test_an_operand_with_the_lazy_negative_bit_shares_no_memory() -> None:
     assert torch.equal(x, torch.zeros(8))
 
 
-# --- layouts --------------------------------------------------------------------------------------
-
-
-def of_a_write_through_a_view(x: Tensor) -> Any:
-    y = x.view(2, 4).t() + 0
-    y[1].zero_()  # the new value of y has the strides of a scatter
-    return ops.strides(y)
-
-
-def of_a_slice_that_was_written(x: Tensor) -> Any:
-    y = x + 1
-    y[2:].mul_(2)
-    return ops.location(y[2:])
-
-
-def of_an_operand_beside_spare_bytes(x: Tensor) -> Any:
-    return ops.location(x.view(torch.uint8)[:11].clone().view(-1)[:8].view(torch.int32))
-
-
-def of_an_expanded_input(x: Tensor) -> Any:
-    y = x[:1].expand(2, 3, 1)
-    x.add_(1)
-    return ops.strides(y)
-
-
-def without_its_optional_argument(x: Tensor) -> Any:
-    y = x[2:]
-    y.add_(1)
-    return ops.add_into(y, None)
-
-
-def of_a_fill_of_size_one(x: Tensor) -> Any:
-    return ops.strides(torch.fill(x[:1:2].as_strided((1,), (2,)).tensor_split([0])[1], 0))
-
-
-LAYOUTS = [
-    of_a_fill_of_size_one,
-    without_its_optional_argument,
-    of_a_write_through_a_view,
-    of_a_slice_that_was_written,
-    of_an_operand_beside_spare_bytes,
-    of_an_expanded_input,
-]
-
-
-@pytest.mark.parametrize("program", LAYOUTS, ids=lambda program: program.__name__)
-def test_operands_are_laid_out_as_in_eager(program: Callable[..., Any]) -> None:
-    assert agrees(program, line())
-
-
-def clone_of_a_slice(x: Tensor) -> Any:
-    return ops.location(x[2:].clone())
-
-
 def test_a_clone_stays_if_an_operator_may_see_where_its_operand_is() -> None:
-    assert agrees(clone_of_a_slice, line())
+    program = BY_NAME["clone_of_a_slice"]
     kept = [rule for rule in NOOP_RULES if rule is not no_use_of_location]
-    graph = remove_noops(functionalize(clone_of_a_slice, line()), rules=kept)
-    assert graph(line()).tolist() != clone_of_a_slice(line()).tolist()
-
-
-def test_a_clone_stays_if_an_operator_writes_its_original() -> None:
-    def program(x: Tensor) -> Any:
-        y = x.clone()
-        ops.add_twice(x, y)  # it reads y again after it wrote x
-        return x * 2
-
-    assert agrees(program, line())
+    graph = remove_noops(functionalize(program, line()), rules=kept)
+    assert graph(line()).tolist() != program(line()).tolist()
 
 
 def test_an_operator_on_copies_is_in_place_again_where_nothing_reads_its_operand() -> None:
@@ -179,8 +146,9 @@ def test_an_operator_on_copies_is_in_place_again_where_nothing_reads_its_operand
     assert ops.add_both.default in targets
 
 
-@pytest.mark.parametrize("program", [written_twice, of_a_slice_that_was_written])
-def test_layouts_may_be_symbols(program: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("name", ["written_twice", "of_a_slice_that_was_written"])
+def test_layouts_may_be_symbols(name: str) -> None:
+    program = BY_NAME[name]
     graph = functionalize(program, line(), sizes="symbolic")
     longer = torch.arange(1.0, 12)
     eager, ours = longer.clone(), longer.clone()
