@@ -136,6 +136,12 @@ def seen_at_end(program: Program, inputs: list[Tensor]) -> list[object]:
     ]
 
 
+def seen_afresh(program: Program, inputs: tuple[Tensor, ...]) -> list[object]:
+    """The same of a run on copies of the inputs, with a seed."""
+    torch.manual_seed(0)
+    return seen_at_end(program, afresh(inputs))
+
+
 def _strides(tensor: Tensor) -> list[int]:
     """The strides of a tensor, without those of dimensions of size one or less."""
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]

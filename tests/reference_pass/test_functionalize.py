@@ -22,7 +22,7 @@ from tests.reference_pass.scene import (
     names,
     programs_of,
     refused_before,
-    seen_at_end,
+    seen_afresh,
 )
 
 aten = torch.ops.aten
@@ -45,7 +45,7 @@ def test_it_does_what_eager_does(program, inputs, name):
 def test_on_inputs_with_lazy_bits_it_does_what_eager_does(program, inputs, views):
     with checked():
         compiled = pipeline(program, *afresh(inputs), views=views)
-    assert seen_at_end(compiled, afresh(inputs)) == seen_at_end(program, afresh(inputs))
+    assert seen_afresh(compiled, inputs) == seen_afresh(program, inputs)
 
 
 # --- view copies ----------------------------------------------------------------------------------

@@ -28,13 +28,13 @@ from aliasproof import reference_pass
 from aliasproof.ir.devices import cpu_capability
 from aliasproof.ir.execution import ProgramFunction
 from aliasproof.ir.program import Program
-from aliasproof.ir.serialization import from_json, to_json
+from aliasproof.ir.serialization import from_json
 from aliasproof.ir.values import input_tensors
 from aliasproof.reference_pass import Refused, calls, eager, pipeline
 from aliasproof.reference_pass.capture.footprint import Footprint, footprint
 from aliasproof.targets.tracing import untraced
 from tests.reference_pass.scene import Program as Runnable
-from tests.reference_pass.scene import afresh, seen_at_end
+from tests.reference_pass.scene import afresh, seen_afresh
 
 FILE = Path(__file__).with_name("needed_entries.jsonl")
 
@@ -61,11 +61,6 @@ class NeededEntry:
     mode: Mode
     without: str
     program: Program
-
-    def line(self) -> str:
-        """The entry as a line of the file."""
-        fields = {"table": self.table, "entry": self.entry, "mode": self.mode}
-        return json.dumps(fields | {"without": self.without, "program": to_json(self.program)})
 
     def answer_without(self) -> str:
         """The answer without the entry; that with it, if it is not needed."""
@@ -105,9 +100,8 @@ def compiled(function: Runnable, inputs: Sequence[Tensor], mode: Mode) -> tuple[
 
 
 def _seen(function: Runnable, inputs: Sequence[Tensor]) -> str:
-    torch.manual_seed(0)
     with torch.no_grad():
-        return repr(seen_at_end(function, afresh(tuple(inputs))))
+        return repr(seen_afresh(function, tuple(inputs)))
 
 
 # --- the tables -----------------------------------------------------------------------------------
