@@ -32,6 +32,12 @@ from tests.reference_pass.graphs import GRID, ROW, X, Y, analysis_of, graph_of, 
 aten = torch.ops.aten
 
 
+def values_of(graph_module: fx.GraphModule, inputs: Sequence[object]) -> list[Any]:
+    """The value of each node on fakes."""
+    effects = analysis_of(graph_module, inputs).effects
+    return [effect.value for effect in effects.values()]
+
+
 def test_a_sparse_input_has_no_strides_to_reason_about():
     with pytest.raises(Refused, match="no strides"):
         analysis_of(graph_of((aten.neg.default, X)), (GRID.to_sparse(),))
@@ -43,15 +49,15 @@ def test_a_sparse_input_has_no_strides_to_reason_about():
 def test_view_copies_of_symbolic_sizes_are_contiguous(op, named):
     dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 2)
     fake = FakeTensorMode(shape_env=ShapeEnv()).from_tensor(GRID, symbolic_context=dynamic)
-    *_, effect = analysis_of(graph_of((op, X, named)), (fake,)).effects.values()
-    assert effect.value.is_contiguous()
-    assert effect.value.dim() == (1 if named else 2)
+    *_, value = values_of(graph_of((op, X, named)), (fake,))
+    assert value.is_contiguous()
+    assert value.dim() == (1 if named else 2)
 
 
 def test_a_complex_out_takes_a_real_result():
     out = torch.complex(ROW, ROW)
-    *_, effect = analysis_of(graph_of((aten.abs.out, X, {"out": X})), (out,)).effects.values()
-    assert effect.value.dtype == aten.abs.out(out, out=out.clone()).dtype == torch.complex64
+    *_, value = values_of(graph_of((aten.abs.out, X, {"out": X})), (out,))
+    assert value.dtype == aten.abs.out(out, out=out.clone()).dtype == torch.complex64
 
 
 def test_a_split_at_positions_in_a_tensor_is_data_dependent():
@@ -102,30 +108,24 @@ def test_constants_are_found_by_dotted_names():
     graph = fx.Graph()
     table = graph.get_attr("inner.table")
     graph.output((graph.call_function(aten.neg.default, (table,)), graph.get_attr("number")))
-    effects = [
-        effect.value for effect in analysis_of(fx.GraphModule(root, graph), ()).effects.values()
-    ]
-    assert tuple(effects[0].shape) == (4, 6)
-    assert isinstance(effects[0], FakeTensor)
-    assert effects[2] == 3
+    fake, _, number = values_of(fx.GraphModule(root, graph), ())
+    assert tuple(fake.shape) == (4, 6)
+    assert isinstance(fake, FakeTensor)
+    assert number == 3
 
 
 def test_a_resized_out_tensor_has_the_layout_of_the_functional_result():
     graph_module = graph_of(
         (aten.std.correction_out, X, [1], {"correction": 1, "keepdim": True, "out": Y}), inputs=2
     )
-    effects = list(analysis_of(graph_module, (GRID, torch.empty(0))).effects.values())
-    assert layout_of(effects[2].value) == ((4, 1), (1, 1), 0)
+    values = values_of(graph_module, (GRID, torch.empty(0)))
+    assert layout_of(values[2]) == ((4, 1), (1, 1), 0)
 
 
 def test_a_resized_out_tensor_is_refused_if_there_is_no_functional_form():
     right, wrong = torch.empty(5), torch.empty(0)
     graph_module = graph_of((aten.linspace.out, 0, 1, 5, {"out": X}))
-    assert layout_of(list(analysis_of(graph_module, (right,)).effects.values())[1].value) == (
-        (5,),
-        (1,),
-        0,
-    )
+    assert layout_of(values_of(graph_module, (right,))[1]) == ((5,), (1,), 0)
     with pytest.raises(Refused, match="resizes its out="):
         analysis_of(graph_module, (wrong,))
 
@@ -144,8 +144,8 @@ def test_a_copy_of_an_out_tensor_with_gaps_has_its_strides():
 def test_what_is_written_may_be_on_any_device():
     operand, place = torch.ones(4, device="meta"), torch.ones(8, device="meta")[4:]
     graph_module = graph_of((aten.neg.out, X, {"out": Y}), inputs=2)
-    effects = list(analysis_of(graph_module, (operand, place)).effects.values())
-    assert layout_of(effects[2].value) == ((4,), (1,), 4)
+    values = values_of(graph_module, (operand, place))
+    assert layout_of(values[2]) == ((4,), (1,), 4)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def traced(function: Callable[..., Any], *args: Tensor) -> fx.GraphModule:
     return make_fx(function, tracing_mode="fake")(*args)
 
 
-def described(graph_module: fx.GraphModule, analysis: Analysis) -> Any:
+def described(analysis: Analysis) -> Any:
     """All geometries, by node. Storages are numbered in order of first use."""
     return {
         node.name: [geometry.key for geometry in effect.shows.values()]
@@ -352,9 +352,9 @@ def noted_analysis(graph_module: fx.GraphModule, args: Sequence[object]) -> Anal
 
 def runs_of(graph_module: fx.GraphModule, *args: Any) -> list[str]:
     """The calls that run on fakes; the analysis must be that of a run of all."""
-    expected = described(graph_module, analysis_of(graph_module, args))
+    expected = described(analysis_of(graph_module, args))
     with mock.patch.object(fake_execution, "run_call", wraps=fake_execution.run_call) as run:
-        actual = described(graph_module, noted_analysis(graph_module, args))
+        actual = described(noted_analysis(graph_module, args))
     assert actual == expected
     return [str(call.args[0].target) for call in run.call_args_list]
 
@@ -365,18 +365,9 @@ def views_and_sums(x: Tensor) -> Any:
     return sums[0].t(), aten._unsafe_view(sums[1], [6]), x[1:].unsqueeze(0)
 
 
-def test_no_call_runs_for_inputs_as_noted():
-    assert runs_of(traced(views_and_sums, SMALL), SMALL) == []
-
-
 def unscaled(x: Tensor, found: Tensor, scale: Tensor) -> Any:
     pairs, found = aten._amp_foreach_non_finite_check_and_unscale([x], found, scale)
     return pairs[0] + 1, found + 1
-
-
-def test_a_list_within_a_result():
-    args = (SMALL, torch.zeros(1), torch.ones(1))
-    assert runs_of(traced(unscaled, *args), *args) == []
 
 
 def test_an_input_at_another_offset():
@@ -404,20 +395,22 @@ def test_inputs_that_share_a_storage_only_in_one_of_both():
 
 
 @pytest.mark.parametrize(
-    ("function", "runs"),
+    ("function", "inputs", "runs"),
     [
-        (lambda x: aten.as_strided(x, [2], [1], 3) + 1, ["aten.as_strided.default"]),
-        (lambda x: x.view(torch.int32) + 1, ["aten.view.dtype"]),
-        (lambda x: aten.fill.Scalar(x, 1), ["aten.fill.Scalar"]),
-        (lambda x: aten.slice_scatter(x, x[1:], 0, 1), ["aten.slice_scatter.default"]),
-        (lambda x: x.clone().add_(1), ["aten.add_.Tensor"]),
-        (lambda x: aten.xlogy.Tensor(x, x), []),
-        (lambda x: aten.xlogy.Tensor(x, x.t().contiguous().t()), ["aten.xlogy.Tensor"]),
-        (lambda x: x.copy_(x + 1), []),
+        (views_and_sums, [SMALL], []),
+        (unscaled, [SMALL, torch.zeros(1), torch.ones(1)], []),  # a list within a result
+        (lambda x: aten.as_strided(x, [2], [1], 3) + 1, [SMALL], ["aten.as_strided.default"]),
+        (lambda x: x.view(torch.int32) + 1, [SMALL], ["aten.view.dtype"]),
+        (lambda x: aten.fill.Scalar(x, 1), [SMALL], ["aten.fill.Scalar"]),
+        (lambda x: aten.slice_scatter(x, x[1:], 0, 1), [SMALL], ["aten.slice_scatter.default"]),
+        (lambda x: x.clone().add_(1), [SMALL], ["aten.add_.Tensor"]),
+        (lambda x: aten.xlogy.Tensor(x, x), [SMALL], []),
+        (lambda x: aten.xlogy.Tensor(x, x.t().contiguous().t()), [SMALL], ["aten.xlogy.Tensor"]),
+        (lambda x: x.copy_(x + 1), [SMALL], []),
     ],
 )
-def test_calls_that_run_all_the_same(function, runs):
-    assert runs_of(traced(function, SMALL), SMALL) == runs
+def test_calls_that_run_for_inputs_as_noted(function, inputs, runs):
+    assert runs_of(traced(function, *inputs), *inputs) == runs
 
 
 def test_a_view_that_is_noted_on_a_storage_of_its_own_runs():
@@ -437,22 +430,16 @@ def test_a_graph_without_notes():
     assert "aten.split.Tensor" in runs_of(graph_module, SMALL)
 
 
-def test_the_values_are_new_fakes():
+@pytest.mark.parametrize("given", [SMALL, FakeTensorMode().from_tensor(SMALL)])
+def test_the_values_are_new_fakes_of_the_mode_of_the_inputs(given):
     graph_module = traced(views_and_sums, SMALL)
-    analysis = noted_analysis(graph_module, [SMALL])
+    analysis = noted_analysis(graph_module, [given])
+    assert analysis.mode is getattr(given, "fake_mode", analysis.mode)
     for node, effect in analysis.effects.items():
         for value in torch.utils._pytree.tree_leaves(effect.value):
             assert isinstance(value, FakeTensor)
             assert value.fake_mode is analysis.mode
             assert value is not node.meta["val"]
-
-
-def test_the_values_are_of_the_mode_of_the_inputs():
-    graph_module = traced(views_and_sums, SMALL)
-    given = FakeTensorMode().from_tensor(SMALL)
-    for effect in noted_analysis(graph_module, [given]).effects.values():
-        for value in torch.utils._pytree.tree_leaves(effect.value):
-            assert value.fake_mode is given.fake_mode
 
 
 def test_a_training_step_runs_no_product_on_fakes():

@@ -2,81 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.reference_pass.calls.regions import contiguous_strides
+from aliasproof.reference_pass.calls.regions import contiguous_strides  # noqa: F401 - a rule calls it
 from aliasproof.reference_pass.pipeline import functionalize
 from aliasproof.reference_pass.rules import RULES, Rules
-from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS
-from tests.reference_pass.scene import Program, afresh, counted, seen_at_end
+from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS  # noqa: F401 - two rules have them
+from tests.reference_pass.scene import afresh, counted, names, programs_of, seen_at_end
 
 aten = torch.ops.aten
 
 BUFFER = counted(16)
-
-
-@dataclass(frozen=True)
-class Example:
-    """A program that comes out wrong if a rule is replaced by a wrong one."""
-
-    wrong: Rules
-    program: Program
-    inputs: tuple[Tensor, ...]
-
-
-def slice_is_written(x):
-    x[1:3].zero_()
-    return x
-
-
-def transpose_is_written(x, y):
-    x.t().sub_(y)
-    return x
-
-
-def tensor_is_written_twice(x):
-    x.add_(1)
-    x.mul_(2)
-    return x
-
-
-def memory_around_an_input_is_written(x, around):
-    x.as_strided((6,), (1,), 0).add_(1)
-    return around + 0
-
-
-def view_is_read_before_and_after_a_write(x):
-    view = x[1:]
-    before = view + 0
-    x.add_(1)
-    return before, x.clone(), view + 0
-
-
-def view_is_read_after_a_write(x):
-    view = x[1:]
-    before = view + 0
-    x.mul_(2)
-    return before, view + 0
-
-
-def expanded_tensor_is_filled(x):
-    local = x + 1
-    local.expand(3, 4).fill_(5)
-    return local
-
-
-def inputs_of_two_dtypes(x, y):
-    x.add_(1)
-    return y * 1
-
-
-def transpose_is_added(x):
-    # A program that writes nothing stays as it is.
-    return (x.t() + 1).add_(1)
 
 
 def first_slice(call):
@@ -88,77 +29,82 @@ def unchanged(emit, parent, new, args):
     return new
 
 
-EXAMPLES = {
-    "view_steps": Example(
-        replace(RULES, view_steps={**VIEW_STEPS, aten.slice.Tensor: first_slice}),
-        slice_is_written,
-        (counted(4),),
-    ),
-    "inverses": Example(
-        replace(RULES, inverses={**INVERSES, aten.t.default: unchanged}),
-        transpose_is_written,
-        (counted(2, 2), counted(2, 2)),
-    ),
-    "overwrites": Example(
-        replace(RULES, overwrites=lambda op: True), tensor_is_written_twice, (counted(3),)
-    ),
-    "is_base": Example(
-        replace(RULES, is_base=lambda uses, geometry: True),
-        memory_around_an_input_is_written,
-        (BUFFER[2:4], counted(6)),
-    ),
-    "is_current": Example(
-        replace(RULES, is_current=lambda noted, version: True),
-        view_is_read_before_and_after_a_write,
-        (counted(3),),
-    ),
-    "must_apply": Example(
-        replace(RULES, must_apply=lambda queued, value: value is None),
-        view_is_read_after_a_write,
-        (counted(3),),
-    ),
-    "base_strides": Example(
-        replace(RULES, base_strides=lambda geometry, value: value.stride()),
-        expanded_tensor_is_filled,
-        (counted(3, 1),),
-    ),
-    "as_strided_offset": Example(
-        replace(
-            RULES,
-            as_strided_offset=lambda geometry, start: (
-                geometry.offset * geometry.dtype.itemsize // start.itemsize
-            ),
-        ),
-        inputs_of_two_dtypes,
-        (BUFFER[:8], BUFFER.view(torch.float64)[1:3]),
-    ),
-    "result_strides": Example(
-        replace(RULES, result_strides=lambda geometry: contiguous_strides(geometry.sizes)),
-        transpose_is_added,
-        (counted(2, 3),),
-    ),
-}
+def in_other_elements(geometry, start):
+    return geometry.offset * geometry.dtype.itemsize // start.itemsize
+
+
+def by_a_wrong_rule(rule: Any, *inputs: Tensor) -> tuple[Any, tuple[Tensor, ...]]:
+    return rule, inputs
+
+
+# Each program has the name of a rule, and comes out wrong by the wrong one that is given.
+EXAMPLES = programs_of(
+    """
+view_steps(x): {**VIEW_STEPS, aten.slice.Tensor: first_slice}, counted(4)
+    x[1:3].zero_()
+    return x
+
+inverses(x, y): {**INVERSES, aten.t.default: unchanged}, counted(2, 2), counted(2, 2)
+    x.t().sub_(y)
+    return x
+
+overwrites(x): lambda op: True, counted(3)
+    x.add_(1)
+    x.mul_(2)
+    return x
+
+is_base(x, around): lambda uses, geometry: True, BUFFER[2:4], counted(6)
+    x.as_strided((6,), (1,), 0).add_(1)
+    return around + 0
+
+is_current(x): lambda noted, version: True, counted(3)
+    view = x[1:]
+    before = view + 0
+    x.add_(1)
+    return before, x.clone(), view + 0
+
+must_apply(x): lambda queued, value: value is None, counted(3)
+    view = x[1:]
+    before = view + 0
+    x.mul_(2)
+    return before, view + 0
+
+base_strides(x): lambda geometry, value: value.stride(), counted(3, 1)
+    local = x + 1
+    local.expand(3, 4).fill_(5)
+    return local
+
+as_strided_offset(x, y): in_other_elements, BUFFER[:8], BUFFER.view(torch.float64)[1:3]
+    x.add_(1)
+    return y * 1
+
+result_strides(x): lambda geometry: contiguous_strides(geometry.sizes), counted(2, 3)
+    return (x.t() + 1).add_(1)  # a program that writes nothing would stay as it is
+""",
+    globals(),
+    by_a_wrong_rule,
+)
 
 
 def test_each_rule_has_an_example():
     of_training = {"functional_form", "detaches"}  # see test_training
-    assert list(EXAMPLES) == [rule.name for rule in fields(Rules) if rule.name not in of_training]
+    assert names(EXAMPLES) == [rule.name for rule in fields(Rules) if rule.name not in of_training]
 
 
-@pytest.mark.parametrize("rule", EXAMPLES)
-def test_by_a_wrong_rule_a_program_comes_out_wrong_that_is_right_by_the_right_one(rule):
-    example = EXAMPLES[rule]
+@pytest.mark.parametrize(("program", "given"), EXAMPLES, ids=names(EXAMPLES))
+def test_by_a_wrong_rule_a_program_comes_out_wrong_that_is_right_by_the_right_one(program, given):
+    wrong, examples = given
 
     def compiled(rules):
-        return functionalize(example.program, *afresh(example.inputs), rules=rules)
+        return functionalize(program, *afresh(examples), rules=rules)
 
-    def seen(program):
-        inputs = afresh(example.inputs)
+    def seen(function):
+        inputs = afresh(examples)
         storages = [tensor.untyped_storage() for tensor in inputs]
-        return seen_at_end(program, inputs), [storage.tolist() for storage in storages]
+        return seen_at_end(function, inputs), [storage.tolist() for storage in storages]
 
-    assert seen(compiled(RULES)) == seen(example.program)
-    assert seen(compiled(example.wrong)) != seen(example.program)
+    assert seen(compiled(RULES)) == seen(program)
+    assert seen(compiled(replace(RULES, **{program.__name__: wrong}))) != seen(program)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
