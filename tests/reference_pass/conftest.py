@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pytest
 import torch
 import torch._dynamo
-from torch import Tensor, fx
+from torch import Tensor, distributed, fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.pipeline import functionalize, metadata_is_true, reinplace
@@ -98,3 +99,35 @@ def _copied(graph: fx.Graph) -> fx.Graph:
     copied = fx.Graph()
     copied.output(copied.graph_copy(graph, {}))
     return copied
+
+
+@pytest.fixture
+def group() -> Iterator[Any]:
+    """The functional collectives, in a process group of one process."""
+    distributed.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+    import torch.distributed._functional_collectives  # registers the operators
+
+    yield torch.ops._c10d_functional
+    distributed.destroy_process_group()
+
+
+KEPT: list[Tensor] = []
+
+
+@pytest.fixture
+def keeping() -> Iterator[Any]:
+    """Operators of which `store` keeps its operand and `load` reads it, against their schemas."""
+    with torch.library._scoped_library("aliasproof_keeping", "FRAGMENT") as library:
+        library.define("store(Tensor x) -> Tensor")
+        library.define("load(Tensor like) -> Tensor")
+
+        def store(x: Tensor) -> Tensor:
+            KEPT[:] = [x]
+            return x.sum()
+
+        library.impl("store", store, "CPU")
+        library.impl("store", lambda x: x.new_empty(()), "Meta")
+        library.impl("load", lambda like: KEPT[0].clone(), "CPU")
+        library.impl("load", torch.empty_like, "Meta")
+        yield torch.ops.aliasproof_keeping
+    KEPT.clear()

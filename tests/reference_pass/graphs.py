@@ -1,8 +1,8 @@
-"""Graphs that are built by hand from calls, for the tests of alias analysis and fake execution."""
+"""Graphs that are built by hand from calls."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -38,6 +38,14 @@ def graph_of(*calls: tuple[Any, ...], inputs: int = 1) -> fx.GraphModule:
             )
         )
     graph.output(tuple(values))
+    return fx.GraphModule({}, graph)
+
+
+def calling(function: Callable[..., Any], inputs: int = 1) -> fx.GraphModule:
+    """A graph that calls a function, as Dynamo puts functions that it allows into graphs."""
+    graph = fx.Graph()
+    arguments = tuple(graph.placeholder(f"x{index}") for index in range(inputs))
+    graph.output(graph.call_function(function, arguments))
     return fx.GraphModule({}, graph)
 
 

@@ -13,8 +13,9 @@ from torch._library.effects import EffectType
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from aliasproof.reference_pass import Refused, reinplace, remove_noops
+from aliasproof.reference_pass import Refused, functionalize, reinplace, remove_noops
 from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.backend.constants import expand_constants
 from aliasproof.reference_pass.capture.function_trace import capture
 
 
@@ -251,17 +252,46 @@ def test_a_sparse_gradient_is_refused_while_compiling():
 @pytest.mark.parametrize("program", [lambda x: x.add(1).mul_(2), nn.ReLU(), lambda x: x[1:] + 1])
 @pytest.mark.parametrize("graph_pass", [reinplace, remove_noops])
 def test_a_pass_on_graphs_refuses_other_calls(program, graph_pass):
-    traced = fx.symbolic_trace(program if isinstance(program, nn.Module) else Calls(program))
     with pytest.raises(Refused, match="not an ATen call; functionalize the graph first"):
-        graph_pass(traced, torch.ones(4))
+        graph_pass(fx.symbolic_trace(program), torch.ones(4))
 
 
-class Calls(nn.Module):
-    """A module that calls a function."""
+# --- constants of a graph as one element, and the bits of the calls that read them ----------------
 
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
+def targets(function, *inputs):
+    graph_module = functionalize(function, *inputs)
+    expand_constants(graph_module)
+    result = graph_module(*inputs)
+    assert torch.equal(result, function(*inputs))
+    return [str(node.target) for node in graph_module.graph.nodes]
+
+
+def lerp(base, end):
+    difference = end - base
+    return torch.addcmul(base, torch.full_like(difference, 0.1), difference)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("sizes", [(5, 7), (37, 29), (4, 3, 17, 5)])
+def test_one_element_gives_the_bits_of_a_constant(dtype, sizes):
+    torch.manual_seed(0)
+    base, end = torch.randn(sizes).to(dtype), torch.randn(sizes).to(dtype)
+    assert "aten.full_like.default" not in targets(lerp, base, end)
+    assert "aten.full_like.default" not in targets(lerp, base.mT, end.mT)
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes"),
+    [
+        (lambda x: torch.full_like(x, 2) * x, (4,)),  # another call
+        (lambda x: torch.full_like(x, 2), (4,)),  # it is returned
+        (lambda x: torch.addcmul(torch.full_like(x, 2), x, x), (4,)),  # its sum may be in place
+        (lambda x: torch.addcmul(x[:, :4], torch.full_like(x[:, :4], 2), x[:, 4:]), (3, 8)),
+        (lambda x: torch.addcmul(x, torch.full_like(x, 2), x[0]), (3, 8)),
+        # One of the two may be one element: the loop over dense tensors takes one that repeats.
+        (lambda x: torch.addcmul(x, torch.full_like(x, 2), torch.full_like(x, 3)), (4,)),
+    ],
+)
+def test_other_constants_stay(function, sizes):
+    assert "aten.full_like.default" in targets(function, torch.randn(sizes))

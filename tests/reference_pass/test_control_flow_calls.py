@@ -41,22 +41,25 @@ def chooses_by_layout(x: Tensor) -> Any:
     )
 
 
-def writes_its_own(x: Tensor) -> Any:
-    def branch(x: Tensor) -> Tensor:
-        y = x * 2
-        y[0].add_(1)
-        return y
+def tripled(x: Tensor) -> Tensor:
+    """By writes to what it owns."""
+    y = x * 2
+    y[0].add_(x[0])
+    y[1:].add_(x[1:])
+    return y
 
-    return torch.cond(x.sum() > 0, branch, lambda x: x * 2, (x,))
+
+def writes_its_own(x: Tensor) -> Any:
+    return torch.cond(x.sum() > 0, tripled, lambda x: x * 2, (x,))
 
 
 def loops(x: Tensor) -> Any:
-    (result,) = while_loop(lambda x: x.abs().sum() < 1000, lambda x: (x * 2 + 1,), (x,))
+    (result,) = while_loop(lambda x: x.abs().sum() < 1000, lambda x: (tripled(x) + 1,), (x,))
     return result.add_(x)
 
 
 def scans(x: Tensor) -> Any:
-    return scan(lambda carried, row: (carried + row, carried * row), torch.zeros(3), x)
+    return scan(lambda carried, row: (tripled(carried) + row, carried * row), torch.zeros(3), x)
 
 
 map_rows: Callable[..., Any] = torch._higher_order_ops.map
@@ -64,7 +67,7 @@ map_rows: Callable[..., Any] = torch._higher_order_ops.map
 
 def maps(x: Tensor) -> Any:
     y = x * 2
-    result: Tensor = map_rows(lambda row, first: row * first, y, y[0].clone())
+    result: Tensor = map_rows(lambda row, first: tripled(row) * first, y, y[0].clone())
     y.add_(1)  # after the call has read it
     return result.mul_(2), y
 
@@ -81,7 +84,8 @@ def test_a_control_flow_call_does_what_it_does_in_eager(function: Callable[..., 
 
     expected = tree_leaves(function(x()))
     for compiled in (pipeline(function, -x()), torch.compile(function, backend=aliasproof)):
-        assert all(map(torch.equal, tree_leaves(compiled(x())), expected))
+        for _ in range(2):  # the first call of the backend is observed
+            assert all(map(torch.equal, tree_leaves(compiled(x())), expected))
 
 
 def test_no_graph_of_a_call_writes():

@@ -71,6 +71,7 @@ def writes_twice(x):
 
 
 TWICE = counted(2, 3)
+MASKED, BROADCAST = (counted(2), torch.tensor([True])), "a size is data-dependent"
 BATCHES = torch.ones(3), torch.ones(2, 4, 5), torch.ones(2, 5, 3)
 
 
@@ -92,6 +93,8 @@ BATCHES = torch.ones(3), torch.ones(2, 4, 5), torch.ones(2, 5, 3)
         (Unknown(), (counted(3),), "unknown is a higher-order operator"),
         (mutates_metadata, (TWICE, TWICE), "passed twice, and its metadata is mutated"),
         (writes_twice, (counted(4),), "writes the same memory"),
+        (lambda x, mask: x.masked_scatter_(mask[mask], x.clone()), MASKED, BROADCAST),
+        (lambda x, mask: torch.where(mask[mask], x, 0), MASKED, BROADCAST),
     ],
 )
 def test_a_program_is_refused(program, inputs, reason):
@@ -129,18 +132,6 @@ def test_a_wrong_number_of_sample_arguments_is_refused():
 @pytest.mark.parametrize(
     "program",
     [
-        lambda x, mask: x.masked_scatter_(mask[mask], x.clone()),
-        lambda x, mask: torch.where(mask[mask], x, 0),
-    ],
-)
-def test_a_data_dependent_size_that_may_be_broadcast_is_refused(program):
-    with pytest.raises(Refused, match="a size is data-dependent"):
-        functionalize(program, counted(2), torch.tensor([True]))
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
         lambda x: x[x].masked_scatter_(x, x),
         lambda x: x[x].resize_(2),
         lambda x: torch.geqrf(torch.ones(2, 2)[:, x[:1].nonzero().view(-1)]),
@@ -159,20 +150,21 @@ def two_parameters_are_updated(x, y):
     aten._fused_adam_.default([x], [x * 2], [y], *states, **rates, **flags)
 
 
-def test_a_call_that_may_write_twice_is_refused_with_symbolic_sizes():
-    line = counted(5)
-    functionalize(two_parameters_are_updated, line[3:4], line[4:5])
-    with pytest.raises(Refused, match="trace it with fixed sizes"):
-        functionalize(two_parameters_are_updated, line[3:4], line[4:5], sizes="symbolic")
+LINE, GROWS = counted(5), "a resize_ of input 1 past its storage"
 
 
 @pytest.mark.parametrize(
-    "program", [lambda x, y: torch.add(x, 1, out=y), lambda x, y: y.resize_(5).copy_(x)]
+    ("program", "inputs", "reason"),
+    [
+        (two_parameters_are_updated, (LINE[3:4], LINE[4:5]), "trace it with fixed sizes"),
+        (lambda x, y: torch.add(x, 1, out=y), (LINE, counted(0)), GROWS),
+        (lambda x, y: y.resize_(5).copy_(x), (LINE, counted(0)), GROWS),
+    ],
 )
-def test_an_input_that_grows_is_refused_with_symbolic_sizes(program):
-    functionalize(program, counted(5), counted(0))
-    with pytest.raises(Refused, match="a resize_ of input 1 past its storage"):
-        functionalize(program, counted(5), counted(0), sizes="symbolic")
+def test_a_program_is_refused_with_symbolic_sizes_alone(program, inputs, reason):
+    functionalize(program, *inputs)
+    with pytest.raises(Refused, match=reason):
+        functionalize(program, *inputs, sizes="symbolic")
 
 
 def test_a_tensor_is_set_to_a_view_of_symbolic_size():

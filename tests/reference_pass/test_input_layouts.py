@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -15,6 +14,8 @@ from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.backend.compiled import Compiled
 from aliasproof.reference_pass.backend.observed_run import Observed
 from aliasproof.reference_pass.pipeline import Functionalize
+from tests.reference_pass.graphs import calling
+from tests.reference_pass.scene import seen_afresh
 
 
 @pytest.fixture
@@ -24,13 +25,6 @@ def built():
         "aliasproof.reference_pass.backend.building.Functionalize", wraps=Functionalize
     ) as pipelines:
         yield lambda: pipelines.call_count
-
-
-def traced(function: Callable[..., Any], inputs: int = 1) -> fx.GraphModule:
-    graph = fx.Graph()
-    arguments = tuple(graph.placeholder(f"x{index}") for index in range(inputs))
-    graph.output(graph.call_function(function, arguments))
-    return fx.GraphModule({}, graph)
 
 
 def data() -> Tensor:
@@ -63,7 +57,7 @@ def scatters(x):
 
 @pytest.mark.parametrize("function", [writes, copies, scatters])
 def test_slices_of_one_data_set_are_one_layout(function, built):
-    compiled = Compiled(traced(function), [data()[:2]])
+    compiled = Compiled(calling(function), [data()[:2]])
     for start in range(0, 12, 2):
         expected, actual = data(), data()
         wanted = function(expected[start : start + 2])
@@ -101,12 +95,11 @@ def test_inputs_that_share_a_storage_have_locations(built):
         x.add_(1)
         return y * 2
 
-    compiled = Compiled(traced(program, 2), [data()[:2], data()[:2]])
+    source = data()
+    compiled = Compiled(calling(program, 2), [source[:2], data()[:2]])
     for start in (0, 1, 2):
-        expected, actual = data(), data()
-        wanted = program(expected[:2], expected[start : start + 2])
-        assert torch.equal(compiled(actual[:2], actual[start : start + 2]), wanted)
-        assert torch.equal(actual, expected)
+        inputs = source[:2], source[start : start + 2]
+        assert seen_afresh(compiled, inputs) == seen_afresh(program, inputs)
     assert built() == 5  # one of them has found that locations matter
 
 
@@ -122,13 +115,8 @@ def test_windows_of_one_source_are_one_graph(built, writes):
     source = torch.arange(100.0)
     compiled = torch.compile(program, backend=aliasproof)
     for start in range(70):
-        tokens, following = source[start : start + 8], source[start + 1 : start + 9]
-        wanted, actual = torch.ones(()), torch.ones(())
-        expected = program(tokens, following, wanted)
-        assert list(map(torch.Tensor.tolist, compiled(tokens, following, actual))) == list(
-            map(torch.Tensor.tolist, expected)
-        )
-        assert actual == wanted
+        inputs = source[start : start + 8], source[start + 1 : start + 9], torch.ones(())
+        assert seen_afresh(compiled, inputs) == seen_afresh(program, inputs)
     assert built() == 1
 
 
@@ -164,7 +152,7 @@ def test_a_position_is_a_symbol(built):
 
 
 def test_a_graph_for_all_ints_stores_in_place_too(built):
-    compiled = Compiled(traced(stores, 3), [torch.zeros(2, 9), torch.ones(2, 1), 3])
+    compiled = Compiled(calling(stores, 3), [torch.zeros(2, 9), torch.ones(2, 1), 3])
     for position in (3, 4, 5):
         compiled(torch.zeros(2, 9), torch.ones(2, 1), position)
     (general,) = compiled.general.values()
@@ -180,7 +168,7 @@ def test_an_int_that_breaks_a_guard_gets_a_graph_of_its_own(built):
     def branches(x, number):
         return x + number if number > 2 else x * number
 
-    compiled = Compiled(traced(branches, 2), [data(), 5])
+    compiled = Compiled(calling(branches, 2), [data(), 5])
     for number in (5, 6, 7, 1, 8):
         assert torch.equal(compiled(data(), number), branches(data(), number))
     assert built() == 3
@@ -192,7 +180,7 @@ def test_ints_that_every_graph_depends_on_have_a_graph_each(built):
             x = x + 1
         return x
 
-    compiled = Compiled(traced(repeats, 2), [data(), 1])
+    compiled = Compiled(calling(repeats, 2), [data(), 1])
     for count in (1, 2, 3, 2):
         assert torch.equal(compiled(data(), count), data() + count)
 
@@ -287,8 +275,6 @@ def test_inputs_that_share_a_storage_have_a_graph_per_size(built):
     compiled = torch.compile(program, backend=aliasproof, dynamic=True)
     for rows in (4, 5, 6):
         for apart in (False, True):
-            expected, actual = numbers(rows + 1, 3), numbers(rows + 1, 3)
-            wanted = program(expected[1:], expected[:1].clone() if apart else expected[:rows])
-            given = actual[:1].clone() if apart else actual[:rows]
-            assert torch.equal(compiled(actual[1:], given), wanted)
-            assert torch.equal(actual, expected)
+            source = numbers(rows + 1, 3)
+            inputs = source[1:], source[:1].clone() if apart else source[:rows]
+            assert seen_afresh(compiled, inputs) == seen_afresh(program, inputs)

@@ -145,10 +145,7 @@ def test_the_calls_that_are_left(program, given):
 
 @pytest.mark.parametrize("same", [aten.contiguous.default, aten.resolve_neg.default])
 def test_a_view_stays_that_a_composite_hands_on(same):
-    graph = fx.Graph()
-    x = graph.placeholder("x")
-    graph.output(graph.call_function(same, (graph.call_function(aten.alias.default, (x,)),)))
-    compiled = pipeline(fx.GraphModule(torch.nn.Module(), graph), X)
+    compiled = pipeline(fx.symbolic_trace(lambda x: same(aten.alias.default(x))), X)
     assert compiled(X) is not X
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, distributed, fx
-from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch import Tensor, fx
 
 import aliasproof.ir.custom_operators  # noqa: F401 - it registers them
 from aliasproof.reference_pass import (
@@ -333,16 +332,6 @@ def test_a_python_function_without_metadata_is_refused():
 
 
 aten = torch.ops.aten
-
-
-@pytest.fixture
-def group():
-    distributed.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
-    # Registers the operators.
-    import torch.distributed._functional_collectives
-
-    yield torch.ops._c10d_functional
-    distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])

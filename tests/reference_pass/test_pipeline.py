@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,19 +40,9 @@ def program(x):
     return x * 2
 
 
-def graph_of(*calls: tuple[Any, ...], output: str) -> fx.GraphModule:
-    """A graph by hand: each call is (name, op, args), where strings are names of nodes."""
-    graph = fx.Graph()
-    nodes = {"x": graph.placeholder("x"), "y": graph.placeholder("y")}
-    for name, op, *args in calls:
-        nodes[name] = graph.call_function(
-            op, tuple(nodes[each] if isinstance(each, str) else each for each in args)
-        )
-    graph.output((nodes[output],))
-    return fx.GraphModule(torch.nn.Module(), graph)
-
-
-def with_metadata(graph_module: fx.GraphModule) -> fx.GraphModule:
+def with_metadata(function: Callable[..., Any]) -> fx.GraphModule:
+    """The graph of a function of `x` and `y` on ATen operators."""
+    graph_module = fx.symbolic_trace(function)
     update_metadata(graph_module, X, X + 1)
     return graph_module
 
@@ -74,40 +65,35 @@ def test_functionalize_as_a_pass_gives_a_new_graph():
 
 
 def test_reinplace_refuses_a_graph_with_mutation_whether_checked_or_not():
-    traced = graph_of(("a", aten.add.Tensor, "x", 1), ("b", aten.mul_.Tensor, "a", 2), output="a")
+    traced = with_metadata(lambda x, y: aten.mul_.Tensor(aten.add.Tensor(x, 1), 2))
     with checked(), pytest.raises(Broken, match="Reinplace requires is_functional"):
-        Reinplace(X, X + 1)(with_metadata(traced))
+        Reinplace(X, X + 1)(traced)
     with pytest.raises(Refused, match="functionalize the graph first"):
         reinplace(traced, X, X + 1)
 
 
 @pytest.mark.parametrize(
-    ("calls", "invariant", "reason"),
+    ("function", "invariant", "reason"),
     [
         (
-            [("a", aten.copy_.default, "x", "y"), ("b", aten.add.Tensor, "x", 1)],
+            lambda x, y: (aten.copy_.default(x, y), aten.add.Tensor(x, 1)),
             is_functional,
             "computes after the epilogue began",
         ),
         (
-            [("a", aten.add.Tensor, "x", 1), ("b", aten.copy_.default, "a", "y")],
+            lambda x, y: aten.copy_.default(aten.add.Tensor(x, 1), y),
             is_functional,
             "writes to what is not an input",
         ),
         (
-            [
-                ("a", aten.slice.Tensor, "x", 0, 0, 4),
-                ("b", aten.slice.Tensor, "x", 0, 1, 5),
-                ("c", aten.copy_.default, "a", "b"),
-            ],
+            lambda x, y: aten.copy_.default(*(aten.slice.Tensor(x, 0, i, i + 4) for i in (0, 1))),
             no_copy_reads_what_it_writes,
             "reads what it writes",
         ),
     ],
 )
-def test_what_is_planted_in_a_graph_is_found(calls, invariant, reason):
-    graph_module = graph_of(*calls, output=calls[-1][0])
-    assert reason in invariant(with_metadata(graph_module))
+def test_what_is_planted_in_a_graph_is_found(function, invariant, reason):
+    assert reason in invariant(with_metadata(function))
 
 
 def test_a_result_written_into_an_input_that_is_returned_is_found():
@@ -122,8 +108,8 @@ def test_a_result_written_into_an_input_that_is_returned_is_found():
 
 
 def test_aliases_are_named_by_the_index_of_the_output():
-    graph_module = graph_of(("a", aten.view.default, "x", [2, 3]), output="a")
-    assert aliases_at_end(with_metadata(graph_module)) == {("x", "output 0")}
+    graph_module = with_metadata(lambda x, y: aten.view.default(x, [2, 3]))
+    assert aliases_at_end(graph_module) == {("x", "output 0")}
 
 
 def test_checks_are_off_in_use_and_on_in_their_context(monkeypatch):

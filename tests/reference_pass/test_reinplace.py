@@ -6,13 +6,13 @@ program is compared with eager by the fixture, and its metadata must be true (st
 
 from __future__ import annotations
 
-import operator
 import sys
 from typing import NamedTuple, TypeAlias
 
 import pytest
 import torch
 from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.reference_pass import pipeline, reinplace
 from aliasproof.reference_pass.calls.operator_forms import in_place_form
@@ -306,15 +306,14 @@ def test_a_step(program, example, reinplaced, reinplaced_as_written):
 
 
 def test_1c_an_overlapping_operand_in_kwargs_forbids_it(reinplaced_as_written):
-    graph = fx.Graph()
-    a = graph.call_function(aten.neg.default, (graph.placeholder("x"),))
-    halves = [graph.call_function(aten.slice.Tensor, (a, 0, start, start + 2)) for start in (1, 0)]
-    difference = graph.call_function(aten.sub.Tensor, (halves[0],), {"other": halves[1]})
-    graph.output(graph.call_function(aten.sum.default, (difference,)))
+    def program(x):
+        a = aten.neg.default(x)
+        second, first = (aten.slice.Tensor(a, 0, start, start + 2) for start in (1, 0))
+        return aten.sum.default(aten.sub.Tensor(second, other=first))
 
-    done = reinplaced_as_written(fx.GraphModule({}, graph), VECTOR)
-    assert done.how[difference.name] is None
-    assert done.refused(difference.name) == "no_overlapping_operand"
+    done = reinplaced_as_written(fx.symbolic_trace(program), VECTOR)
+    assert done.how["sub_tensor"] is None
+    assert done.refused("sub_tensor") == "no_overlapping_operand"
 
 
 def test_2c_a_scatter_of_another_part_of_its_base_stays(reinplaced_as_written):
@@ -569,13 +568,6 @@ def test_it_does_what_eager_does(program, inputs, target):
     assert_right(program, inputs, target)
 
 
-def graph_of(build, *inputs):
-    graph = fx.Graph()
-    placeholders = [graph.placeholder(f"x{index}") for index in range(len(inputs))]
-    graph.output(build(graph.call_function, *placeholders))
-    return fx.GraphModule(torch.nn.Module(), graph)
-
-
 def test_a_tensor_without_elements_is_written_where_no_stride_counts():
     programs = {program.__name__: program for program, _ in CARELESS}
     assert "add_.Tensor" in pipeline(programs["no_elements"], torch.ones(6)).code
@@ -593,43 +585,34 @@ def test_strides_of_size_one_are_known_where_operands_are_contiguous():
 
 
 def test_a_result_does_not_become_a_conjugate_view():
-    def build(call, x):
-        conjugate = call(aten._conj.default, (call(aten.mul.Tensor, (x, 2)),))
-        return call(aten.view_as_real.default, (call(aten.add.Tensor, (conjugate, 1)),))
+    def program(x):
+        conjugate = aten._conj.default(aten.mul.Tensor(x, 2))
+        return aten.view_as_real.default(aten.add.Tensor(conjugate, 1))
 
-    given = torch.tensor([1 + 2j, 3 - 1j])
-    module = graph_of(build, given)
+    given, module = torch.tensor([1 + 2j, 3 - 1j]), fx.symbolic_trace(program)
     assert torch.equal(pipeline(module, given)(given), module(given))
 
 
 def test_what_a_scatter_copies_around_its_base_is_read():
-    def build(call, x, part):
-        base = call(aten.mul.Tensor, (x, 2))
-        front, back = (call(aten.slice.Tensor, (base, 0, start, start + 4)) for start in (0, 4))
-        used = call(aten.sum.default, (call(aten.add.Tensor, (back, 1)),))
-        copied = call(aten.slice_scatter.default, (front, part, 0, 0, 2))
-        return used, call(
-            aten.mul.Tensor, (call(aten.as_strided.default, (copied, [8], [1], 0)), 3)
-        )
+    def program(x, part):
+        base = aten.mul.Tensor(x, 2)
+        front, back = (aten.slice.Tensor(base, 0, start, start + 4) for start in (0, 4))
+        used = aten.sum.default(aten.add.Tensor(back, 1))
+        copied = aten.slice_scatter.default(front, part, 0, 0, 2)
+        return used, aten.mul.Tensor(aten.as_strided.default(copied, [8], [1], 0), 3)
 
     given = torch.arange(8.0), torch.full((2,), 9.0)
-    module = graph_of(build, *given)
-    expected = module(*given)
-    for one, other in zip(reinplace(module, *given)(*given), expected, strict=True):
-        assert torch.equal(one, other)
+    reinplaced = reinplace(fx.symbolic_trace(program), *given)
+    assert all(map(torch.equal, reinplaced(*given), program(*given)))
 
 
 def test_an_op_on_a_list_costs_in_proportion_to_the_length_of_the_list():
-    def calls(count):
-        def build(call, *inputs):
-            values = list(inputs)
-            for scalar in (2, 3):
-                products = call(aten._foreach_mul.Scalar, (values, scalar))
-                values = [call(operator.getitem, (products, index)) for index in range(count)]
-            return tuple(values)
+    def program(*values):
+        return torch._foreach_mul(torch._foreach_mul(values, 2), 3)
 
+    def calls(count):
         inputs = [torch.ones(2) for _ in range(count)]
-        module, counted = graph_of(build, *inputs), [0]
+        module, counted = make_fx(program)(*inputs), [0]
 
         def count_calls(frame, event, argument):
             counted[0] += event in ("call", "c_call")
