@@ -43,8 +43,8 @@ algorithm with three folders, which the algorithm does not import:
   graph allocates
 - `eager`: what torch does otherwise than its schemas say, as tables, and as one value
   (`torch_semantics`)
-- `backend`: `torch.compile`; `compiled` is the cache, `keys` say what a graph depends on, and
-  `building` makes it
+- `backend`: `torch.compile`; `compiled` is the cache, and `building` makes a graph, and the key
+  that says what it depends on
 
 It imports torch and the standard library. It shares no code with the oracles that judge it.
 """

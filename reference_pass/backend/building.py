@@ -1,4 +1,8 @@
-"""What is built for inputs: a graph of Dynamo after all passes, or one of AOTAutograd."""
+"""What is built for inputs: a graph of Dynamo after all passes, or one of AOTAutograd.
+
+How much of the inputs matters is found while graphs are built. So the keys, under which what is
+built is kept, may become more detailed.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +30,30 @@ from aliasproof.reference_pass.backend.differentiation import (
     require_saved_unwritten,
     split,
 )
-from aliasproof.reference_pass.backend.dynamo_graphs import writes_plainly
+from aliasproof.reference_pass.backend.dynamo_graphs import may_write, writes_plainly
 from aliasproof.reference_pass.backend.general_graphs import (
+    exactly,
     fake_settings,
+    floats_in,
     with_floats,
     without_tensors,
 )
-from aliasproof.reference_pass.backend.input_layouts import InputLayout, fakes_of, has_places
-from aliasproof.reference_pass.backend.keys import Keys
-from aliasproof.reference_pass.backend.list_inputs import taking_a_list
+from aliasproof.reference_pass.backend.input_layouts import (
+    Detail,
+    InputLayout,
+    fakes_of,
+    has_places,
+    input_layouts,
+)
+from aliasproof.reference_pass.backend.inputs_and_outputs import detach_new_outputs, taking_a_list
 from aliasproof.reference_pass.backend.observed_run import Observed
-from aliasproof.reference_pass.backend.output_views import detach_new_outputs
 from aliasproof.reference_pass.backend.partitioning import SavesOverwrittenError
 from aliasproof.reference_pass.calls.graphs import copied
 from aliasproof.reference_pass.capture.aten_graphs import is_aten, normalised
 from aliasproof.reference_pass.capture.footprint import has_higher_peak
 from aliasproof.reference_pass.capture.function_trace import capture
 from aliasproof.reference_pass.capture.locations import depends_on_location
+from aliasproof.reference_pass.capture.size_guards import writes_inputs
 from aliasproof.reference_pass.eager.history import (
     LostHistory,
     is_of_torch,
@@ -59,6 +70,48 @@ from aliasproof.reference_pass.pipeline import (
 )
 
 _log = logging.getLogger(__name__)
+
+
+class Keys:
+    """The keys of inputs: the layouts of tensors, the values of other inputs.
+
+    `detail` says what of the layouts matters, and `by_value` whether a graph is right for one value
+    of the `floats` only, both as far as it is known now. If `graded`, it matters who requires a
+    gradient.
+    """
+
+    def __init__(self, graph_module: fx.GraphModule, *, trains: bool, graded: bool) -> None:
+        self.attributes = [*graph_module.parameters(), *graph_module.buffers()]
+        self.floats = floats_in(graph_module)
+        self.by_value = False
+        self.graded = graded
+        self.detail = Detail.SHARING if trains or may_write(graph_module) else Detail.SIZES
+        self.note_location(graph_module)
+
+    def layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The layouts of inputs, as detailed as it matters."""
+        return input_layouts(inputs, self.attributes, self.detail, graded=self.graded)
+
+    def of(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> tuple[Any, Any]:
+        """The key of inputs with these layouts."""
+        values = map(exactly, without_tensors(layouts, inputs))
+        return layouts, (*values, *self.floats_of(inputs))
+
+    def floats_of(self, inputs: Sequence[Any]) -> tuple[str, ...]:
+        """The values of floats among the inputs, if they matter."""
+        floats = self.floats if self.by_value else ()
+        return tuple(exactly(inputs[index].item()) for index in floats)
+
+    def note_sharing(self, graph_module: fx.GraphModule) -> None:
+        """Note that it matters which inputs share a storage, if a graph writes to inputs."""
+        if writes_inputs(graph_module):
+            self.detail = max(self.detail, Detail.SHARING)
+
+    def note_location(self, graph_module: fx.GraphModule) -> bool:
+        """Note that it matters where inputs are, if a graph depends on it; True if it does now."""
+        if depends_on_location(graph_module):
+            self.detail = Detail.LOCATIONS
+        return self.detail is Detail.LOCATIONS
 
 
 class Builder:
@@ -179,7 +232,7 @@ class Builder:
         refuse_flattened(captured, functional)
         self.keys.note_sharing(functional)
         parts = split(functional, new_fakes())
-        if not parts.has_values:
+        if not any(node.op == "call_function" for node in parts.pure.graph.nodes):
             return Trained(None, parts.epilogue, grad_at_end(self.graph_module))
         differentiated = functools.partial(self._differentiated, mode)
         try:

@@ -88,11 +88,6 @@ class GraphParts:
     epilogue: fx.GraphModule
     overwritten: frozenset[AOTInput]
 
-    @property
-    def has_values(self) -> bool:
-        """True if the pure graph computes something."""
-        return any(node.op == "call_function" for node in self.pure.graph.nodes)
-
     def pure_on_copies(self, fakes: Sequence[Any]) -> fx.GraphModule:
         """The pure graph, which copies the inputs that are overwritten before it uses them.
 

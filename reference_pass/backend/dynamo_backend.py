@@ -28,7 +28,7 @@ from aliasproof.reference_pass.backend.dynamo_graphs import (
     may_write,
     with_regions_called,
 )
-from aliasproof.reference_pass.backend.list_inputs import with_flat_inputs
+from aliasproof.reference_pass.backend.inputs_and_outputs import with_flat_inputs
 from aliasproof.reference_pass.backend.observed_run import without_collections
 from aliasproof.reference_pass.backend.partitioning import (
     donate_nothing,
@@ -112,7 +112,15 @@ def _differentiated(
     overwritten: frozenset[AOTInput] = frozenset(),
 ) -> Callable[..., Any]:
     """What AOTAutograd makes of a graph, with our forward and backward graph."""
-    compile_both = _with_backward(functools.partial(boxed, options), overwritten)
+    compiler = functools.partial(boxed, options)
+    compile_both = aot_autograd(
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        partition_fn=functools.partial(partition, overwritten=overwritten),
+        # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
+        # under autograd, and the input would lose its gradient.
+        keep_inference_input_mutations=True,
+    )
     (output,) = graph_module.graph.find_nodes(op="output")
     is_tuple = isinstance(output.args[0], (tuple, list))
     if not is_tuple:
@@ -130,20 +138,6 @@ def _differentiated(
     ):
         compiled = compile_both(graph_module, example_inputs)
     return compiled if is_tuple else lambda *inputs: compiled(*inputs)[0]
-
-
-def _with_backward(
-    compiler: Callable[..., Any], overwritten: frozenset[AOTInput]
-) -> Callable[..., Any]:
-    """AOTAutograd with a compiler for the forward and the backward graph."""
-    return aot_autograd(
-        fw_compiler=compiler,
-        bw_compiler=compiler,
-        partition_fn=functools.partial(partition, overwritten=overwritten),
-        # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
-        # under autograd, and the input would lose its gradient.
-        keep_inference_input_mutations=True,
-    )
 
 
 def boxed(

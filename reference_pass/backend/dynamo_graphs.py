@@ -43,7 +43,10 @@ def _writes_a_list(node: fx.Node) -> bool:
 
 def is_beyond_aot(graph_module: fx.GraphModule) -> bool:
     """True if AOTAutograd is wrong about a graph of Dynamo, also where it writes nothing."""
-    return restrides(graph_module) or _returns_otherwise(graph_module)
+    targets = [node.target for node in graph_module.graph.nodes]
+    names = [str(getattr(target, "__name__", target)) for target in targets]
+    # The gradient of `as_strided` depends on locations.
+    return any(name.startswith("as_strided") for name in names) or _returns_otherwise(graph_module)
 
 
 def _returns_otherwise(graph_module: fx.GraphModule) -> bool:
@@ -112,13 +115,6 @@ def _is_contiguous_with_operands(node: fx.Node) -> bool:
     tensors = tensors_in([each.meta.get("example_value") for each in nodes])
     written = tensors_in(node.meta.get("example_value"))
     return all(x.is_contiguous() or x.shape not in [y.shape for y in written] for x in tensors)
-
-
-def restrides(graph_module: fx.GraphModule) -> bool:
-    """True if a graph of Dynamo calls `as_strided`, whose gradient depends on locations."""
-    targets = [node.target for node in graph_module.graph.nodes]
-    names = [str(getattr(target, "__name__", target)) for target in targets]
-    return any(name.startswith("as_strided") for name in names)
 
 
 def with_regions_called(graph_module: fx.GraphModule) -> fx.GraphModule:

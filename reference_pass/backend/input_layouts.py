@@ -58,11 +58,6 @@ class InputLayout(NamedTuple):
     requires_grad: bool
     is_leaf: bool
 
-    @property
-    def is_placed(self) -> bool:
-        """True if the layout says where the input is."""
-        return self.location is not None or self.distance is not None
-
 
 def input_layouts(
     inputs: Sequence[Any],
@@ -118,7 +113,8 @@ def are_apart(inputs: Sequence[Any], attributes: Iterable[torch.Tensor]) -> bool
 
 def has_places(layouts: Iterable[Any]) -> bool:
     """True if the layouts say of an input where it is."""
-    return any(isinstance(layout, InputLayout) and layout.is_placed for layout in layouts)
+    tensors = [layout for layout in layouts if isinstance(layout, InputLayout)]
+    return any((layout.location, layout.distance) != (None, None) for layout in tensors)
 
 
 def shares_with_attribute(layouts: Iterable[Any]) -> bool:

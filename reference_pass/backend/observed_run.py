@@ -94,8 +94,10 @@ class Observed:
             if (pure := self.pure) is None:
                 return self.compiled(inputs)
             if self.frees:
-                result, wrong = freeing_run(pure, inputs)
-                self._conclude(wrong)
+                # Each input is freed after its last use, so there is no way back.
+                observer = _Observer(pure, raises=False)
+                result = observer.boxed_run(inputs)
+                self._conclude(observer.wrong())
                 return result
             try:
                 result = observed_run(pure, inputs)
@@ -173,17 +175,6 @@ def observed_run(graph_module: fx.GraphModule, inputs: list[Any]) -> Any:
         set_device_states(*states)
         # A view of the right strides may not be one of others.
         raise observer.wrong() or Unwritten from error
-
-
-def freeing_run(
-    graph_module: fx.GraphModule, inputs: list[Any]
-) -> tuple[Any, WrongMetadataError | None]:
-    """The same, and each input is freed after its last use, so there is no way back.
-
-    Returns the result of the graph as it is, and what differs.
-    """
-    observer = _Observer(graph_module, raises=False)
-    return observer.boxed_run(inputs), observer.wrong()
 
 
 class _Observer(fx.Interpreter):

@@ -140,7 +140,13 @@ def _traced(
     gradients: bool,
 ) -> fx.GraphModule:
     leaves = [_without_graph(argument, gradients) for argument in args]
-    nbytes = [_bytes_of_storage(leaf) for leaf in leaves]
+    # The sizes of the storages of real tensors.
+    nbytes = [
+        leaf.untyped_storage().nbytes()
+        if isinstance(leaf, torch.Tensor) and not isinstance(leaf, FakeTensor)
+        else None
+        for leaf in leaves
+    ]
     # Gradients are as the caller has them, since the function may take some (`torch.func.grad`).
     # They need autograd's record of views, so nothing is excluded here as in `on_fakes`.
     seeds, notes = Seeds(), GradientNotes() if gradients else None
@@ -253,13 +259,6 @@ def _is_in_dual_level() -> bool:
         return True
     torch._C._exit_dual_level(level=level)
     return False
-
-
-def _bytes_of_storage(argument: object) -> int | None:
-    """The size of the storage of a real tensor; None for any other argument."""
-    if not isinstance(argument, torch.Tensor) or isinstance(argument, FakeTensor):
-        return None
-    return argument.untyped_storage().nbytes()
 
 
 def _in_whole_storages(

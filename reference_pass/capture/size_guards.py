@@ -118,7 +118,9 @@ class SizeGuards:
             except ZeroDivisionError:  # a number of parts, of a dimension of size zero
                 is_met = False
             if not is_met:
-                return f"the graph was traced for inputs with {_readable(text)}"
+                # Of `x` in place of `L['x']`, as torch writes a local variable.
+                readable = re.sub(r"L\['(\w+)'\]", r"\1", text)
+                return f"the graph was traced for inputs with {readable}"
         return None
 
     def _otherwise_shared(self, given: Mapping[str, Any]) -> str | None:
@@ -221,8 +223,3 @@ def _numbers(value: Any) -> tuple[Any, ...]:
     if isinstance(value, torch.Tensor):
         return (*value.shape, *value.stride(), value.storage_offset())
     return (value,)
-
-
-def _readable(guard: str) -> str:
-    """A guard on `x` in place of `L['x']`, as torch writes a local variable."""
-    return re.sub(r"L\['(\w+)'\]", r"\1", guard)

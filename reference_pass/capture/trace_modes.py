@@ -38,8 +38,8 @@ from aliasproof.reference_pass.eager.fake_corrections import (
     may_be_corrected,
     true_result,
 )
+from aliasproof.reference_pass.eager.fake_execution import OutLayout, out_layouts
 from aliasproof.reference_pass.eager.other_names import aten_of_prim
-from aliasproof.reference_pass.eager.out_layouts import OutLayout, out_layouts
 from aliasproof.reference_pass.eager.real_runs import refused_by_fakes
 from aliasproof.reference_pass.exceptions import Refused
 

@@ -5,7 +5,10 @@ A fake kernel may have other strides than the kernel of eager, or refuse what ea
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,15 +23,16 @@ from aliasproof.reference_pass.calls.operator_forms import (
     aten,
     bind,
     facts,
+    functional_call,
+    functional_form,
     unbind,
     writes_outs_alone,
 )
-from aliasproof.reference_pass.calls.regions import known
+from aliasproof.reference_pass.calls.regions import Size, known
 from aliasproof.reference_pass.calls.view_forms import copied_view
 from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_result
 from aliasproof.reference_pass.eager.other_names import called_in_eager
-from aliasproof.reference_pass.eager.out_layouts import out_layouts
-from aliasproof.reference_pass.eager.real_runs import refused_by_fakes
+from aliasproof.reference_pass.eager.real_runs import refused_by_fakes, with_layout_of_run
 from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.semantics import Values
 
@@ -140,3 +144,49 @@ def _resize(
             out.resize_(layout.sizes).as_strided_(
                 layout.sizes, layout.strides, out.storage_offset()
             )
+
+
+@dataclass(frozen=True, slots=True)
+class OutLayout:
+    """The sizes and strides that an `out=` tensor has after a call."""
+
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
+
+
+def out_layouts(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None:
+    """The layout of each `out=` tensor after a call, from its arguments before the call.
+
+    None if the op has no functional form. Fake `out=` kernels are wrong: some restride what they
+    should leave alone, and some give another layout to what they resize. In eager, a tensor of the
+    right size stays as it is. What strides another one gets depends on the kernel.
+    """
+    form = functional_form(op)
+    if form is None:
+        return None
+    outs = tensors_in([given[name] for name in facts(op).outs])
+    args, kwargs = functional_call(op, form, given)
+    results = tensors_in(true_result(form, args, kwargs, form(*args, **kwargs)))
+    pairs = list(zip(outs, results, strict=True))
+    if any(tuple(out.shape) != tuple(result.shape) for out, result in pairs):
+        results = _resized(op, given, results)
+    return [
+        OutLayout(tuple(result.shape), (out if out.shape == result.shape else result).stride())
+        for out, result in zip(outs, results, strict=True)
+    ]
+
+
+def _resized(
+    op: OpOverload, given: dict[str, Any], results: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The functional results with the strides of `out=` tensors that the kernel resizes."""
+    # A generated kernel resizes to the size alone, and then copies the result.
+    if torch.Tag.generated in op.tags or not op._schema.returns:
+        return [result.new_empty(result.shape) for result in results]
+    # Many others do the same, or resize as the kernel of `cat` or of an iteration does.
+    with contextlib.suppress(RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it resizes
+        several = len(results) > 1
+        resized = with_layout_of_run(op, given, tuple(results) if several else results[0], fill=0)
+        return list(resized) if several else [resized]
+    return results  # the run has needed other data

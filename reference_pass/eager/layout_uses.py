@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -30,29 +29,21 @@ from aliasproof.reference_pass.eager.operand_access import (
 from aliasproof.reference_pass.liveness import Liveness
 
 
-def users_of_views(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
-    """The users of a value and of all views of it; a view is one of them, too."""
+def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | None:
+    """A use to which it matters that a value is `shift` bytes on, in another storage; or None."""
     pending = [value]
     while pending:
         for user in pending.pop().users:
-            yield user
+            if (
+                shows_layout(user)
+                or depends_on_location(user.target)
+                or liveness.semantics.copies_whole_storage(user.target)
+                or misaligned_by(user, shift)
+            ):
+                return user
             if user in liveness.views:
                 pending.append(user)
-
-
-def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | None:
-    """A use to which it matters that a value is `shift` bytes on, in another storage; or None."""
-    return next(
-        (
-            user
-            for user in users_of_views(value, liveness)
-            if shows_layout(user)
-            or depends_on_location(user.target)
-            or liveness.semantics.copies_whole_storage(user.target)
-            or misaligned_by(user, shift)
-        ),
-        None,
-    )
+    return None
 
 
 def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.Node | None:

@@ -314,9 +314,14 @@ def _store(join: Join, parts: Sequence[BufferPart], emit: Emitter) -> tuple[fx.N
     """Replace a join by stores into a new buffer; returns the buffer before and after them."""
     graph, node = emit.graph, join.node
     with graph.inserting_before(parts[0].root):
-        buffer = _buffer(join, emit)
+        buffer = joined = _buffer(join, emit)
     buffer._rename(buffer_name(node))
-    return buffer, _stored_into(buffer, join, emit)
+    with graph.inserting_before(node):
+        for part, store in join.parts:
+            joined = store(emit, joined, part)
+    node.replace_all_uses_with(joined)
+    graph.erase_node(node)
+    return buffer, joined
 
 
 def _stored_early(own: fx.Node, join: Join, emit: Emitter, liveness: Liveness) -> fx.Node:
@@ -330,17 +335,6 @@ def _stored_early(own: fx.Node, join: Join, emit: Emitter, liveness: Liveness) -
         with emit.graph.inserting_after(last):
             joined = store(emit, joined, part)
         liveness.position[joined] = liveness.position[last]
-    join.node.replace_all_uses_with(joined)
-    emit.graph.erase_node(join.node)
-    return joined
-
-
-def _stored_into(buffer: fx.Node, join: Join, emit: Emitter) -> fx.Node:
-    """Replace a join by stores into a buffer; returns the buffer after them."""
-    joined = buffer
-    with emit.graph.inserting_before(join.node):
-        for part, store in join.parts:
-            joined = store(emit, joined, part)
     join.node.replace_all_uses_with(joined)
     emit.graph.erase_node(join.node)
     return joined

@@ -116,17 +116,13 @@ def by_bytes_kept(node: fx.Node, liveness: Liveness) -> list[tuple[int, Candidat
 
 def _kept_live(candidate: Candidate) -> int:
     """The bytes of storages that would be freed after the call, if the result were elsewhere."""
-    if candidate.how is How.REDUNDANT:
-        return 0  # nothing is computed
-    return sum(_freed(slot, candidate) for slot in candidate.slots)
-
-
-def _freed(slot: Slot, candidate: Candidate) -> int:
-    memory = candidate.liveness.memory(slot.written)
-    read_later = any(read.at > candidate.at for reads in memory.values.values() for read in reads)
-    if memory.is_input or read_later:
-        return 0
-    return hinted(slot.written.untyped_storage().nbytes())
+    kept = 0
+    for slot in () if candidate.how is How.REDUNDANT else candidate.slots:  # or nothing is computed
+        memory, at = candidate.liveness.memory(slot.written), candidate.at
+        read_later = any(read.at > at for reads in memory.values.values() for read in reads)
+        if not memory.is_input and not read_later:
+            kept += hinted(slot.written.untyped_storage().nbytes())
+    return kept
 
 
 # --- as a mark says -------------------------------------------------------------------------------
