@@ -15,7 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from aliasproof.reference_pass.candidates import How
 from aliasproof.reference_pass.pipeline import functionalize, metadata_is_true, reinplace
-from aliasproof.reference_pass.reinplace import Decision, decisions
+from aliasproof.reference_pass.reinplace import decisions
 from aliasproof.targets.target import Function
 from tests.reference_pass.scene import violations
 
@@ -41,18 +41,13 @@ class Reinplaced:
 
     def refused(self, name: str, how: How = How.IN_PLACE) -> str | None:
         """The condition that a candidate fails; None if it was not tried or is applied."""
-        return next(
-            (condition for tried, condition, _ in self._decision(name).refused if tried is how),
-            None,
-        )
+        (decision,) = (each for each in decisions(self.graph_module) if each.node == name)
+        return next((condition for tried, condition, _ in decision.refused if tried is how), None)
 
     def node(self, name: str) -> fx.Node:
         """A node of the graph."""
         found: dict[str, fx.Node] = {node.name: node for node in self.graph_module.graph.nodes}
         return found[name]
-
-    def _decision(self, name: str) -> Decision:
-        return next(each for each in decisions(self.graph_module) if each.node == name)
 
 
 Reinplaces: TypeAlias = Callable[..., Reinplaced]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,11 +13,11 @@ from aliasproof.reference_pass.alias_analysis import Analysis, analyse
 from aliasproof.reference_pass.eager.torch_semantics import EAGER
 
 
+@dataclass(frozen=True)
 class NthValue:
     """The n-th value of a graph, inputs first."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    number: int
 
 
 def graph_of(*calls: tuple[Any, ...], inputs: int = 1) -> fx.GraphModule:

@@ -8,6 +8,7 @@ import torch
 from aliasproof.reference_pass import CONDITIONS, Broken, checked, functionalize, pipeline
 from aliasproof.reference_pass.eager import strided_operands
 from aliasproof.reference_pass.pipeline import operands_have_eager_strides, reinplace
+from tests.reference_pass.scene import names, programs_of
 
 VIEWS = {
     "columns": lambda x: x[:, : x.shape[1] // 2 + 3],
@@ -128,35 +129,34 @@ def test_inputs_that_share_a_storage() -> None:
 # --- the graphs -----------------------------------------------------------------------------------
 
 
-def scaled_part(x, w):
+X = drawn((64, 96), torch.float32)
+W = X.t().contiguous()
+PROGRAMS = programs_of(
+    """
+scaled_part(x, w): "mm.default mul_.Tensor sum.default linalg_vector_norm.default", X, W
     q = (x @ w)[:, :48]
     q.mul_(0.3)
     return q.sum(), q.norm()
 
-
-def in_place_twice(x):
+in_place_twice(x): "sigmoid_.default exp_.default sum.default", X
     q = x[:, ::2]
     q.sigmoid_()
     q.exp_()
     return q.sum()
 
-
-def into_a_part(x, y):
+into_a_part(x, y): "sigmoid.out sum.default", X, X[:, :48].clone()
     return torch.sigmoid(y, out=x[:, ::2]).sum()
+""",
+    globals(),
+    lambda calls, *inputs: (calls.split(), inputs),
+)
 
 
-def test_the_calls_are_those_of_the_program(reinplaced) -> None:
-    x = drawn((64, 96), torch.float32)
-    calls = reinplaced(scaled_part, x, x.t().contiguous()).calls
-    assert [call for call in calls if call != "slice.Tensor"] == [
-        *("mm.default", "mul_.Tensor", "sum.default", "linalg_vector_norm.default")
-    ]
-    calls = reinplaced(in_place_twice, x).calls
-    assert [call for call in calls if call != "slice.Tensor"] == [
-        *("sigmoid_.default", "exp_.default", "sum.default")
-    ]
-    calls = reinplaced(into_a_part, x, x[:, :48].clone()).calls
-    assert [call for call in calls if call != "slice.Tensor"] == ["sigmoid.out", "sum.default"]
+@pytest.mark.parametrize(("program", "given"), PROGRAMS, ids=names(PROGRAMS))
+def test_the_calls_are_those_of_the_program(reinplaced, program, given) -> None:
+    expected, inputs = given
+    calls = reinplaced(program, *inputs).calls
+    assert [call for call in calls if call != "slice.Tensor"] == expected
 
 
 # --- the check ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from aliasproof.reference_pass.eager.fake_corrections import fake_result, true_r
 aten = torch.ops.aten
 GRID = torch.arange(12.0).view(3, 4)
 UNIT = torch.ones(8).as_strided((2, 1, 2, 1, 2), (4, 1, 2, 2, 1))
+FIVE = torch.ones(5)
 BESIDE = torch.zeros(2, 3, dtype=torch.long).t()  # not contiguous
 
 
@@ -49,10 +50,7 @@ def layouts(value: Any) -> Any:
         (aten.special_xlog1py.default, (GRID.t(), torch.ones(4, 3))),
         (aten.log_sigmoid_forward.default, (GRID.t(),)),
         (aten.floor_divide.default, (GRID.long().t(), torch.ones(3, 4, dtype=torch.long).t())),
-        (
-            aten.native_dropout_backward.default,
-            (GRID.t(), torch.ones(3, 4, dtype=torch.bool).t(), 1.0),
-        ),
+        (aten.native_dropout_backward.default, (GRID.t(), (GRID > 3).t(), 1.0)),
         (
             aten.native_batch_norm.default,
             (torch.ones(2, 4, 3, 3).transpose(1, 3), None, None, None, None, True, 0.1, 1e-5),
@@ -92,14 +90,8 @@ def layouts(value: Any) -> Any:
         (aten.copy.default, (GRID[3:], torch.ones(0, 4))),
         (aten.copy.default, (torch.ones(0, 3)[:, 1:], torch.ones(0, 2))),
         (aten.slice_scatter.default, (torch.ones(0, 3)[:, 1:], torch.ones(0, 2))),
-        (
-            aten.slice_scatter.default,
-            (torch.ones(5)[2:].as_strided((1, 2), (0, 1)), torch.ones(1, 2)),
-        ),
-        (
-            aten.slice_scatter.default,
-            (torch.ones(5).as_strided((2, 2), (0, 1), 1), torch.ones(2, 2)),
-        ),
+        (aten.slice_scatter.default, (FIVE[2:].as_strided((1, 2), (0, 1)), torch.ones(1, 2))),
+        (aten.slice_scatter.default, (FIVE.as_strided((2, 2), (0, 1), 1), torch.ones(2, 2))),
     ],
 )
 def test_results_have_the_layout_of_eager(op, args):
@@ -137,11 +129,8 @@ def test_strides_where_the_size_is_one_are_those_of_eager(op, args, subtests):
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_dropout_that_drops_nothing_hands_back_what_eager_does(size):
     def is_handed_back(x):
-        result, _ = aten.native_dropout.default(x, 0.0, True)
-        given = (x, 0.0, True)
-        result, _ = true_result(
-            aten.native_dropout.default, given, {}, aten.native_dropout.default(*given)
-        )
+        op, given = aten.native_dropout.default, (x, 0.0, True)
+        result, _ = true_result(op, given, {}, op(*given))
         return result.untyped_storage()._cdata == x.untyped_storage()._cdata
 
     with FakeTensorMode():
@@ -175,12 +164,10 @@ def test_a_mask_gives_a_data_dependent_size():
 
 def symbolic_fakes_of(mode: FakeTensorMode, *values: torch.Tensor) -> list[torch.Tensor]:
     """Fakes whose sizes are symbols."""
-
-    def fake(value: torch.Tensor) -> torch.Tensor:
-        dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * value.dim())
-        return mode.from_tensor(value, symbolic_context=dynamic)
-
-    return [fake(value) for value in values]
+    dims = [DimDynamic.DYNAMIC]
+    contexts: Any = [StatelessSymbolicContext(dynamic_sizes=dims * x.dim()) for x in values]
+    pairs = zip(values, contexts, strict=True)
+    return [mode.from_tensor(value, symbolic_context=context) for value, context in pairs]
 
 
 @pytest.mark.parametrize(

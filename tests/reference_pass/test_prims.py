@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from aliasproof.reference_pass import How, decisions, pipeline, reinplace
 from aliasproof.reference_pass.calls.operator_forms import in_place_form
 from aliasproof.reference_pass.eager.other_names import aten_of_prim
+from tests.reference_pass.scene import names, programs_of
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -105,35 +106,34 @@ def test_a_prim_by_name_stays() -> None:
     assert torch.equal(compiled(torch.zeros(2)), torch.ones(2))
 
 
-def added_to_real(z: Tensor) -> Tensor:
-    result: Tensor = prims.real(z).add_(1)
-    return result
+COMPLEX = torch.tensor([1 + 2j, 3 + 4j, 5 + 6j, 7 + 8j])
+VIEWS = programs_of(
+    """
+added_to_real(z): COMPLEX
+    return prims.real(z).add_(1)
 
+added_to_imag(z): COMPLEX
+    return prims.imag(z * 1).add_(1)
 
-def added_to_imag(z: Tensor) -> Tensor:
-    result: Tensor = prims.imag(z * 1).add_(1)
-    return result
-
-
-def read_after_a_write(z: Tensor) -> Tensor:
+read_after_a_write(z): COMPLEX
     real = prims.real(z)
     z.mul_(2)
-    result: Tensor = real * 1
-    return result
+    return real * 1
 
-
-def every_other(z: Tensor) -> Tensor:
-    result: Tensor = prims.as_strided(z, [2], [2], 1).add_(1)
-    return result
+every_other(z): COMPLEX
+    return prims.as_strided(z, [2], [2], 1).add_(1)
+""",
+    globals(),
+    lambda z: z,
+)
 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
-@pytest.mark.parametrize("program", [added_to_real, added_to_imag, read_after_a_write, every_other])
+@pytest.mark.parametrize(("program", "z"), VIEWS, ids=names(VIEWS))
 @pytest.mark.filterwarnings("ignore:TypedStorage")  # of the prim itself
 @pytest.mark.parametrize("given_as", ["a function", "a graph of packets", "a graph of ATen calls"])
-def test_views_by_prims_are_those_of_eager(program, views, given_as: str) -> None:
+def test_views_by_prims_are_those_of_eager(program, z, views, given_as: str) -> None:
     """The fakes of `prims.real` have other strides; the schema of `as_strided` says it writes."""
-    z = torch.tensor([1 + 2j, 3 + 4j, 5 + 6j, 7 + 8j])
     function = program
     if given_as == "a graph of packets":
         function = fx.symbolic_trace(program)
