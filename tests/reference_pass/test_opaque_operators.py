@@ -20,7 +20,6 @@ from aliasproof.reference_pass import (
 )
 from aliasproof.reference_pass.calls.copied_operands import on_copies
 from aliasproof.reference_pass.calls.nested import tensors_in
-from aliasproof.reference_pass.capture.footprint import footprint
 from aliasproof.reference_pass.eager.layout_conditions import no_use_of_location
 from aliasproof.reference_pass.pipeline import NOOP_RULES
 from tests.reference_pass.graphs import X, Y, graph_of
@@ -255,11 +254,6 @@ def test_what_an_opaque_call_was_given_is_not_overwritten():
 
 def stated():
     return [torch.ops.aliasproof_opaque_calls.cached.default]
-
-
-def test_an_operator_that_is_stated_to_keep_nothing_bars_nothing():
-    calls = footprint(planned().graph).calls
-    assert footprint(planned(non_aliasing=stated()).graph).calls < calls
 
 
 def test_a_wrong_statement_is_found_when_the_graph_runs():
